@@ -1,0 +1,3 @@
+"""scalestudy: a reproducible evaluation of distributed deep-learning training."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,89 @@
+"""The data sources by name, with their options: what makes one dataset differ from another. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from scalestudy.spec.base import Spec
+
+
+class DatasetSpec(Spec):
+    """One concrete form of the data; content-addressed like a run."""
+
+    scale: Annotated[float, Field(gt=0, le=1000)] | Annotated[str, Field(pattern=r"^[0-9.]+ *(x node memory|[KMGT]i?B)$")] = 1.0
+    """Factor on the number of training samples, or a size: `64 MiB`, `2x node memory` (turned into bytes)."""
+    preprocess: Literal["none", "resized", "raw"] = "none"
+    """Ahead of time: nothing; JPEG with the shorter side 256 at quality 90; decoded pixels (uint8, 256x256)."""
+
+
+class Digits(DatasetSpec):
+    """8x8 grey digits of scikit-learn: 1,437 for training, 360 held out."""
+
+    source: Literal["digits"]
+
+
+class FashionMNIST(DatasetSpec):
+    """28x28 grey clothes: 60,000 for training, 10,000 held out, from the four IDX files."""
+
+    source: Literal["fashion_mnist"]
+    root: str | None = None
+    """Folder with the IDX files (plain or .gz). Unset: looked for, then downloaded, else the run is skipped."""
+
+
+class Synthetic(DatasetSpec):
+    """Random tensors made in memory, the same for the same seed."""
+
+    source: Literal["synthetic"]
+    samples: Annotated[int, Field(ge=1, le=10**9)] = 4096
+    """Training samples; a tenth as many are held out."""
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=4)] = (3, 224, 224)
+    """Shape of one sample."""
+    classes: Annotated[int, Field(ge=2, le=10**6)] = 10
+    """Number of classes or labels."""
+    task: Literal["classification", "multilabel"] = "classification"
+    """One class per sample, or any number of labels."""
+    latency_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    """Sleep per sample, as the sleeping dataset of 004 does."""
+
+
+class SyntheticJpeg(DatasetSpec):
+    """Photo-like JPEG files of a stated number and size, the same for the same options."""
+
+    source: Literal["synthetic_jpeg"]
+    samples: Annotated[int, Field(ge=1, le=10**8)] = 1000
+    """Training samples; a tenth as many are held out."""
+    width: Annotated[int, Field(ge=16, le=16384)] = 500
+    """Pixels."""
+    height: Annotated[int, Field(ge=16, le=16384)] = 375
+    """Pixels."""
+    mean_kib: Annotated[float, Field(gt=0, le=102400)] = 100.0
+    """Mean size of a file, KiB; reached within 10 %."""
+    classes: Annotated[int, Field(ge=2, le=10**6)] = 10
+    """Number of classes."""
+
+
+class ImageFolder(DatasetSpec):
+    """`train/<class>/*.jpg` and `val/<class>/*.jpg`, as torchvision's ImageFolder has them."""
+
+    source: Literal["image_folder"]
+    root: str | None = None
+    """The folder that holds `train` and `val`; unset: `data_roots.image_folder` of the site."""
+
+
+class OwnData(DatasetSpec):
+    """A map-style dataset of the user's own: `{import: my_data:MyData, kwargs: {...}}` from config/extensions/."""
+
+    import_: Annotated[str, Field(alias="import", pattern=r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$")]
+    """`file:class`; called with `train=True` or `train=False` and `kwargs`; items are (array, label)."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments for the class."""
+
+    @property
+    def source(self) -> str:
+        """The class name, for labels and slugs."""
+        return self.import_.partition(":")[2]
+
+
+AnyData = Digits | FashionMNIST | Synthetic | SyntheticJpeg | ImageFolder | OwnData

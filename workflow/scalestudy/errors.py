@@ -1,0 +1,61 @@
+"""Errors that a user can cause, and can remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class UserError(Exception):
+    """What is wrong, where, and what to do about it. Shown without a traceback; exit status 2.
+
+    `what` is a sentence, `where` a place a person can open (`file:line: key`), `remedy` the next step.
+    """
+
+    def __init__(self, what: str, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n    {self.remedy}" if self.remedy else text
+
+
+class UserErrors(UserError):
+    """Several errors, listed together."""
+
+    def __init__(self, errors: Iterable[UserError]) -> None:
+        self.errors = list(errors)
+        super().__init__("\n".join(str(error) for error in self.errors))
+
+
+class Skipped(Exception):
+    """A run that cannot be made here and will come out the same next time; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong inside a document, before its line is known: a path of keys and a sentence."""
+
+    path: tuple[str | int, ...]
+    what: str
+    remedy: str = ""
+
+
+def raise_all(errors: list[UserError]) -> None:
+    """Raise nothing, the one error, or all of them together; doubles are said once."""
+    unique = list({str(error): error for error in errors}.values())
+    if len(unique) == 1:
+        raise unique[0]
+    if unique:
+        raise UserErrors(unique)
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A remedy: the nearest valid word, or the valid ones where none is near."""
+    names = sorted(set(valid))
+    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return "valid: " + ", ".join(names) if names else ""

@@ -1,0 +1,56 @@
+"""The kinds of figure and their options. Imports no matplotlib: studies are checked where none is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from scalestudy.spec.base import Spec
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class FigureSpec(Spec):
+    """One figure of a study: a file name, what is drawn over what, and which published numbers stand beside."""
+
+    kind: Literal["lines", "time_over_ranks", "throughput_over_ranks", "efficiency", "accuracy_over_time"]
+    """`lines` draws `y` over `x`; the other kinds set `x`, `y`, axes and units themselves."""
+    name: Name | None = None
+    """File name; the kind's own name when unset."""
+    title: str | None = None
+    """What the figure answers, in a few words."""
+    x: str | None = None
+    """Column on the horizontal axis (`lines` only)."""
+    y: str | None = None
+    """Column on the vertical axis (`lines` only)."""
+    series: str | None = None
+    """One line per value of this column; `strategy` when unset."""
+    panel: str | None = None
+    """One panel per value of this column."""
+    where: dict[str, Any] = {}
+    """Only runs with these values."""
+    log_x: bool | None = None
+    """Logarithmic horizontal axis; the kind's own choice when unset."""
+    log_y: bool | None = None
+    """Logarithmic vertical axis; the kind's own choice when unset."""
+    reference: Name | None = None
+    """Published numbers drawn beside: `config/reference/<name>.csv`."""
+
+    @property
+    def file_name(self) -> str:
+        """The name that the figure's files carry."""
+        return self.name or self.kind
+
+
+class TableSpec(Spec):
+    """One table of a study: a row per configuration."""
+
+    name: Name
+    """File name."""
+    title: str | None = None
+    """What the table answers."""
+    values: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Measured columns, each shown as mean with its interval."""
+    where: dict[str, Any] = {}
+    """Only runs with these values."""

@@ -1,0 +1,112 @@
+"""Files that are whole or absent: atomic writes, canonical JSON, checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from scalestudy.errors import UserError
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """A temporary path beside `path`; what is written there is synced and renamed when the block ends well.
+
+    The temporary name keeps the suffix of `path`, because writers choose their format by it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:80]}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+        sync_directory(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` survive a crash; file systems that cannot are left to themselves."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # some network file systems refuse to sync a directory
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write indented JSON atomically; not-a-number becomes null, so that any reader can read it."""
+    write_text(path, json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
+    """Let a library write a file, atomically."""
+    with atomic_path(path) as temporary:
+        write(temporary)
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file of ours; a damaged one is a UserError that says which."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError("no such file", str(path)) from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
+
+
+def finite(value: Any) -> Any:
+    """`value` with every NaN and infinity replaced by None, recursively."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of UTF-8 text, hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_file(path: Path | str) -> str:
+    """SHA-256 of a file's bytes, hexadecimal."""
+    with open(path, "rb") as stream:
+        return sha256_stream(stream)
+
+
+def sha256_stream(stream: IO[bytes]) -> str:
+    """SHA-256 of what is left in a binary stream, hexadecimal."""
+    digest = hashlib.sha256()
+    for block in iter(lambda: stream.read(1 << 20), b""):
+        digest.update(block)
+    return digest.hexdigest()

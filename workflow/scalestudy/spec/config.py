@@ -1,0 +1,86 @@
+"""config/config.yaml, and the command line's `--config`, as one frozen model; and the project's folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.spec.base import Spec, parse
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.yamlfile import Document, read_yaml
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+SCALES = ("mini", "node", "paper")
+
+
+class Paths(Spec):
+    """Where things lie that need not lie in results/."""
+
+    data: str | None = None
+    """Folder for the bulk of prepared data, often scratch; unset: beside each manifest in results/data/."""
+
+
+class Config(Spec):
+    """What is run, at which scale, on which machine."""
+
+    studies: Literal["all"] | tuple[Name, ...] = "all"
+    """Names of studies in config/studies/, or `all`."""
+    scale: Literal["mini", "node", "paper"] = "mini"
+    """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
+    machine: Name = "local"
+    """Name of a file in config/machines/; results lie in results/<machine>/."""
+    tags: tuple[Name, ...] = ()
+    """Only studies that have one of these tags."""
+    paths: Paths = Paths()
+    """Where things lie that need not lie in results/."""
+
+
+class Site(Spec):
+    """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
+
+    data_roots: dict[str, str] = {}
+    """Data that the site already has: source name to folder."""
+
+
+def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of one command: file below, `--config` on top."""
+    document = read_yaml(file)
+    given = dict(overrides or {})
+    for key in ("studies", "tags"):
+        if isinstance(given.get(key), str) and given[key] != "all":
+            given[key] = given[key].split(",")
+    # A key of the site belongs to commands, not to the selection.
+    given.pop("site", None)
+    return checked(Config, document, {**document.data, **given})
+
+
+M = TypeVar("M", bound=Spec)
+
+
+def checked(model: type[M], document: Document, data: Any = None) -> M:
+    """`data` (by default the document's) as `model`; errors name the file and line."""
+    value, problems = parse(model, document.data if data is None else data)
+    raise_all([UserError(problem.what, document.where(problem.path), problem.remedy) for problem in problems])
+    assert value is not None
+    return value
+
+
+def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
+    """The machine of that name."""
+    known = sorted(path.stem for path in Path(folder).glob("*.yaml"))
+    if name not in known:
+        raise UserError(f"there is no machine `{name}`", f"{folder}", nearest(name, known))
+    return checked(Machine, read_yaml(Path(folder) / f"{name}.yaml"))
+
+
+def read_site() -> Site:
+    """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
+    file = os.environ.get("SCALESTUDY_SITE")
+    return checked(Site, read_yaml(file)) if file else Site()
+
+

@@ -1,0 +1,62 @@
+"""Ids: a readable slug and 12 hex digits of what can change the result."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+from scalestudy.data.catalogue import DatasetSpec, OwnData
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, sha256_file, sha256_text
+from scalestudy.models.catalogue import OwnModel
+from scalestudy.spec.run import RunSpec
+
+TRAINER_VERSION = 1
+"""Raised by hand when a commit changes what a run computes or measures."""
+
+DATA_VERSION = 1
+"""Raised by hand when a commit changes the bytes that a dataset is made of."""
+
+EXTENSIONS = Path("config/extensions")
+
+
+def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
+    """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
+    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
+    own = {part.import_: own_code(part.import_, extensions) for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))}
+    if own:
+        question["own_code"] = own
+    emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
+    slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}.r{spec.repeat}"
+    return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
+
+
+def configuration_id(spec: RunSpec) -> str:
+    """The same for all repeats of one configuration."""
+    plain = {key: value for key, value in spec.plain().items() if key not in ("seed", "repeat")}
+    return sha256_text(canonical_json({**plain, "base_seed": spec.seed - spec.repeat}))[:12]
+
+
+def dataset_id(data: DatasetSpec, extensions: Path = EXTENSIONS) -> str:
+    """`synthetic_jpeg-0123456789ab`: the same for the same form of the same data."""
+    form: dict[str, Any] = {"data_version": DATA_VERSION, **data.plain()}
+    if isinstance(data, OwnData):
+        form["own_code"] = own_code(data.import_, extensions)
+    source = data.source if isinstance(data, OwnData) else form["source"]
+    return f"{_slug(str(source))}-{sha256_text(canonical_json(form))[:12]}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:90]
+
+
+@functools.lru_cache(maxsize=None)
+def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
+    """SHA-256 of the file that `file:class` names below config/extensions/."""
+    file = extensions / f"{target.partition(':')[0]}.py"
+    if not file.is_file():
+        found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
+        raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")
+    return sha256_file(file)

@@ -1,0 +1,260 @@
+"""RunSpec: one measurement, frozen and validated, in the words of design and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from scalestudy.data.catalogue import AnyData, Digits, FashionMNIST, ImageFolder, OwnData, Synthetic, SyntheticJpeg
+from scalestudy.errors import Problem, nearest
+from scalestudy.models.catalogue import MLP, OwnModel, SmallCNN, Torchvision
+from scalestudy.spec.base import Spec
+from scalestudy.strategies.catalogue import AllReduce, HalvingDoubling, ParameterServer, Single
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+def _named(value: Any) -> Any:
+    """`allreduce` stands for `{name: allreduce}`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+TORCHVISION_MODELS = get_args(Torchvision.model_fields["name"].annotation)
+MODELS = ("small_cnn", "mlp", *TORCHVISION_MODELS)
+
+
+def _named_model(value: Any) -> Any:
+    value = _named(value)
+    if isinstance(value, dict) and "import" not in value and (name := value.get("name")) not in MODELS:
+        raise ValueError(f"`{name}` is no model; {nearest(str(name), MODELS)}" if name else "needs `name` or `import`")
+    return value
+
+
+def _model_tag(value: Any) -> str:
+    if isinstance(value, OwnModel) or (isinstance(value, dict) and "import" in value):
+        return "import"
+    name = value["name"] if isinstance(value, dict) else value.name
+    return name if name in ("small_cnn", "mlp") else "torchvision"
+
+
+def _data_tag(value: Any) -> Any:
+    if isinstance(value, OwnData) or (isinstance(value, dict) and "import" in value):
+        return "import"
+    return value.get("source") if isinstance(value, dict) else getattr(value, "source", None)
+
+
+Model = Annotated[
+    Annotated[SmallCNN, Tag("small_cnn")]
+    | Annotated[MLP, Tag("mlp")]
+    | Annotated[Torchvision, Tag("torchvision")]
+    | Annotated[OwnModel, Tag("import")],
+    Discriminator(_model_tag),
+    BeforeValidator(_named_model),
+]
+Strategy = Annotated[
+    Single | AllReduce | HalvingDoubling | ParameterServer, Field(discriminator="name"), BeforeValidator(_named)
+]
+Data = Annotated[
+    Annotated[Digits, Tag("digits")]
+    | Annotated[FashionMNIST, Tag("fashion_mnist")]
+    | Annotated[Synthetic, Tag("synthetic")]
+    | Annotated[SyntheticJpeg, Tag("synthetic_jpeg")]
+    | Annotated[ImageFolder, Tag("image_folder")]
+    | Annotated[OwnData, Tag("import")],
+    Discriminator(_data_tag),
+]
+
+
+class Batch(Spec):
+    """How many samples a step takes: fixed per rank (weak scaling) or in all (strong scaling)."""
+
+    per_rank: Count | None = None
+    """Samples per rank and step."""
+    global_: Annotated[Count | None, Field(alias="global")] = None
+    """Samples per step over all ranks."""
+
+
+class LearningRateSteps(Spec):
+    """The learning rate falls in steps."""
+
+    every_epochs: Annotated[float, Field(gt=0)]
+    """Epochs between two steps."""
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """What each step multiplies the rate by."""
+
+
+class Optimiser(Spec):
+    """Momentum SGD and its learning rate."""
+
+    name: Literal["sgd"] = "sgd"
+    """Stochastic gradient descent."""
+    learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.1
+    """Rate after warm-up, before the first step."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum."""
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """L2 penalty."""
+    nesterov: bool = False
+    """Nesterov momentum."""
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs over which the rate rises linearly from a tenth."""
+    steps: LearningRateSteps | None = None
+    """Steps of the rate; none: constant."""
+
+
+class Train(Spec):
+    """The full training."""
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Passes over the training data."""
+    evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    """Evaluate on held-out data every so many epochs and at the end; 0: never."""
+
+
+class Measure(Spec):
+    """Where a run is measured, and where it ends before its full training."""
+
+    warmup_steps: Annotated[int, Field(ge=0, le=10_000_000)] = 5
+    """Steps before the measured window."""
+    steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Length of the window in steps; the run ends after it. None: the full training."""
+    minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """Length of the window in minutes; the run ends after it. None: the full training."""
+    loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
+
+
+class Loader(Spec):
+    """How batches come to a rank."""
+
+    workers: Annotated[int, Field(ge=0, le=4096)] = 1
+    """Threads per rank, each making whole batches; 0: the training thread makes them itself."""
+    prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Batches made ahead per worker."""
+    size: Annotated[int, Field(ge=1, le=16384)] | None = None
+    """Height and width of a training image; unset: as the source has them, 224 for JPEG."""
+    augment: Literal["none", "flip", "crop_flip"] = "none"
+    """Random horizontal flip; or random resized crop and flip. Drawn from (seed, epoch, sample)."""
+    memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
+    """Page cache that the files of the data may fill, per node: the least recently read beyond it are dropped."""
+    cache: Literal["as_found", "warm", "cold"] = "as_found"
+    """Before the run: leave the page cache, read all data once, or drop all data from it."""
+
+
+class SlowRank(Spec):
+    """One rank waits in every step."""
+
+    kind: Literal["slow_rank"]
+    rank: Annotated[int, Field(ge=0)]
+    """Which rank."""
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+    """How long, in each step."""
+    from_step: Annotated[int, Field(ge=0)] = 0
+    """First step that is slow."""
+
+
+class SlowDecode(Spec):
+    """Making a batch takes longer, on every rank."""
+
+    kind: Literal["slow_decode"]
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+    """How much longer, per batch."""
+
+
+class KilledRank(Spec):
+    """One rank dies by SIGKILL."""
+
+    kind: Literal["killed_rank"]
+    rank: Annotated[int, Field(ge=0)]
+    """Which rank."""
+    at_step: Annotated[int, Field(ge=0)]
+    """Before which step."""
+
+
+Fault = Annotated[SlowRank | SlowDecode | KilledRank, Field(discriminator="kind")]
+
+
+class RunSpec(Spec):
+    """One measurement. What the machine fills in (`nodes`, `threads_per_rank`) is None here."""
+
+    model: Model = SmallCNN(name="small_cnn")
+    """What is trained: a name, a name with options, or `{import: file:Class, kwargs: {...}}`."""
+    strategy: Strategy = Single(name="single")
+    """How ranks exchange: a name, or a name with options."""
+    ranks: Count = 1
+    """Processes with a device."""
+    nodes: Count | None = None
+    """Nodes; unset: what the machine needs for the ranks."""
+    ranks_per_node: Count | None = None
+    """Ranks on each node; unset: as many as the node has devices."""
+    threads_per_rank: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """CPU threads of a rank; unset: the machine's share, the same for all rank counts of a study."""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    """Number type of weights and activations."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of weights, order and augmentation; repeat k adds k."""
+    repeat: Annotated[int, Field(ge=0, lt=10_000)] = 0
+    """Which repeat this is; set by the study's `repeats`."""
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
+    """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
+    data: Data = Digits(source="digits")
+    """The dataset."""
+    loader: Loader = Loader()
+    """How batches come to a rank."""
+    batch: Batch = Batch(per_rank=32)
+    """Samples per step."""
+    optimiser: Optimiser = Optimiser()
+    """Momentum SGD."""
+    train: Train = Train()
+    """The full training."""
+    measure: Measure = Measure()
+    """Where a run is measured and ends."""
+    keep: Literal["weights"] | None = None
+    """`weights`: keep the final weights beside the result as safetensors."""
+    faults: tuple[Fault, ...] = ()
+    """Faults to inject, each counted when it fires."""
+
+    @property
+    def accelerator(self) -> str | None:
+        """The emulated accelerator's name, None where compute is real."""
+        return self.device.removeprefix("emulated:") if self.device and self.device.startswith("emulated:") else None
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per step over all ranks."""
+        return self.batch.global_ if self.batch.global_ is not None else (self.batch.per_rank or 0) * self.ranks
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples per step of one rank."""
+        return self.global_batch // self.ranks
+
+    @property
+    def runs_full_training(self) -> bool:
+        """Whether nothing ends the run before its last epoch."""
+        return self.measure.steps is None and self.measure.minutes is None
+
+
+def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
+    """What is impossible in a spec on any machine."""
+    most = spec.strategy.most_ranks
+    if most is not None and spec.ranks > most:
+        yield Problem(("ranks",), f"strategy `{spec.strategy.name}` has {most} rank, not {spec.ranks}", "vary the strategy, or exclude this combination")
+    if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
+        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
+    elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
+        yield Problem(("batch", "global"), f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks")
+    if spec.measure.steps is not None and spec.measure.minutes is not None:
+        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them")
+    if spec.nodes is not None and spec.ranks % spec.nodes:
+        yield Problem(("nodes",), f"{spec.ranks} ranks cannot be shared equally by {spec.nodes} nodes")
+    if spec.ranks_per_node is not None:
+        if spec.ranks % spec.ranks_per_node and spec.ranks > spec.ranks_per_node:
+            yield Problem(("ranks_per_node",), f"{spec.ranks} ranks do not fill nodes of {spec.ranks_per_node}")
+        elif spec.nodes is not None and spec.nodes * spec.ranks_per_node != spec.ranks:
+            yield Problem(("ranks_per_node",), f"{spec.nodes} nodes of {spec.ranks_per_node} ranks are not {spec.ranks} ranks")
+    for index, fault in enumerate(spec.faults):
+        if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
+            yield Problem(("faults", index, "rank"), f"there is no rank {fault.rank} among {spec.ranks}")

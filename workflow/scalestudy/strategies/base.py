@@ -1,0 +1,85 @@
+"""The interface of all strategies, as the training loop sees it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class World:
+    """Who takes part in a run, as one process sees it.
+
+    Ranks 0 … ranks-1 train; ranks … ranks+servers-1 are parameter servers. `workers` is the group of those that train
+    (None where there is one process and no process group).
+    """
+
+    rank: int
+    ranks: int
+    servers: int
+    device: torch.device
+    ranks_per_node: int
+    workers: dist.ProcessGroup | None
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this process is a parameter server."""
+        return self.rank >= self.ranks
+
+
+class Strategy(ABC):
+    """One rank's side of an exchange.
+
+    A step is: `module(x)` and loss, `backward()`, `exchange()`, `update()`. A strategy that overlaps its exchange with
+    backward does nothing in `exchange()` and says so by `overlapped`.
+    """
+
+    overlapped = False
+    """The exchange happens inside backward and cannot be timed by itself."""
+
+    equal_parameters = True
+    """After every step all ranks hold the same parameters."""
+
+    def __init__(self, options: Any, world: World) -> None:
+        self.options, self.world = options, world
+
+    def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
+        """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
+        self.broadcast(model)
+        self.model = model
+        self.optimiser = make_optimiser(model.parameters())
+        return model
+
+    @abstractmethod
+    def exchange(self) -> None:
+        """Make every rank's gradients their mean over ranks, after backward."""
+
+    def update(self) -> None:
+        """Apply the gradients."""
+        self.optimiser.step()
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate for the next update."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    def serve(self, rate_of_step: Callable[[int], float]) -> int:
+        """A server's whole life, where the strategy has servers; returns the number of steps served."""
+        raise AssertionError("this strategy has no servers")
+
+    def finish(self) -> None:
+        """Called once by every rank that trains, after its last step."""
+
+    def broadcast(self, model: nn.Module) -> None:
+        """Rank 0's parameters and buffers to all processes of the run, servers included."""
+        if dist.is_initialized():
+            for tensor in model.state_dict().values():
+                dist.broadcast(tensor, 0)
