@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import heapq
+import json
+import math
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem, nearest
 from scalestudy.files import canonical_json
@@ -34,35 +40,159 @@ class Spec(BaseModel):
 def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
     """`data` (plain YAML or JSON data) as `model`, or what is wrong with it."""
     try:
-        return model.model_validate_json(canonical_json(data)), []
+        text = canonical_json(data)
+    except (TypeError, ValueError):
+        return None, list(_not_plain(data, ()))
+    try:
+        return model.model_validate_json(text), []
     except ValidationError as error:
         return None, list(problems(model, data, error))
 
 
+def _not_plain(data: Any, path: Loc) -> Iterator[Problem]:
+    """Values that JSON does not have; files cannot hold them, a command line can."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _not_plain(value, (*path, str(key)))
+    elif isinstance(data, (list, tuple)):
+        for index, value in enumerate(data):
+            yield from _not_plain(value, (*path, index))
+    elif isinstance(data, float) and not math.isfinite(data):
+        yield Problem(path, f"`{data}` is not a finite number", "give a number")
+    elif data is not None and not isinstance(data, (str, int, float, bool)):
+        yield Problem(path, f"`{data}` is neither text, number, true, false nor null", "put it in quotes")
+
+
+TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a map of keys to values",
+    "model_type": "a map of keys to values",
+    "model_attributes_type": "a map of keys to values",
+}
+
+LIMITS = {
+    "greater_than": ("gt", "more than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+WORD = "a word of small letters, digits and `_` that begins with a letter"
+FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
+
+PATTERNS = {
+    r"^[a-z][a-z0-9_]{0,63}$": WORD,
+    r"^(mini|node)$": "`mini` or `node` (the file as it stands is `paper`)",
+    r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
+    r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a factor such as `0.5`, or a size such as `64 MiB` or `2x node memory`",
+    r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$": FILE_AND_CLASS,
+}
+"""What each regular expression of the models means; a test proves that none is missing."""
+
+
+def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCustomError:
+    """What a validator of ours raises: a sentence, a remedy, and the key below the field that it is about."""
+    return PydanticCustomError("refused", "{what}", {"what": what, "remedy": remedy, "key": key})
+
+
 def problems(model: type[Spec], data: Any, error: ValidationError) -> Iterator[Problem]:
-    """Each pydantic error as a path that exists in `data` (or its missing key), a sentence and a remedy."""
-    for item in error.errors(include_url=False, include_context=True):
-        path, kind = _path_in(data, item["loc"]), item["type"]
-        value = _short(item.get("input"))
-        if kind == "extra_forbidden":
-            yield Problem(path, f"unknown key `{path[-1]}`", nearest(str(path[-1]), _keys_at(model, data, path[:-1])))
-        elif kind == "missing":
-            yield Problem(path, f"key `{path[-1]}` is missing", "add it")
-        elif kind in ("union_tag_invalid", "union_tag_not_found", "literal_error", "enum"):
-            context = item.get("ctx", {})
-            expected = [word.strip(" '\"") for word in context.get("expected_tags", context.get("expected", "")).replace(" or ", ", ").split(",")]
-            given = context.get("tag", item.get("input"))
-            yield Problem(path, f"{_short(given)} is not valid here", nearest(str(given), filter(None, expected)))
-        elif kind in ("value_error", "assertion_error"):
-            yield Problem(path, str(item.get("ctx", {}).get("error", item["msg"])))
-        else:
-            sentence = item["msg"][0].lower() + item["msg"][1:]
-            yield Problem(path, f"value {value} is wrong: {sentence}")
+    """Each pydantic error as a path that exists in `data` (or its missing key), a sentence and a remedy.
+
+    A value that fits no member of a union gives an error per member; they are said as one.
+    """
+    items = [(_path_in(data, item["loc"]), item) for item in error.errors(include_url=False, include_context=True)]
+    for path in dict.fromkeys(path for path, _ in items):
+        here = [item for other, item in items if other == path]
+        wrong_type = [item for item in here if item["type"] in TYPES]
+        if len(wrong_type) < len(here):
+            for item in here:
+                if item["type"] not in TYPES:
+                    yield _problem(model, data, path, item)
+        elif not any(len(other) > len(path) and other[: len(path)] == path for other, _ in items):
+            expected = " or ".join(dict.fromkeys(TYPES[item["type"]] for item in wrong_type))
+            value = here[0]["input"]
+            yield Problem(path, f"must be {expected}, not {shown(value)}", _as_written(model, path, expected, value))
 
 
-def _short(value: Any) -> str:
-    text = canonical_json(value) if not isinstance(value, str) else f"`{value}`"
+def _problem(model: type[Spec], data: Any, path: Loc, item: ErrorDetails) -> Problem:
+    kind, context, value = item["type"], item.get("ctx", {}), item["input"]
+    if kind == "extra_forbidden":
+        return Problem(path, f"unknown key `{printable(str(path[-1]))}`", _nearest_key(model, data, path))
+    if kind == "missing":
+        return Problem(path, f"key `{path[-1]}` is missing", "add it")
+    if kind in ("union_tag_invalid", "literal_error"):
+        expected = context.get("expected_tags", context.get("expected", "")).replace(" or ", ", ").split(",")
+        valid = [word for word in (part.strip(" '\"") for part in expected) if word]
+        if kind == "union_tag_invalid":
+            path, value = (*path, context["discriminator"].strip("'")), context["tag"]
+        return Problem(path, f"{shown(value)} is not valid here", nearest(str(value), valid))
+    if kind == "union_tag_not_found":
+        return Problem((*path, key := context["discriminator"].strip("'")), f"key `{key}` is missing", "add it")
+    if kind == "refused":
+        return Problem((*path, context["key"]) if context["key"] else path, context["what"], context["remedy"])
+    if kind in LIMITS:
+        limit, words = LIMITS[kind]
+        return Problem(path, f"must be {words} {context[limit]}, not {shown(value)}")
+    if kind == "string_pattern_mismatch":
+        return Problem(path, f"must be {PATTERNS[context['pattern']]}, not {shown(value)}")
+    if kind in ("too_short", "too_long"):
+        most, count = kind == "too_long", context["max_length" if kind == "too_long" else "min_length"]
+        values = "value" if count == 1 else "values"
+        return Problem(path, f"must have at {'most' if most else 'least'} {count} {values}, not {len(value)}")
+    return Problem(path, f"{shown(value)} is wrong: {item['msg'][0].lower()}{item['msg'][1:]}")
+
+
+def shown(value: Any) -> str:
+    """A value as messages quote it: on one line, printable, not too long."""
+    return f"`{printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}`"
+
+
+def printable(text: str) -> str:
+    """`text` without what would break a line or a terminal, cut at 60 characters."""
+    text = text if text.isprintable() else text.encode("unicode_escape").decode()
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _as_written(model: type[Spec], path: Loc, expected: str, value: Any) -> str:
+    """How the value of a wrong type could have been written."""
+    if expected == "a list" and not isinstance(value, (dict, list)):
+        return f"write `[{printable(str(value))}]`"
+    if expected == "true or false" and str(value).lower() in ("yes", "no", "on", "off"):
+        return f"write `{'true' if str(value).lower() in ('yes', 'on') else 'false'}`"
+    if expected == TYPES["model_type"]:
+        keys = sorted({name for m in _models_at(model, path) for name in key_names(m)})
+        return f"its keys: {', '.join(keys)}" if keys else ""
+    return ""
+
+
+def _nearest_key(model: type[Spec], data: Any, path: Loc) -> str:
+    """The remedy for an unknown key: how it is written, the nearest beside it, the same word deeper down."""
+    key, valid = str(path[-1]), _keys_at(model, data, path[:-1])
+    head, dot, rest = key.partition(".")
+    if dot and head in valid:
+        return f"write `{head}: {{{printable(rest)}: …}}`"
+    if not difflib.get_close_matches(key, valid, n=1, cutoff=0.6):
+        deeper = [found for m in _models_at(model, path[:-1]) for found in dotted_keys(m) if found.endswith(f".{key}")]
+        if deeper:
+            return "did you mean " + " or ".join(f"`{found}`" for found in list(dict.fromkeys(deeper))[:3]) + "?"
+    return nearest(key, valid)
+
+
+def nearest_of_many(word: str, valid: Iterable[str]) -> str:
+    """A remedy where the valid words are too many to list: the nearest three, by the whole word or a part of it."""
+
+    def likeness(name: str) -> float:
+        parts = [name, *name.split("."), *name.split("_")]
+        return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
+
+    near = heapq.nlargest(3, sorted(set(valid)), key=likeness)
+    return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else ""
 
 
 def _path_in(data: Any, loc: Loc) -> Loc:
@@ -73,9 +203,7 @@ def _path_in(data: Any, loc: Loc) -> Loc:
         if isinstance(data, dict) and isinstance(part, str):
             if part in data:
                 data = data[part]
-            elif not last:
-                continue
-            elif not _looks_like_key(part):
+            elif not last or not part.isidentifier():
                 continue
             path.append(part)
         elif isinstance(data, list) and isinstance(part, int) and part < len(data):
@@ -84,20 +212,26 @@ def _path_in(data: Any, loc: Loc) -> Loc:
     return tuple(path)
 
 
-def _looks_like_key(part: str) -> bool:
-    return part.isidentifier()
-
-
 def _keys_at(model: type[Spec], data: Any, path: Loc) -> set[str]:
     """The keys that the models standing at `path` know; of a union, those of the member that `data` chose."""
-    models: list[type[Spec]] = [model]
     for part in path:
         data = data[part] if isinstance(data, (dict, list)) else None
-        if isinstance(part, int):
-            continue
-        models = [found for candidate in models for found in _models_of_key(candidate, part)]
-    chosen = [m for m in models if _tags(m) and isinstance(data, dict) and any(data.get(k) == v for k, v in _tags(m))]
+    models = _models_at(model, path)
+    chosen = [m for m in models if isinstance(data, dict) and any(data.get(k) == v for k, v in _tags(m))]
     return {name for m in chosen or models for name in key_names(m)}
+
+
+def _models_at(model: type[Spec], path: Loc) -> list[type[Spec]]:
+    """The models that can stand at `path`."""
+    models, in_free_map = [model], False
+    for part in path:
+        if isinstance(part, int) or in_free_map:
+            in_free_map = False
+            continue
+        fields = [field for candidate in models for field in _fields(candidate, part)]
+        models = [found for field in fields for found in models_in(field.annotation)]
+        in_free_map = any(get_origin(field.annotation) is dict for field in fields)
+    return models
 
 
 def _tags(model: type[Spec]) -> list[tuple[str, str]]:
@@ -106,7 +240,7 @@ def _tags(model: type[Spec]) -> list[tuple[str, str]]:
         for name, field in model.model_fields.items()
         if get_origin(field.annotation) is Literal
         for value in get_args(field.annotation)
-        if name in ("name", "source")
+        if name in ("name", "source", "kind")
     ]
 
 
@@ -115,11 +249,37 @@ def key_names(model: type[Spec]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _models_of_key(model: type[Spec], key: str) -> list[type[Spec]]:
+def _fields(model: type[Spec], key: str) -> list[FieldInfo]:
+    return [field for name, field in model.model_fields.items() if key == (field.alias or name)]
+
+
+def dotted_keys(model: type[Spec]) -> Iterator[str]:
+    """Every key of a model and of the models below it, dotted; of a union, those of all its members."""
     for name, field in model.model_fields.items():
-        if key in (name, field.alias):
-            return list(models_in(field.annotation))
-    return []
+        key = field.alias or name
+        yield key
+        for below in models_in(field.annotation):
+            for deeper in dotted_keys(below):
+                yield f"{key}.{deeper}"
+
+
+def key_problem(model: type[Spec], key: str) -> Problem | None:
+    """What is wrong with a dotted key, None where `model` has it; what a map of free keys holds is not looked at."""
+    models, parts = [model], key.split(".")
+    for position, part in enumerate(parts):
+        names = {name for m in models for name in key_names(m)}
+        if part not in names:
+            if not position:
+                return Problem((key,), f"unknown key `{printable(key)}`", nearest_of_many(key, dotted_keys(model)))
+            above = ".".join(parts[:position])
+            return Problem((key,), f"`{above}` has no key `{printable(part)}`", nearest(part, names))
+        fields = [field for candidate in models for field in _fields(candidate, part)]
+        models = [found for field in fields for found in models_in(field.annotation)]
+        if not models:
+            free = any(get_origin(field.annotation) is dict for field in fields)
+            rest = parts[position + 1 :]
+            return None if free or not rest else Problem((key,), f"`{'.'.join(parts[: position + 1])}` has no keys below it")
+    return None
 
 
 def models_in(annotation: Any) -> Iterator[type[Spec]]:

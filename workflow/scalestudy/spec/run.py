@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 
-from scalestudy.data.catalogue import AnyData, Digits, FashionMNIST, ImageFolder, OwnData, Synthetic, SyntheticJpeg
-from scalestudy.errors import Problem, nearest
-from scalestudy.models.catalogue import MLP, OwnModel, SmallCNN, Torchvision
+from scalestudy.data.catalogue import AnyData, Digits
+from scalestudy.errors import Problem
+from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec
-from scalestudy.strategies.catalogue import AllReduce, HalvingDoubling, ParameterServer, Single
+from scalestudy.spec.choice import Choice
+from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-def _named(value: Any) -> Any:
-    """`allreduce` stands for `{name: allreduce}`."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-TORCHVISION_MODELS = get_args(Torchvision.model_fields["name"].annotation)
-MODELS = ("small_cnn", "mlp", *TORCHVISION_MODELS)
-
-
-def _named_model(value: Any) -> Any:
-    value = _named(value)
-    if isinstance(value, dict) and "import" not in value and (name := value.get("name")) not in MODELS:
-        raise ValueError(f"`{name}` is no model; {nearest(str(name), MODELS)}" if name else "needs `name` or `import`")
-    return value
-
-
-def _model_tag(value: Any) -> str:
-    if isinstance(value, OwnModel) or (isinstance(value, dict) and "import" in value):
-        return "import"
-    name = value["name"] if isinstance(value, dict) else value.name
-    return name if name in ("small_cnn", "mlp") else "torchvision"
-
-
-def _data_tag(value: Any) -> Any:
-    if isinstance(value, OwnData) or (isinstance(value, dict) and "import" in value):
-        return "import"
-    return value.get("source") if isinstance(value, dict) else getattr(value, "source", None)
-
+SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B|x node memory)$")
+UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
+MOST_BYTES = 10**18
 
 Model = Annotated[
-    Annotated[SmallCNN, Tag("small_cnn")]
-    | Annotated[MLP, Tag("mlp")]
-    | Annotated[Torchvision, Tag("torchvision")]
-    | Annotated[OwnModel, Tag("import")],
-    Discriminator(_model_tag),
-    BeforeValidator(_named_model),
+    AnyModel,
+    Choice("model", "name", short=True, hint="small_cnn, mlp, a classification network of torchvision such as resnet50"),
 ]
-Strategy = Annotated[
-    Single | AllReduce | HalvingDoubling | ParameterServer, Field(discriminator="name"), BeforeValidator(_named)
-]
-Data = Annotated[
-    Annotated[Digits, Tag("digits")]
-    | Annotated[FashionMNIST, Tag("fashion_mnist")]
-    | Annotated[Synthetic, Tag("synthetic")]
-    | Annotated[SyntheticJpeg, Tag("synthetic_jpeg")]
-    | Annotated[ImageFolder, Tag("image_folder")]
-    | Annotated[OwnData, Tag("import")],
-    Discriminator(_data_tag),
-]
+Strategy = Annotated[AnyStrategy, Choice("strategy", "name", short=True)]
+Data = Annotated[AnyData, Choice("data source", "source")]
 
 
 class Batch(Spec):
@@ -237,6 +200,16 @@ class RunSpec(Spec):
         return self.measure.steps is None and self.measure.minutes is None
 
 
+def size_in_bytes(size: str, node_memory_bytes: int) -> int | None:
+    """`64 MiB` or `2x node memory` as a number of bytes; None where it is no size between 1 B and 1 EB."""
+    match = SIZE.match(size)
+    if match is None:
+        return None
+    number, unit = float(match[1]), match[2]
+    factor = node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
+    return round(number * factor) if 1 <= number * factor <= MOST_BYTES else None
+
+
 def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     """What is impossible in a spec on any machine."""
     most = spec.strategy.most_ranks
@@ -247,7 +220,7 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
         yield Problem(("batch", "global"), f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks")
     if spec.measure.steps is not None and spec.measure.minutes is not None:
-        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them")
+        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     if spec.nodes is not None and spec.ranks % spec.nodes:
         yield Problem(("nodes",), f"{spec.ranks} ranks cannot be shared equally by {spec.nodes} nodes")
     if spec.ranks_per_node is not None:

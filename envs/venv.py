@@ -1,0 +1,158 @@
+"""Make, repair or leave alone the project's `.venv`. Standard library only; called by the Makefile.
+
+    python3 envs/venv.py [--dev]
+
+The environment holds exactly what envs/requirements.txt (with --dev also envs/requirements-dev.txt) pins by hash, and
+this project as an editable install. A clone that was moved is repaired in seconds: nothing is downloaded again.
+TORCH_INDEX=URL takes torch and torchvision, at the pinned versions, from another index (a CPU-only build, for example).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "scalestudy.json"
+LOCKS = {"run": ROOT / "envs" / "requirements.txt", "dev": ROOT / "envs" / "requirements-dev.txt"}
+TORCH_PARTS = re.compile(r"^(torch|torchvision|triton|nvidia-|cuda-)")
+
+
+def main() -> None:
+    """Bring `.venv` to what the lock files say."""
+    wanted = ["run", "dev"] if "--dev" in sys.argv[1:] else ["run"]
+    if sys.version_info < (3, 11):
+        fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}", "make PYTHON=python3.12 run")
+    known = read_stamp()
+    if known and not works(known):
+        known = {}
+    if not known:
+        create()
+    elif known["path"] != str(VENV):
+        say(f"this clone was moved from {Path(known['path']).parent}: repairing .venv")
+        repair(known["path"])
+        known["path"], known["project"] = str(VENV), ""
+        write_stamp(known)
+    for name in wanted:
+        if known.get(name) != digest(LOCKS[name]):
+            install(LOCKS[name])
+            known = {**known, "path": str(VENV), name: digest(LOCKS[name])}
+            write_stamp(known)
+    if known.get("project") != digest(ROOT / "pyproject.toml"):
+        pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        write_stamp({**known, "project": digest(ROOT / "pyproject.toml")})
+
+
+def read_stamp() -> dict[str, str]:
+    """What the environment was made from; empty where there is none."""
+    try:
+        return dict(json.loads(STAMP.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def write_stamp(known: dict[str, str]) -> None:
+    """Written after each step, so that an interrupted set-up goes on where it was."""
+    temporary = STAMP.with_suffix(".tmp")
+    temporary.write_text(json.dumps(known))
+    temporary.replace(STAMP)
+
+
+def works(known: dict[str, str]) -> bool:
+    """Whether the interpreter that the environment was made with is still there."""
+    try:
+        return "path" in known and subprocess.run([python(), "-c", ""], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def create() -> None:
+    """A new, empty environment."""
+    say(f"making .venv with Python {sys.version.split()[0]}")
+    shutil.rmtree(VENV, ignore_errors=True)
+    made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        shutil.rmtree(VENV, ignore_errors=True)
+        lines = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
+        fail(f"no virtual environment can be made: {lines[0]}", "on Debian and Ubuntu: apt-get install python3-venv")
+
+
+def install(lock: Path) -> None:
+    """What a lock file pins."""
+    begin = time.monotonic()
+    say(f"installing what {lock.relative_to(ROOT)} pins" + (" (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] else ""))
+    index = os.environ.get("TORCH_INDEX")
+    if index and lock == LOCKS["run"]:
+        pins = without_torch(lock)
+        pip("install", "--no-deps", "--require-hashes", "-r", str(pins))
+        pins.unlink()
+        pip("install", "--index-url", index, *torch_pins(lock))
+    else:
+        pip("install", "--require-hashes", "-r", str(lock))
+    say(f"done in {time.monotonic() - begin:.0f} s")
+
+
+def without_torch(lock: Path) -> Path:
+    """The lock file less torch and what only torch needs."""
+    blocks = re.split(r"\n(?=[A-Za-z0-9#])", lock.read_text())
+    kept = VENV / "requirements-without-torch.txt"
+    kept.write_text("\n".join(block for block in blocks if not TORCH_PARTS.match(block)) + "\n")
+    return kept
+
+
+def torch_pins(lock: Path) -> list[str]:
+    """`torch==…`, `torchvision==…` as pinned."""
+    return re.findall(r"^((?:torch|torchvision)==[^ \\\n;]+)", lock.read_text(), re.MULTILINE)
+
+
+def repair(old: str) -> None:
+    """Put the new path in place of the old one wherever scripts of the environment name it."""
+    for script in [*(VENV / "bin").iterdir(), VENV / "pyvenv.cfg"]:
+        if script.is_symlink() or not script.is_file():
+            continue
+        content = script.read_bytes()
+        if old.encode() in content and b"\0" not in content[:1024]:
+            mode = script.stat().st_mode
+            script.write_bytes(content.replace(old.encode(), str(VENV).encode()))
+            script.chmod(mode)
+
+
+def pip(*arguments: str) -> None:
+    """Run the environment's pip; its output is shown where it fails."""
+    command = [python(), "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        fail("pip could not install it (its words are above)", "check network and disk space, then run the same command again")
+
+
+def python() -> str:
+    """The environment's interpreter."""
+    return str(VENV / "bin" / "python")
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def say(text: str) -> None:
+    """A line for the person who waits."""
+    print(f"setup: {text}", flush=True)
+
+
+def fail(what: str, remedy: str) -> None:
+    """End with what is wrong and what to do."""
+    sys.exit(f"setup: {what}\n    {remedy}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Mean, interval and drift: what repeats say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
+
+CONFIDENCE = 0.95
+DRIFT_LIMIT = 0.05
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean of n repeats and its 95 % interval; `low` and `high` are None for one repeat."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    least: float
+    most: float
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width."""
+        return None if self.high is None else self.high - self.mean
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Mean and Student's t interval of the finite `values`: mean ± t(0.975, n - 1)·s/√n. None where there is none."""
+    finite = [float(value) for value in values if math.isfinite(value)]
+    n = len(finite)
+    if n == 0:
+        return None
+    mean = math.fsum(finite) / n
+    if n == 1:
+        return Interval(mean, None, None, 1, mean, mean)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
+    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n, min(finite), max(finite))
+
+
+def drift(rounds: Sequence[float]) -> float | None:
+    """Relative spread of the first configuration's throughput over the first, middle and last round.
+
+    `rounds` has its throughput in each round, NaN where there is none. None where fewer than two of the three are there.
+    """
+    picked = [rounds[index] for index in sorted({0, len(rounds) // 2, len(rounds) - 1})] if rounds else []
+    finite = [value for value in picked if math.isfinite(value)]
+    if len(finite) < 2:
+        return None
+    return (max(finite) - min(finite)) / (math.fsum(finite) / len(finite))

@@ -1,0 +1,148 @@
+"""From the results of a study's runs to one row per run (runs.parquet) and one per configuration (summary.csv)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.analysis.scaling import with_scaling
+from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
+from scalestudy.spec.columns import DERIVED, METRICS
+from scalestudy.spec.layout import result_file, run_folder, study_folder
+from scalestudy.spec.study import Run, Study, columns_of, label_of
+
+STATUSES = ("valid", "invalid", "skipped", "missing")
+VOLATILE = ("memory_gib", "system")
+"""What two measurements may differ in and still be of one instrument."""
+
+
+def summarise(study: Study, machine: str) -> tuple[Path, Path]:
+    """Write runs.parquet and summary.csv of a study; returns their paths."""
+    rows = study_rows(study, machine)
+    folder = study_folder(machine, study.scale, study.name)
+    write_with(folder / "runs.parquet", _storable(rows).to_parquet)
+    write_text(folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
+    return folder / "runs.parquet", folder / "summary.csv"
+
+
+def study_rows(study: Study, machine: str) -> pd.DataFrame:
+    """One row per run, in the order of measurement: state, keys of the spec, measured and derived columns.
+
+    A run without a result has status `missing`. `drifted` marks all rows of a study whose first configuration changed
+    by more than 5 % between the first, middle and last round; `drift` says by how much.
+    """
+    rows = pd.DataFrame([_row(run, machine) for run in study.runs])
+    for column in METRICS:
+        rows[column] = pd.to_numeric(rows[column])
+    rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
+    first = rows[rows["configuration"] == study.runs[0].configuration]
+    rounds = first["throughput_samples_per_s"].where(first["status"] == "valid").tolist()
+    spread = drift(rounds)
+    rows["drift"] = math.nan if spread is None else spread
+    rows["drifted"] = (spread or 0.0) > DRIFT_LIMIT
+    return with_scaling(rows, study)
+
+
+def read_rows(study: Study, machine: str) -> pd.DataFrame:
+    """The rows that `summarise` wrote, with the spec's values as the study has them. Raises UserError where they are not of this study."""
+    file = study_folder(machine, study.scale, study.name) / "runs.parquet"
+    remedy = f"make it: snakemake {file}"
+    if not file.exists():
+        raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
+    rows = pd.read_parquet(file)
+    if list(rows["run"]) != [run.id for run in study.runs]:
+        raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
+    columns = [columns_of(run.spec) for run in study.runs]
+    for key in dict.fromkeys(key for row in columns for key in row):
+        rows[key] = pd.Series([row.get(key) for row in columns], dtype=object)
+    return rows
+
+
+def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration: what is varied, how many runs, and mean and 95 % interval of each metric over valid runs."""
+    return pd.DataFrame([_summary_row(study, group) for _, group in rows.groupby("configuration", sort=False)])
+
+
+def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
+    first = group.iloc[0]
+    row: dict[str, Any] = {"configuration": first["configuration"]}
+    for key in study.varied:
+        value = first.get(key)
+        row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
+        if key in study.labels:
+            row[f"{key} (label)"] = label_of(study.labels, key, value)
+    valid = group[group["status"] == "valid"]
+    row |= {f"n_{status}": int((group["status"] == status).sum()) for status in STATUSES}
+    row["kind"] = kind_of_all(valid["kind"].tolist())
+    row["emulated"] = bool(group["emulated"].any())
+    row["oversubscribed"] = bool(valid["oversubscribed"].any())
+    row["drifted"] = bool(group["drifted"].any())
+    row["baseline_ranks"] = valid["baseline_ranks"].min()
+    for column in (*METRICS, *DERIVED):
+        found = interval(valid[column].tolist())
+        row[column] = found.mean if found else None
+        row[f"{column}_low"] = found.low if found else None
+        row[f"{column}_high"] = found.high if found else None
+    return row
+
+
+def kind_of_all(kinds: list[str]) -> str:
+    """The kind of a mean: extrapolated as soon as one of its numbers is."""
+    return "extrapolated" if "extrapolated" in kinds else "measured"
+
+
+def _row(run: Run, machine: str) -> dict[str, Any]:
+    file = result_file(machine, run.id)
+    result = read_json(file) if file.exists() else _missing(machine, run)
+    metrics: Mapping[str, Any] = result.get("metrics") or {}
+    instrument: Mapping[str, Any] = result.get("instrument") or {}
+    emulated = bool(result.get("emulated", run.spec.accelerator is not None))
+    return {
+        "run": run.id,
+        "configuration": run.configuration,
+        "status": result["status"],
+        "reason": result.get("reason") or "",
+        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
+        "emulated": emulated,
+        "oversubscribed": bool(result.get("oversubscribed", False)),
+        "instrument": instrument_digest(instrument, emulated),
+        **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
+        "started": str(result.get("started") or ""),
+        **{key: value for key, value in columns_of(run.spec).items()},
+        **{column: metrics.get(column) for column in METRICS},
+    }
+
+
+def _missing(machine: str, run: Run) -> dict[str, Any]:
+    """What is known of a run that has no result."""
+    state_file = run_folder(machine, run.id) / "state.json"
+    state = read_json(state_file) if state_file.exists() else {}
+    cause = f"{state.get('state', 'stopped')}: {state['cause']}" if state.get("cause") else "no result yet"
+    return {"status": "missing", "reason": cause}
+
+
+def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
+    """Twelve hex digits over code, versions and hardware; where compute is emulated the device's name is no part of it."""
+    if not instrument:
+        return ""
+    leave_out = (*VOLATILE, "device_name") if emulated else VOLATILE
+    return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
+
+
+def _storable(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with one type per column: lists, and values of several types, as JSON text."""
+    rows = rows.copy()
+    for column in rows.columns[rows.dtypes == object]:
+        values = [value for value in rows[column] if value is not None]
+        kinds = {"number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__ for value in values}
+        if len(kinds) > 1 or kinds & {"list", "dict", "tuple"}:
+            rows[column] = [None if value is None else canonical_json(value) for value in rows[column]]
+        elif kinds == {"number"}:
+            rows[column] = pd.to_numeric(rows[column])
+    return rows

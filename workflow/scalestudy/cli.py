@@ -1,0 +1,313 @@
+"""`scalestudy <verb>`: the only thing that a rule calls. Verbs import what they need when they are used."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalestudy import __version__
+from scalestudy.errors import UserError
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
+
+CONFIG = Path("config/config.yaml")
+MACHINE = click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
+SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
+STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
+OUT = click.option("--out", required=True, type=click.Path(path_type=Path), help="File to write, whole or not at all.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="scalestudy")
+def cli() -> None:
+    """Evaluate distributed deep-learning training, reproducibly.
+
+    Most people need only `make run`, `snakemake --profile profiles/local all`, and `scalestudy try`.
+    """
+
+
+@cli.command()
+@click.option("--config", "file", default=CONFIG, show_default=True, type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check the configuration: every study at every scale that it has.
+
+    Example: scalestudy check
+    """
+    from scalestudy.spec.config import SCALES, read_config, read_machine
+    from scalestudy.spec.study import read_studies
+
+    config = read_config(file)
+    machine = read_machine(config.machine)
+    names = None if config.studies == "all" else config.studies
+    for scale in SCALES:
+        try:
+            studies = read_studies(names, scale, machine, tags=config.tags, machine_name=config.machine)
+        except UserError as error:
+            if scale != config.scale and "has scale" in error.what:
+                continue
+            raise
+        runs = {run.id for study in studies for run in study.runs}
+        chosen = "  (chosen)" if scale == config.scale else ""
+        click.echo(f"{scale:5}  {len(studies)} studies, {len(runs)} runs{chosen}")
+
+
+@cli.command(name="list")
+@MACHINE
+@SCALE
+@click.option("--study", default=None, help="Only this study.")
+def list_runs(machine: str, scale: str, study: str | None) -> None:
+    """List the runs of the studies and their status.
+
+    Example: scalestudy list --study gpu_scaling
+    """
+    from scalestudy.files import read_json
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.layout import result_file
+    from scalestudy.spec.study import read_studies
+
+    for found in read_studies([study] if study else None, scale, read_machine(machine), machine_name=machine):
+        click.echo(f"{found.name}: {found.question}")
+        for run in found.runs:
+            file = result_file(machine, run.id)
+            click.echo(f"  {read_json(file)['status'] if file.exists() else 'not run':8} {run.id}")
+
+
+@cli.command()
+@OUT
+@click.option("--spec", "text", default=None, help="The dataset's spec as JSON; by default `dataset.json` beside --out.")
+@click.option("--bulk", default=None, type=click.Path(path_type=Path), help="Folder for the bulk; by default beside the manifest.")
+def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
+    """Prepare a dataset and write its manifest.
+
+    Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
+    """
+    import json
+
+    from scalestudy.data.prepare import prepare as prepare_data
+    from scalestudy.files import read_json
+    from scalestudy.locks import beside_measured_runs
+    from scalestudy.spec.config import read_site
+    from scalestudy.spec.run import RunSpec
+
+    data = json.loads(text) if text is not None else read_json(out.parent / "dataset.json")
+    spec = RunSpec.model_validate_json(json.dumps({"data": data})).data
+    with beside_measured_runs():
+        manifest = prepare_data(spec, out, bulk, read_site())
+    click.echo(manifest.reason or f"{manifest.train.samples:,} training samples, {manifest.train.bytes / 2**20:,.1f} MiB")
+
+
+@cli.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it.")
+def train(out: Path) -> None:
+    """Make one run: what its spec.json says, into its result.json.
+
+    Example: scalestudy train --out results/local/runs/RUN/result.json
+    """
+    sys.exit(_in_warm_parent(["_train", "--out", str(out)]))
+
+
+@cli.command(name="_train", hidden=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path))
+def train_here(out: Path) -> None:
+    """`train`, in this process."""
+    from scalestudy.commands.train import train_from_spec
+
+    train_from_spec(out)
+
+
+@cli.command(name="try")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")
+def try_run(settings: tuple[str, ...], out: Path) -> None:
+    """Make one run outside the DAG, with defaults for what is not said, and print its figures.
+
+    \b
+    Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
+    Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
+    """
+    sys.exit(_in_warm_parent(["_try", *settings, "--out", str(out)]))
+
+
+@cli.command(name="_try", hidden=True)
+@click.argument("settings", nargs=-1)
+@click.option("--out", required=True, type=click.Path(path_type=Path))
+def try_here(settings: tuple[str, ...], out: Path) -> None:
+    """`try`, in this process."""
+    from scalestudy.commands.train import try_settings
+
+    try_settings(settings, out)
+
+
+@cli.command()
+@MACHINE
+@SCALE
+@STUDY
+def summarise(machine: str, scale: str, study: str) -> None:
+    """Gather a study's results into runs.parquet and summary.csv.
+
+    Example: scalestudy summarise --study gpu_scaling
+    """
+    from scalestudy.analysis.summarise import summarise as write_summary
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        write_summary(_study(machine, scale, study), machine)
+
+
+@cli.command()
+@MACHINE
+@SCALE
+@STUDY
+@click.option("--name", required=True, help="Name of the figure in the study.")
+def figure(machine: str, scale: str, study: str, name: str) -> None:
+    """Draw one figure of a study, as SVG, PDF and PNG.
+
+    Example: scalestudy figure --study gpu_scaling --name time
+    """
+    from scalestudy.figures.draw import draw
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        draw(_study(machine, scale, study), machine, name)
+
+
+@cli.command()
+@MACHINE
+@SCALE
+@STUDY
+@click.option("--name", required=True, help="Name of the table in the study.")
+def table(machine: str, scale: str, study: str, name: str) -> None:
+    """Write one table of a study, as CSV, Markdown and LaTeX.
+
+    Example: scalestudy table --study gpu_scaling --name times
+    """
+    from scalestudy.figures.tables import write_table
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        write_table(_study(machine, scale, study), machine, name)
+
+
+@cli.command()
+@MACHINE
+@SCALE
+@OUT
+@click.option("--studies", required=True, help="Names, separated by commas.")
+def report(machine: str, scale: str, out: Path, studies: str) -> None:
+    """Write everything of some studies as one self-contained page.
+
+    Example: scalestudy report --studies gpu_scaling --out report.html
+    """
+    from scalestudy.figures.report import write_report
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        write_report([_study(machine, scale, name) for name in studies.split(",")], machine, scale, out)
+
+
+@cli.command()
+@MACHINE
+@SCALE
+@click.option("--studies", default="all", help="Names, separated by commas, or all.")
+@click.option("--since", type=float, default=None, help="When the work began, seconds since 1970.")
+def summary(machine: str, scale: str, studies: str, since: float | None) -> None:
+    """Say what there is: figures, tables, report, what is left out and why.
+
+    Example: scalestudy summary
+    """
+    from scalestudy.commands.summary import print_summary
+
+    print_summary(machine, scale, None if studies == "all" else studies.split(","), since)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1)
+@MACHINE
+@click.option("--skipped", is_flag=True, help="All runs that were skipped, once what was missing is there.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> None:
+    """Delete the results of runs, so that they are made again. Their time goes into no other account.
+
+    Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
+    """
+    from scalestudy.commands.forget import forget_runs
+
+    forget_runs(list(runs), machine, skipped, yes)
+
+
+@cli.command()
+@click.argument("study")
+@MACHINE
+@SCALE
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Archive to write; default STUDY-MACHINE-SCALE.tar.gz.")
+def export(study: str, machine: str, scale: str, out: Path | None) -> None:
+    """Pack a study's results (no data, no checkpoints) to hand them on; `tar xzf` in another clone unpacks them.
+
+    Example: scalestudy export gpu_scaling
+    """
+    from scalestudy.commands.export import export_study
+
+    file = out or Path(f"{study}-{machine}-{scale}.tar.gz")
+    count = export_study(_study(machine, scale, study), machine, scale, file)
+    click.echo(f"{file}: {count} runs, {file.stat().st_size / 2**20:.1f} MiB. Unpack it at the top of a clone: tar xzf {file.name}")
+
+
+@cli.command()
+@click.option("--write", is_flag=True, help="Write workflow/schemas/ and the key reference in config/README.md.")
+def schema(write: bool) -> None:
+    """The JSON Schemas by which editors complete and check study files.
+
+    Example: scalestudy schema --write
+    """
+    import json
+
+    from scalestudy.spec import schema as schemas
+
+    if write:
+        schemas.write_all(Path())
+    else:
+        click.echo(json.dumps(schemas.schemas(), indent=1))
+
+
+def _study(machine: str, scale: str, name: str) -> Study:
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.study import read_studies
+
+    return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+
+
+def _in_warm_parent(arguments: list[str]) -> int:
+    from scalestudy.training import warm
+
+    status = warm.call(arguments) if warm.wanted() else None
+    return run_command(arguments) if status is None else status
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command line; returns its exit status. What a user can remedy is said without a traceback."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="scalestudy", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except UserError as error:
+        click.echo(f"scalestudy: {error}", err=True)
+        return 2
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Abort:
+        click.echo("stopped", err=True)
+        return 130
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except OSError as error:
+        click.echo(f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
+        return 1
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run_command(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""What there is at the end: figures, tables, report, what is left out and why."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import click
+
+from scalestudy.files import read_json
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.layout import figure_file, report_file, result_file, run_folder, table_file
+from scalestudy.spec.study import read_studies
+
+
+def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
+    """Print a short account of the studies' results."""
+    studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
+    left_out: Counter[str] = Counter()
+    for study in studies:
+        states: Counter[str] = Counter()
+        for run in study.runs:
+            file = result_file(machine, run.id)
+            result = read_json(file) if file.exists() else None
+            status = "without a result" if result is None else result["status"]
+            states[status] += 1
+            if result is None:
+                log = run_folder(machine, run.id) / "log" / "train.log"
+                left_out[f"{study.name}: " + (f"no result; see {log}" if log.exists() else "not run")] += 1
+            elif status != "valid":
+                left_out[f"{study.name}: {status}: {result['reason']}"] += 1
+        click.echo(f"\n{study.title}: {', '.join(f'{count} {status}' for status, count in states.items())} of {len(study.runs)} runs")
+        for figure in study.figures:
+            _line("figure", figure_file(machine, scale, study.name, figure.file_name))
+        for table in study.tables:
+            _line("table", table_file(machine, scale, study.name, table.name, "md"))
+    if left_out:
+        click.echo("\nLeft out:")
+        for reason, count in left_out.items():
+            click.echo(f"  {count} × {reason}")
+    click.echo("")
+    _line("report", report_file(machine, scale))
+    if since is not None:
+        click.echo(f"  took    {time.time() - since:,.0f} s")
+
+
+def _line(kind: str, file: object) -> None:
+    from pathlib import Path
+
+    click.echo(f"  {kind:7} {file}" + ("" if Path(str(file)).exists() else "  (not made)"))

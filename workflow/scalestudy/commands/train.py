@@ -1,0 +1,107 @@
+"""One run, from the DAG or by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from scalestudy.errors import UserError, raise_all
+from scalestudy.files import read_json, write_json
+from scalestudy.locks import measured_run
+from scalestudy.spec.base import parse
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.config import read_machine, read_site
+from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
+from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec, geometry_problems
+
+SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exchange_s", "optimiser_s", "data_stall",
+         "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s", "wall_s")  # fmt: skip
+
+
+def train_from_spec(out: Path) -> None:
+    """Make the run whose spec.json lies beside `out`; a crash ends with exit status 1 and no result."""
+    spec = checked_run(read_json(out.parent / "spec.json"), str(out.parent / "spec.json"))
+    folder = out.parent
+    machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
+    result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
+    print(one_line(result), flush=True)
+
+
+def try_settings(settings: tuple[str, ...], out: Path) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures."""
+    spec = checked_run(from_settings(settings), "try")
+    identity = run_id(spec)
+    manifest = manifest_file(dataset_id(spec.data))
+    if not EXTENSIONS.parent.is_dir():
+        manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
+    write_json(out / "spec.json", spec.plain())
+    result = _make(identity, spec, manifest, out / "result.json", Machine())
+    click.echo(f"{identity}\n{out / 'result.json'}")
+    click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
+    for name in SHOWN:
+        if (value := result["metrics"].get(name)) is not None:
+            kind = result["kinds"].get(name, "")
+            click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+
+
+def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
+    from scalestudy.data.prepare import ensure
+    from scalestudy.training import launch
+
+    with measured_run():
+        ensure(spec.data, manifest, None, read_site())
+        try:
+            return launch.run(identity, spec, manifest, out, machine)
+        except launch.RankFailed as error:
+            print(f"scalestudy: {identity}: {error}; no result is written", file=sys.stderr, flush=True)
+            sys.exit(1)
+
+
+def checked_run(data: Any, where: str) -> RunSpec:
+    """Plain data as a run that is possible; all that is wrong with it is said together."""
+    spec, problems = parse(RunSpec, data)
+    problems = problems if spec is None else list(geometry_problems(spec))
+    raise_all([UserError(p.what, f"{where}: {'.'.join(map(str, p.path))}", p.remedy) for p in problems])
+    assert spec is not None
+    return spec
+
+
+def from_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`("strategy=allreduce", "train.epochs=3")` as nested data; values are YAML."""
+    data: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise UserError(f"`{setting}` is no setting", "try", "write key=value, for example ranks=2")
+        try:
+            value = yaml.safe_load(text)
+            json.dumps(value, allow_nan=False)
+        except (yaml.YAMLError, TypeError, ValueError):
+            raise UserError(f"`{text}` is no value", f"try: {key}") from None
+        *parents, last = key.split(".")
+        target = data
+        for parent in parents:
+            below = target.get(parent)
+            target[parent] = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
+            target = target[parent]
+        if value is not None:
+            target[last] = value
+    for key, default in (("data", {"source": "digits"}), ("model", {"name": "small_cnn"})):
+        if isinstance(data.get(key), dict) and "import" not in data[key]:
+            data[key] = {**default, **data[key]}
+    return data
+
+
+def one_line(result: dict[str, Any]) -> str:
+    """A result in one line, for the progress display and logs."""
+    value = result["metrics"].get("throughput_samples_per_s")
+    if result["status"] == "valid" and value is not None:
+        return f"valid: {value:,.0f} samples/s"
+    return f"{result['status']}: {result['reason']}"

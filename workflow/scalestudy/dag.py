@@ -1,0 +1,156 @@
+"""What the rules ask: which runs, datasets, figures and tables a path or the configuration stands for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError, nearest
+from scalestudy.files import canonical_json
+from scalestudy.spec import layout
+from scalestudy.spec.config import SCALES, Config, read_config, read_machine
+from scalestudy.spec.ids import dataset_id
+from scalestudy.spec.study import Run, Study, read_studies
+
+PACKAGE = Path(__file__).parent
+RESERVED = ("all", "dataset", "spec", "train", "summarise", "figure", "table", "report")
+
+
+class Project:
+    """The configuration of one Snakemake call, and the studies of any machine and scale that a path names."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config: Config = read_config("config/config.yaml", config)
+        self.chosen = self._chosen()
+        for study in self.chosen:
+            if study.name in RESERVED:
+                raise UserError(f"`{study.name}` cannot be the name of a study", f"config/studies/{study.name}.yaml", "rename it")
+
+    def _chosen(self) -> list[Study]:
+        config = self.config
+        names = None if config.studies == "all" else config.studies
+        machine = read_machine(config.machine)
+        return read_studies(names, config.scale, machine, tags=config.tags, machine_name=config.machine)
+
+    @functools.lru_cache(maxsize=None)
+    def study(self, machine: str, scale: str, name: str) -> Study:
+        """The study that a path names."""
+        if (machine, scale) == (self.config.machine, self.config.scale):
+            for study in self.chosen:
+                if study.name == name:
+                    return study
+        if scale not in SCALES:
+            raise UserError(f"there is no scale `{scale}`", f"results/{machine}/{scale}", nearest(scale, SCALES))
+        return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+
+    @functools.lru_cache(maxsize=None)
+    def runs(self, machine: str) -> dict[str, tuple[int, int, Run]]:
+        """All runs known for a machine, with the position of their study and their round: the order of measurement."""
+        found: dict[str, tuple[int, int, Run]] = {}
+        scales = [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]
+        for scale in scales:
+            studies = self.chosen if (machine, scale) == (self.config.machine, self.config.scale) else self._all(machine, scale)
+            for position, study in enumerate(studies):
+                for run in study.runs:
+                    found.setdefault(run.id, (position, run.spec.repeat, run))
+        return found
+
+    @staticmethod
+    def _all(machine: str, scale: str) -> list[Study]:
+        try:
+            return read_studies(None, scale, read_machine(machine), machine_name=machine)
+        except UserError:
+            # A study that is wrong at another scale does not stop the one that was asked for.
+            return []
+
+    @functools.cached_property
+    def _own(self) -> dict[str, tuple[int, int, Run]]:
+        return {run.id: (position, run.spec.repeat, run) for position, study in reversed(list(enumerate(self.chosen))) for run in study.runs}
+
+    def _find(self, machine: str, run: str) -> tuple[int, int, Run]:
+        """A run by its id: among those of the configuration first, then among all that any study has."""
+        if machine == self.config.machine and run in self._own:
+            return self._own[run]
+        known = self.runs(machine)
+        if run not in known:
+            raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
+        return known[run]
+
+    # train
+
+    def spec_json(self, machine: str, run: str) -> str:
+        """The spec of a run, as it is stored."""
+        return canonical_json(self._find(machine, run)[2].spec.plain())
+
+    def train_inputs(self, machine: str, run: str) -> dict[str, str]:
+        """Nothing once the run is finished: a finished run is immutable."""
+        if layout.result_file(machine, run).exists():
+            return {}
+        folder = layout.run_folder(machine, run)
+        return {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(self._find(machine, run)[2].dataset))}
+
+    def priority(self, machine: str, run: str) -> int:
+        """Study by study, and in each round by round: the first figure comes early, drift hits all configurations."""
+        position, repeat, _ = self._find(machine, run)
+        return 1_000_000 - 10_000 * min(position, 90) - repeat
+
+    def dataset_json(self, dataset: str) -> str:
+        """The spec of a dataset."""
+        for _, _, run in self._own.values():
+            if run.dataset == dataset:
+                return canonical_json(run.spec.data.plain())
+        for _, _, run in self.runs(self.config.machine).values():
+            if dataset_id(run.spec.data) == dataset:
+                return canonical_json(run.spec.data.plain())
+        raise UserError(f"no study uses a dataset `{dataset}`", "results/data")
+
+    # analyse and publish
+
+    def results(self, machine: str, scale: str, study: str) -> list[str]:
+        """The results of all runs of a study."""
+        return [str(layout.result_file(machine, run.id)) for run in self.study(machine, scale, study).runs]
+
+    def shown(self, machine: str, scale: str, name: str) -> str:
+        """What of a study changes its summary without changing its runs: order, labels, titles."""
+        study = self.study(machine, scale, name)
+        return canonical_json([study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]])
+
+    def drawing(self, machine: str, scale: str, study: str, name: str) -> str:
+        """How a figure or table is declared."""
+        found = self.study(machine, scale, study)
+        known = {figure.file_name: figure.plain() for figure in found.figures} | {f"table {t.name}": t.plain() for t in found.tables}
+        if name not in known:
+            names = [key for key in known if key.startswith("table ") == name.startswith("table ")]
+            raise UserError(f"study `{study}` has no {name if name.startswith('table') else f'figure {name}'}", f"config/studies/{study}.yaml", nearest(name, names))
+        return canonical_json(known[name])
+
+    def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
+        """The published numbers that a figure shows."""
+        for found in self.study(machine, scale, study).figures:
+            if found.file_name == figure and found.reference:
+                return [f"config/reference/{found.reference}.csv"]
+        return []
+
+    def study_targets(self, study: Study) -> list[str]:
+        """Everything of one study. Results are named, or a deleted one would not be missed."""
+        machine, scale = self.config.machine, study.scale
+        return [
+            *self.results(machine, scale, study.name),
+            str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
+            *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
+            *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
+        ]
+
+    def report_inputs(self, machine: str, scale: str) -> list[str]:
+        """Everything that the report of a machine and scale shows."""
+        if (machine, scale) != (self.config.machine, self.config.scale):
+            raise UserError(f"the report of {machine}/{scale} is made with `--config machine={machine} scale={scale}`", "report")
+        return [target for study in self.chosen for target in self.study_targets(study)]
+
+
+def code(*folders: str) -> list[str]:
+    """The source files of parts of the package: what is drawn by other code is drawn again."""
+    files = [file for folder in folders for file in (PACKAGE / folder).glob("*") if file.suffix in (".py", ".j2")]
+    return sorted(str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file) for file in files)

@@ -1,0 +1,231 @@
+"""Progress of a run of the DAG: what runs, how many of how many, how long still, one line per finished run.
+
+A dry run keeps Snakemake's own output. On a terminal the last line is live; elsewhere all lines are plain.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from logging import LogRecord
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
+
+TAIL_LINES = 20
+QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
+                LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
+OUR_LINES = ("Nothing to be done",)
+
+
+@dataclass
+class LogHandlerSettings(LogHandlerSettingsBase):
+    """No settings."""
+
+
+@dataclass
+class Job:
+    """A job that was announced."""
+
+    rule: str
+    wildcards: dict[str, str]
+    output: list[str]
+    log: list[str]
+    began: float
+
+
+@dataclass
+class Counts:
+    """How many runs there are to train, and how long each has taken."""
+
+    runs: int = 0
+    done: int = 0
+    failed: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def remaining(self) -> str:
+        """Time still needed by the runs to come, from the median of those measured; nothing before the first."""
+        left = self.runs - self.done - self.failed
+        if not self.seconds or left <= 0:
+            return ""
+        return f", about {duration(left * statistics.median(self.seconds))} left"
+
+
+class LogHandler(LogHandlerBase):
+    """The progress display."""
+
+    def __post_init__(self) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.counts = Counts()
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.shown = ""
+
+    @property
+    def writes_to_stream(self) -> bool:
+        """In place of Snakemake's own lines, but for a dry run."""
+        return not self.common_settings.dryrun
+
+    @property
+    def writes_to_file(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        """All records come here."""
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        """Records are not formatted."""
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        """No."""
+        return False
+
+    def emit(self, record: LogRecord) -> None:
+        """One event of Snakemake."""
+        if self.common_settings.dryrun:
+            return
+        try:
+            self.handle_event(getattr(record, "event", None), record)
+        except Exception:  # a display that fails must not end a run
+            self.handleError(record)
+
+    def handle_event(self, event: Any, record: LogRecord) -> None:
+        """What each kind of event shows."""
+        if event == LogEvent.RUN_INFO:
+            self.counts.runs = int(record.stats.get("train", 0))  # type: ignore[attr-defined]
+            self.say(self.plan(record.stats))  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_INFO:
+            self.begin(record)
+        elif event == LogEvent.JOB_FINISHED:
+            self.finish(int(record.job_id))  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_ERROR:
+            self.fail(record)
+        elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
+            return
+        elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
+            text = record.getMessage()
+            if "At least one job did not complete" not in text:
+                self.say(text)
+        elif record.msg and str(record.msg).startswith(OUR_LINES):
+            self.say("Nothing to be done: everything that was asked for is there.")
+
+    def plan(self, stats: dict[str, int]) -> str:
+        """What is to be done, counted."""
+        words = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
+        parts = [f"{stats[rule]} {word}{'s' if stats[rule] != 1 else ''}" for rule, word in words.items() if stats.get(rule)]
+        return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")
+
+    def begin(self, record: LogRecord) -> None:
+        """A job starts."""
+        data = record.__dict__
+        job = Job(data["rule_name"], dict(data["wildcards"] or {}), list(data["output"]), list(data["log"]), time.monotonic())
+        self.jobs[int(data["jobid"])] = job
+        if job.rule == "train":
+            number = self.counts.done + self.counts.failed + 1
+            self.status(f"run {number} of {self.counts.runs}{self.counts.remaining()}: {job.wildcards['run']}")
+        elif job.rule == "dataset":
+            self.status(f"preparing {job.wildcards['dataset']}")
+
+    def finish(self, jobid: int) -> None:
+        """A job ended well."""
+        job = self.jobs.pop(jobid, None)
+        if job is None:
+            return
+        if job.rule == "train":
+            self.counts.done += 1
+            self.counts.seconds.append(time.monotonic() - job.began)
+            self.say(f"[{self.counts.done + self.counts.failed}/{self.counts.runs}] {result_line(job)}{self.counts.remaining()}")
+        elif job.rule in ("figure", "table", "report"):
+            self.say(f"{job.rule}: {next((path for path in job.output if path.endswith(('.svg', '.md', '.html'))), job.output[0])}")
+        elif job.rule == "dataset":
+            self.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
+
+    def fail(self, record: LogRecord) -> None:
+        """A job failed: the end of its log, and where it lies."""
+        data = record.__dict__
+        job = self.jobs.pop(int(data["jobid"]), None)
+        if job is not None and job.rule == "train":
+            self.counts.failed += 1
+        what = "" if job is None else job.wildcards.get("run") or job.wildcards.get("dataset") or ""
+        self.say(f"FAILED {data['rule_name']} {what}".rstrip())
+        logs = [path for path in list(data["log"]) if Path(path).exists()]
+        if logs:
+            self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
+            self.say(f"    whole log: {logs[0]}")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        sys.stderr.write(text + "\n")
+        if self.shown:
+            sys.stderr.write(self.shown)
+        sys.stderr.flush()
+
+    def status(self, text: str) -> None:
+        """On a terminal, the line at the bottom; elsewhere nothing, since the line of the finished job follows."""
+        if self.live:
+            self.clear()
+            width = max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
+            self.shown = text[:width]
+            sys.stderr.write(self.shown)
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self.live and self.shown:
+            sys.stderr.write("\r\033[K")
+
+    def close(self) -> None:
+        """The end: no live line stays."""
+        self.clear()
+        self.shown = ""
+        super().close()
+
+
+def result_line(job: Job) -> str:
+    """`allreduce ×2, small_cnn, repeat 1: 1,240 samples/s`, or why the run counts for nothing."""
+    file = Path(job.output[0])
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return job.wildcards["run"]
+    spec = result["spec"]
+    named = {key: part.get("name") or part.get("import", "").partition(":")[2] if isinstance(part := spec.get(key, {}), dict) else part
+             for key in ("model", "strategy")}  # fmt: skip
+    who = f"{named['strategy'] or 'single'} ×{spec.get('ranks', 1)}, {named['model'] or 'small_cnn'}, repeat {spec.get('repeat', 0) + 1}"
+    value = result["metrics"].get("throughput_samples_per_s")
+    if result["status"] == "valid" and value is not None:
+        accuracy = result["metrics"].get("accuracy")
+        return f"{who}: {value:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
+    return f"{who}: {result['status']}: {result['reason']}"
+
+
+def last_lines(logs: list[str], count: int) -> str:
+    """The end of the first log that exists."""
+    for log in logs:
+        try:
+            lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        return "\n".join(lines[-count:])
+    return ""
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `7 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
