@@ -7,8 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 run: setup
 	@scalestudy check
-	@SCALESTUDY_SUMMARY=0 snakemake --profile profiles/local all && status=0 || status=$$?; \
-	 scalestudy summary; exit $$status
+	@snakemake --profile profiles/local all
 
 setup:
 	@$(PYTHON) envs/venv.py
@@ -21,7 +20,7 @@ check: lint test
 lint: .venv-dev
 	ruff check .
 	ruff format --check --quiet .
-	snakefmt --check --quiet Snakefile workflow/rules
+	snakefmt --check Snakefile workflow/rules
 	snakemake --lint
 	mypy
 
@@ -31,7 +30,7 @@ test: .venv-dev
 format: .venv-dev
 	ruff check --fix-only --quiet .
 	ruff format --quiet .
-	snakefmt --quiet Snakefile workflow/rules
+	snakefmt Snakefile workflow/rules
 
 # Needs uv; writes no index host.
 lock:

@@ -1,18 +1,13 @@
 """scalestudy: from one YAML file per study to every table and figure of a distributed-training evaluation."""
 
-from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 from scalestudy import dag
-from scalestudy.errors import UserError
 
 min_version("9.27")
 
 # Studies and machine are checked whole before anything is planned.
-try:
-    PROJECT = dag.Project(config)
-except UserError as error:
-    raise WorkflowError(str(error))
+PROJECT = dag.read_project(config)
 
 
 include: "workflow/rules/common.smk"
@@ -26,8 +21,8 @@ rule all:
     """Everything of the configured studies, scale and machine."""
     default_target: True
     input:
-        f"results/{PROJECT.config.machine}/{PROJECT.config.scale}/report.html",
-        *PROJECT.report_inputs(PROJECT.config.machine, PROJECT.config.scale),
+        PROJECT.report,
+        PROJECT.report_inputs(PROJECT.config.machine, PROJECT.config.scale),
 
 
 # One target per study: `snakemake gpu_scaling`.
@@ -38,3 +33,12 @@ for study in PROJECT.chosen:
             study.name
         input:
             PROJECT.study_targets(study),
+
+
+# An account of everything, where everything of a study was asked for.
+onsuccess:
+    shell(PROJECT.summary_command(workflow.dag_settings.targets))
+
+
+onerror:
+    shell(PROJECT.summary_command(workflow.dag_settings.targets))

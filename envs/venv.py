@@ -78,7 +78,9 @@ def create() -> None:
     """A new, empty environment."""
     say(f"making .venv with Python {sys.version.split()[0]}")
     shutil.rmtree(VENV, ignore_errors=True)
-    made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
+    # Not sys.executable: with the old environment active that is an interpreter which was just deleted.
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    made = subprocess.run([base, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
     if made.returncode:
         shutil.rmtree(VENV, ignore_errors=True)
         lines = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]

@@ -1,9 +1,7 @@
-"""What all rules share."""
+"""What all rules share.
 
-import os
-
-if "site" in config:
-    os.environ["SCALESTUDY_SITE"] = str(config["site"])
+Rules name the conda environment of envs/conda.yaml; it is used only with `--software-deployment-method conda`.
+"""
 
 
 wildcard_constraints:
@@ -14,15 +12,3 @@ wildcard_constraints:
     table="[a-z][a-z0-9_]*",
     run="[A-Za-z0-9_.]+-[0-9a-f]{12}",
     dataset="[A-Za-z0-9_.]+-[0-9a-f]{12}",
-
-
-def asked(question):
-    """A question to the project about a job's wildcards; what is wrong is said as a sentence."""
-
-    def answer(wildcards):
-        try:
-            return question(wildcards)
-        except UserError as error:
-            raise WorkflowError(str(error))
-
-    return answer

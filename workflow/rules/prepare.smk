@@ -2,12 +2,14 @@ rule dataset:
     """One form of the data. What depends on it depends on its small manifest, never on a folder of files."""
     output:
         manifest="results/data/{dataset}/manifest.json",
-    params:
-        spec=asked(lambda w: PROJECT.dataset_json(w.dataset)),
-        bulk=f"--bulk {PROJECT.config.paths.data}" if PROJECT.config.paths.data else "",
     log:
         "results/data/{dataset}/prepare.log",
     priority: 2_000_000
+    conda:
+        "scalestudy"
+    params:
+        spec=dag.asked(lambda w: PROJECT.dataset_json(w.dataset)),
+        bulk=f"--bulk {PROJECT.config.paths.data}" if PROJECT.config.paths.data else "",
     shell:
         "scalestudy prepare --out {output.manifest} --spec {params.spec:q} {params.bulk} > {log} 2>&1"
 
@@ -16,8 +18,12 @@ rule spec:
     """The frozen description of one run. It has no inputs: a study file is no ancestor of a run."""
     output:
         "results/{machine}/runs/{run}/spec.json",
-    params:
-        spec=asked(lambda w: PROJECT.spec_json(w.machine, w.run)),
+    log:
+        "results/{machine}/runs/{run}/log/spec.log",
     priority: 2_000_000
+    conda:
+        "scalestudy"
+    params:
+        spec=dag.asked(lambda w: PROJECT.spec_json(w.machine, w.run)),
     shell:
-        "printf '%s\\n' {params.spec:q} > {output}"
+        "printf '%s\\n' {params.spec:q} > {output} 2> {log}"

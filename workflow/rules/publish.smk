@@ -2,16 +2,25 @@ rule figure:
     """One figure, in three formats side by side."""
     input:
         runs=rules.summarise.output.runs,
-        reference=asked(lambda w: PROJECT.reference(w.machine, w.scale, w.study, w.figure)),
+        reference=dag.asked(
+            lambda w: PROJECT.reference(w.machine, w.scale, w.study, w.figure)
+        ),
         code=dag.code("figures"),
     output:
-        expand("results/{{machine}}/{{scale}}/figures/{{study}}/{{figure}}.{suffix}", suffix=["svg", "pdf", "png"]),
-    params:
-        declared=asked(lambda w: PROJECT.drawing(w.machine, w.scale, w.study, w.figure)),
-        shown=asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
+        expand(
+            "results/{{machine}}/{{scale}}/figures/{{study}}/{{figure}}.{suffix}",
+            suffix=["svg", "pdf", "png"],
+        ),
     log:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
     priority: 3_000_000
+    conda:
+        "scalestudy"
+    params:
+        declared=dag.asked(
+            lambda w: PROJECT.drawing(w.machine, w.scale, w.study, w.figure)
+        ),
+        shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
     shell:
         "scalestudy figure --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.figure} > {log} 2>&1"
@@ -23,13 +32,20 @@ rule table:
         runs=rules.summarise.output.runs,
         code=dag.code("figures"),
     output:
-        expand("results/{{machine}}/{{scale}}/tables/{{study}}/{{table}}.{suffix}", suffix=["csv", "md", "tex"]),
-    params:
-        declared=asked(lambda w: PROJECT.drawing(w.machine, w.scale, w.study, f"table {w.table}")),
-        shown=asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
+        expand(
+            "results/{{machine}}/{{scale}}/tables/{{study}}/{{table}}.{suffix}",
+            suffix=["csv", "md", "tex"],
+        ),
     log:
         "results/{machine}/{scale}/tables/{study}/{table}.log",
     priority: 3_000_000
+    conda:
+        "scalestudy"
+    params:
+        declared=dag.asked(
+            lambda w: PROJECT.drawing(w.machine, w.scale, w.study, f"table {w.table}")
+        ),
+        shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
     shell:
         "scalestudy table --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.table} > {log} 2>&1"
@@ -38,14 +54,16 @@ rule table:
 rule report:
     """Everything on one self-contained page."""
     input:
-        asked(lambda w: PROJECT.report_inputs(w.machine, w.scale)),
+        dag.asked(lambda w: PROJECT.report_inputs(w.machine, w.scale)),
         code=dag.code("figures"),
     output:
         "results/{machine}/{scale}/report.html",
-    params:
-        studies=",".join(study.name for study in PROJECT.chosen),
     log:
         "results/{machine}/{scale}/report.log",
+    conda:
+        "scalestudy"
+    params:
+        studies=",".join(study.name for study in PROJECT.chosen),
     shell:
         "scalestudy report --machine {wildcards.machine} --scale {wildcards.scale}"
         " --studies {params.studies} --out {output} > {log} 2>&1"

@@ -1,12 +1,14 @@
 rule train:
     """One run. Its command is frozen: a changed command would measure everything again."""
     input:
-        unpack(asked(lambda w: PROJECT.train_inputs(w.machine, w.run))),
+        unpack(dag.asked(lambda w: PROJECT.train_inputs(w.machine, w.run))),
     output:
         result="results/{machine}/runs/{run}/result.json",
     log:
         "results/{machine}/runs/{run}/log/train.log",
-    priority: asked(lambda w: PROJECT.priority(w.machine, w.run))
+    priority: dag.asked(lambda w: PROJECT.priority(w.machine, w.run))
+    conda:
+        "scalestudy"
     resources:
         measure=1,
     shell:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
@@ -18,11 +21,47 @@ PACKAGE = Path(__file__).parent
 RESERVED = ("all", "dataset", "spec", "train", "summarise", "figure", "table", "report")
 
 
+def read_project(config: Mapping[str, Any]) -> Project:
+    """The project as a Snakefile sees it: what is wrong with it is said in sentences, and ends the command."""
+    try:
+        return Project(config)
+    except UserError as error:
+        _end(error)
+
+
+def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A question to the project about a job's wildcards; what is wrong with them is said as a sentence."""
+
+    def answer(wildcards: Any) -> Any:
+        try:
+            return question(wildcards)
+        except UserError as error:
+            _end(error)
+
+    return answer
+
+
+def _end(error: UserError) -> NoReturn:
+    """End Snakemake as any command ends that was asked wrongly. A WorkflowError would add the frames of a traceback."""
+    sys.stderr.write(f"scalestudy: {error}\n")
+    sys.exit(2)
+
+
+Planned = tuple[int, int, Run]
+"""A run, with the position of its study and its round: the order of measurement."""
+
+
 class Project:
     """The configuration of one Snakemake call, and the studies of any machine and scale that a path names."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self.begin = time.time()
+        if "site" in config:
+            os.environ["SCALESTUDY_SITE"] = str(config["site"])  # commands read the site by this name
         self.config: Config = read_config("config/config.yaml", config)
+        self.report = str(layout.report_file(self.config.machine, self.config.scale))
+        self._studies: dict[tuple[str, str, str], Study] = {}
+        self._runs: dict[str, dict[str, Planned]] = {}
         self.chosen = self._chosen()
         for study in self.chosen:
             if study.name in RESERVED:
@@ -34,21 +73,22 @@ class Project:
         machine = read_machine(config.machine)
         return read_studies(names, config.scale, machine, tags=config.tags, machine_name=config.machine)
 
-    @functools.lru_cache(maxsize=None)
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
         if (machine, scale) == (self.config.machine, self.config.scale):
             for study in self.chosen:
                 if study.name == name:
                     return study
-        if scale not in SCALES:
-            raise UserError(f"there is no scale `{scale}`", f"results/{machine}/{scale}", nearest(scale, SCALES))
-        return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+        if (machine, scale, name) not in self._studies:
+            found = read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+            self._studies[machine, scale, name] = found
+        return self._studies[machine, scale, name]
 
-    @functools.lru_cache(maxsize=None)
-    def runs(self, machine: str) -> dict[str, tuple[int, int, Run]]:
-        """All runs known for a machine, with the position of their study and their round: the order of measurement."""
-        found: dict[str, tuple[int, int, Run]] = {}
+    def runs(self, machine: str) -> dict[str, Planned]:
+        """All runs that any study has on a machine, at any scale."""
+        if machine in self._runs:
+            return self._runs[machine]
+        found: dict[str, Planned] = self._runs.setdefault(machine, {})
         scales = [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]
         for scale in scales:
             studies = self.chosen if (machine, scale) == (self.config.machine, self.config.scale) else self._all(machine, scale)
@@ -66,10 +106,10 @@ class Project:
             return []
 
     @functools.cached_property
-    def _own(self) -> dict[str, tuple[int, int, Run]]:
+    def _own(self) -> dict[str, Planned]:
         return {run.id: (position, run.spec.repeat, run) for position, study in reversed(list(enumerate(self.chosen))) for run in study.runs}
 
-    def _find(self, machine: str, run: str) -> tuple[int, int, Run]:
+    def _find(self, machine: str, run: str) -> Planned:
         """A run by its id: among those of the configuration first, then among all that any study has."""
         if machine == self.config.machine and run in self._own:
             return self._own[run]
@@ -142,6 +182,14 @@ class Project:
             *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
         ]
+
+    def summary_command(self, targets: Iterable[str]) -> str:
+        """The command that gives an account of everything; of single files none is due."""
+        names = [study.name for study in self.chosen]
+        if set(targets) and not {"all", *names} & set(targets):
+            return "true"
+        config = self.config
+        return f"scalestudy summary --machine {config.machine} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"
 
     def report_inputs(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""

@@ -33,7 +33,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         temporary.chmod(0o666 & ~mask)
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
         sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -69,10 +69,25 @@ def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([_summary_row(study, group) for _, group in rows.groupby("configuration", sort=False)])
 
 
+def varied_columns(study: Study) -> list[str]:
+    """The columns that tell a study's configurations apart: each varied key, or what varies below it."""
+    rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == study.runs[0].spec.repeat]
+    chosen: list[str] = []
+    told_apart = 1
+    for key in study.varied:
+        parts = dict.fromkeys(column for row in rows for column in row if column == key or column.startswith(f"{key}."))
+        for part in sorted(parts, key=lambda column: not column.endswith((key, ".source", ".name"))):
+            apart = len({canonical_json([row.get(column) for column in (*chosen, part)]) for row in rows})
+            if apart > told_apart or (part == key and len({canonical_json(row.get(part)) for row in rows}) > 1):
+                chosen.append(part)
+                told_apart = apart
+    return chosen
+
+
 def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
     first = group.iloc[0]
     row: dict[str, Any] = {"configuration": first["configuration"]}
-    for key in study.varied:
+    for key in varied_columns(study):
         value = first.get(key)
         row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
         if key in study.labels:
@@ -114,7 +129,7 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "instrument": instrument_digest(instrument, emulated),
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
-        **{key: value for key, value in columns_of(run.spec).items()},
+        **columns_of(run.spec),
         **{column: metrics.get(column) for column in METRICS},
     }
 
@@ -138,7 +153,7 @@ def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
 def _storable(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with one type per column: lists, and values of several types, as JSON text."""
     rows = rows.copy()
-    for column in rows.columns[rows.dtypes == object]:
+    for column in rows.select_dtypes(include=["object"]).columns:
         values = [value for value in rows[column] if value is not None]
         kinds = {"number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__ for value in values}
         if len(kinds) > 1 or kinds & {"list", "dict", "tuple"}:

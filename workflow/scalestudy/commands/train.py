@@ -52,11 +52,14 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
-    from scalestudy.data.prepare import ensure
+    from scalestudy.data.prepare import ensure, prepare
     from scalestudy.training import launch
 
     with measured_run():
-        ensure(spec.data, manifest, None, read_site())
+        if manifest.exists():
+            ensure(manifest, read_site())
+        else:
+            prepare(spec.data, manifest, None, read_site())
         try:
             return launch.run(identity, spec, manifest, out, machine)
         except launch.RankFailed as error:

@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem, nearest
-from scalestudy.files import canonical_json
 
 Loc = tuple[str | int, ...]
 M = TypeVar("M", bound="Spec")
@@ -25,7 +24,12 @@ class Spec(BaseModel):
     """A frozen description: unknown keys are errors, types are strict, NaN is refused."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
     )
 
     def plain(self) -> dict[str, Any]:
@@ -40,7 +44,7 @@ class Spec(BaseModel):
 def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
     """`data` (plain YAML or JSON data) as `model`, or what is wrong with it."""
     try:
-        text = canonical_json(data)
+        text = json.dumps(data, allow_nan=False)
     except (TypeError, ValueError):
         return None, list(_not_plain(data, ()))
     try:
@@ -122,30 +126,38 @@ def problems(model: type[Spec], data: Any, error: ValidationError) -> Iterator[P
 
 def _problem(model: type[Spec], data: Any, path: Loc, item: ErrorDetails) -> Problem:
     kind, context, value = item["type"], item.get("ctx", {}), item["input"]
+    what, remedy = f"{shown(value)} is wrong: {item['msg'][0].lower()}{item['msg'][1:]}", ""
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key `{printable(str(path[-1]))}`", _nearest_key(model, data, path))
-    if kind == "missing":
-        return Problem(path, f"key `{path[-1]}` is missing", "add it")
-    if kind in ("union_tag_invalid", "literal_error"):
-        expected = context.get("expected_tags", context.get("expected", "")).replace(" or ", ", ").split(",")
-        valid = [word for word in (part.strip(" '\"") for part in expected) if word]
-        if kind == "union_tag_invalid":
-            path, value = (*path, context["discriminator"].strip("'")), context["tag"]
-        return Problem(path, f"{shown(value)} is not valid here", nearest(str(value), valid))
-    if kind == "union_tag_not_found":
-        return Problem((*path, key := context["discriminator"].strip("'")), f"key `{key}` is missing", "add it")
-    if kind == "refused":
-        return Problem((*path, context["key"]) if context["key"] else path, context["what"], context["remedy"])
-    if kind in LIMITS:
+        what, remedy = f"unknown key `{printable(str(path[-1]))}`", _nearest_key(model, data, path)
+    elif kind == "missing":
+        what, remedy = f"key `{path[-1]}` is missing", "add it"
+    elif kind == "refused":
+        path = (*path, context["key"]) if context["key"] else path
+        what, remedy = context["what"], context["remedy"]
+    elif kind == "union_tag_not_found":
+        path = (*path, context["discriminator"].strip("'"))
+        what, remedy = f"key `{path[-1]}` is missing", "add it"
+    elif kind == "union_tag_invalid":
+        path = (*path, context["discriminator"].strip("'"))
+        what, remedy = _not_one_of(context["tag"], context["expected_tags"])
+    elif kind == "literal_error":
+        what, remedy = _not_one_of(value, context["expected"])
+    elif kind in LIMITS:
         limit, words = LIMITS[kind]
-        return Problem(path, f"must be {words} {context[limit]}, not {shown(value)}")
-    if kind == "string_pattern_mismatch":
-        return Problem(path, f"must be {PATTERNS[context['pattern']]}, not {shown(value)}")
-    if kind in ("too_short", "too_long"):
+        what = f"must be {words} {context[limit]:,.10g}, not {shown(value)}"
+    elif kind == "string_pattern_mismatch":
+        what = f"must be {PATTERNS[context['pattern']]}, not {shown(value)}"
+    elif kind in ("too_short", "too_long"):
         most, count = kind == "too_long", context["max_length" if kind == "too_long" else "min_length"]
         values = "value" if count == 1 else "values"
-        return Problem(path, f"must have at {'most' if most else 'least'} {count} {values}, not {len(value)}")
-    return Problem(path, f"{shown(value)} is wrong: {item['msg'][0].lower()}{item['msg'][1:]}")
+        what = f"must have at {'most' if most else 'least'} {count} {values}, not {len(value)}"
+    return Problem(path, what, remedy)
+
+
+def _not_one_of(value: Any, expected: str) -> tuple[str, str]:
+    """Sentence and remedy for a value beside pydantic's list of valid ones."""
+    valid = [word.strip(" '\"") for word in expected.replace(" or ", ", ").split(",")]
+    return f"{shown(value)} is not valid here", nearest(str(value), filter(None, valid))
 
 
 def shown(value: Any) -> str:
@@ -161,14 +173,17 @@ def printable(text: str) -> str:
 
 def _as_written(model: type[Spec], path: Loc, expected: str, value: Any) -> str:
     """How the value of a wrong type could have been written."""
-    if expected == "a list" and not isinstance(value, (dict, list)):
+    if expected == "a list":
+        if isinstance(value, dict):
+            varies, key = len(path) > 1 and path[-2] in ("vary", "zip"), next(iter(value), "…")
+            return f"write `{path[-1]}.{printable(key)}: […]`" if varies else "write a list of maps, each after `- `"
         return f"write `[{printable(str(value))}]`"
     if expected == "true or false" and str(value).lower() in ("yes", "no", "on", "off"):
         return f"write `{'true' if str(value).lower() in ('yes', 'on') else 'false'}`"
     if expected == TYPES["model_type"]:
         keys = sorted({name for m in _models_at(model, path) for name in key_names(m)})
-        return f"its keys: {', '.join(keys)}" if keys else ""
-    return ""
+        return f"its keys: {', '.join(keys)}" if keys else "write `key: value`"
+    return "put it in quotes" if expected == "text" and not isinstance(value, (dict, list)) else ""
 
 
 def _nearest_key(model: type[Spec], data: Any, path: Loc) -> str:
@@ -185,14 +200,16 @@ def _nearest_key(model: type[Spec], data: Any, path: Loc) -> str:
 
 
 def nearest_of_many(word: str, valid: Iterable[str]) -> str:
-    """A remedy where the valid words are too many to list: the nearest three, by the whole word or a part of it."""
+    """A remedy where the valid words are too many to list: the nearest, by the whole word or a part of it."""
 
     def likeness(name: str) -> float:
         parts = [name, *name.split("."), *name.split("_")]
         return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
 
-    near = heapq.nlargest(3, sorted(set(valid)), key=likeness)
-    return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else ""
+    scores = {name: likeness(name) for name in sorted(set(valid))}
+    near = [name for name in heapq.nlargest(3, scores, key=scores.__getitem__) if scores[name] >= 0.6]
+    near = [name for name in near if scores[name] >= scores[near[0]] - 0.05]
+    return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else "config/README.md lists them"
 
 
 def _path_in(data: Any, loc: Loc) -> Loc:
@@ -215,7 +232,7 @@ def _path_in(data: Any, loc: Loc) -> Loc:
 def _keys_at(model: type[Spec], data: Any, path: Loc) -> set[str]:
     """The keys that the models standing at `path` know; of a union, those of the member that `data` chose."""
     for part in path:
-        data = data[part] if isinstance(data, (dict, list)) else None
+        data = data[part]
     models = _models_at(model, path)
     chosen = [m for m in models if isinstance(data, dict) and any(data.get(k) == v for k, v in _tags(m))]
     return {name for m in chosen or models for name in key_names(m)}
@@ -278,7 +295,11 @@ def key_problem(model: type[Spec], key: str) -> Problem | None:
         if not models:
             free = any(get_origin(field.annotation) is dict for field in fields)
             rest = parts[position + 1 :]
-            return None if free or not rest else Problem((key,), f"`{'.'.join(parts[: position + 1])}` has no keys below it")
+            return (
+                None
+                if free or not rest
+                else Problem((key,), f"`{'.'.join(parts[: position + 1])}` has no keys below it")
+            )
     return None
 
 

@@ -73,7 +73,8 @@ class Choice:
         valid = f"valid: {self.hint or ', '.join(names)}" + (f", or {OWN}" if own else "")
         if not isinstance(value, (dict, str) if self.short else dict):
             like = f"write `{{{self.key}: {value}}}`" if value in names else valid
-            return refused(f"a {self.what} must be a map of keys to values, not {shown(value)}", like)
+            kinds = "a name or a map of keys to values" if self.short else "a map of keys to values"
+            return refused(f"must be {kinds}, not {shown(value)}", like)
         name = value.get(self.key) if isinstance(value, dict) else value
         if name is None:
             return refused(f"the {self.what} has no `{self.key}`", valid)

@@ -15,23 +15,39 @@ class Column:
 
 
 METRICS: dict[str, Column] = {
-    "throughput_samples_per_s": Column("Throughput", "samples/s", "Samples per second in the window, on the slowest rank's clock"),
+    "throughput_samples_per_s": Column(
+        "Throughput", "samples/s", "Samples per second in the window, on the slowest rank's clock"
+    ),
     "step_time_s": Column("Step time", "s", "Median step in the window, on the slowest rank's clock"),
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
-    "training_time_s": Column("Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"),
+    "training_time_s": Column(
+        "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
+    ),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
-    "data_s": Column("Wait for data", "s", "Median time per step that the training thread waits for its batch, slowest rank"),
-    "compute_s": Column("Forward and backward", "s", "Median time per step, slowest rank; with an overlapped exchange it holds the exchange too"),
+    "data_s": Column(
+        "Wait for data", "s", "Median time per step that the training thread waits for its batch, slowest rank"
+    ),
+    "compute_s": Column(
+        "Forward and backward",
+        "s",
+        "Median time per step, slowest rank; with an overlapped exchange it holds the exchange too",
+    ),
     "exchange_s": Column("Exchange", "s", "Median time per step in an exchange that is not overlapped, slowest rank"),
     "optimiser_s": Column("Optimiser", "s", "Median time per step, slowest rank"),
     "data_stall": Column("Data stall", "", "Share of the window spent waiting for data, mean over ranks"),
-    "accelerator_utilisation": Column("Accelerator utilisation", "", "Emulated compute time over the window (MLPerf Storage's AU), mean over ranks"),
-    "loader_samples_per_s": Column("Loader alone", "samples/s", "Samples per second that the loader delivers with no training"),
+    "accelerator_utilisation": Column(
+        "Accelerator utilisation", "", "Emulated compute time over the window (MLPerf Storage's AU), mean over ranks"
+    ),
+    "loader_samples_per_s": Column(
+        "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
+    ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
-    "expected_read_bytes": Column("Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"),
+    "expected_read_bytes": Column(
+        "Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"
+    ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
@@ -39,7 +55,11 @@ METRICS: dict[str, Column] = {
 }
 
 DERIVED: dict[str, Column] = {
-    "efficiency": Column("Scaling efficiency", "", "Weak: X(N)·N0/(N·X(N0)); strong: T(N0)·N0/(N·T(N)); N0 is the smallest rank count of the series"),
+    "efficiency": Column(
+        "Scaling efficiency",
+        "",
+        "Weak: X(N)·N0/(N·X(N0)); strong: T(N0)·N0/(N·T(N)); N0 is the smallest rank count of the series",
+    ),
     "speedup": Column("Speed-up", "", "Throughput over that of the smallest rank count of the series"),
 }
 

@@ -14,7 +14,8 @@ from scalestudy.spec.base import Spec, parse
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import Document, read_yaml
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+NAME = r"^[a-z][a-z0-9_]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
 
 
@@ -28,7 +29,7 @@ class Paths(Spec):
 class Config(Spec):
     """What is run, at which scale, on which machine."""
 
-    studies: Literal["all"] | tuple[Name, ...] = "all"
+    studies: Literal["all"] | Annotated[tuple[Name, ...], Field(min_length=1)] = "all"
     """Names of studies in config/studies/, or `all`."""
     scale: Literal["mini", "node", "paper"] = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
@@ -56,15 +57,19 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
             given[key] = given[key].split(",")
     # A key of the site belongs to commands, not to the selection.
     given.pop("site", None)
-    return checked(Config, document, {**document.data, **given})
+    value, problems = parse(Config, {**document.data, **given})
+    errors = [(document.where(p.path) if p.path[0] not in given else f"--config {p.path[0]}", p) for p in problems]
+    raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
+    assert value is not None
+    return value
 
 
 M = TypeVar("M", bound=Spec)
 
 
-def checked(model: type[M], document: Document, data: Any = None) -> M:
-    """`data` (by default the document's) as `model`; errors name the file and line."""
-    value, problems = parse(model, document.data if data is None else data)
+def checked(model: type[M], document: Document) -> M:
+    """The document's data as `model`; errors name the file and line."""
+    value, problems = parse(model, document.data)
     raise_all([UserError(problem.what, document.where(problem.path), problem.remedy) for problem in problems])
     assert value is not None
     return value
@@ -82,5 +87,3 @@ def read_site() -> Site:
     """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
     file = os.environ.get("SCALESTUDY_SITE")
     return checked(Site, read_yaml(file)) if file else Site()
-
-

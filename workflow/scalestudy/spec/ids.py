@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from scalestudy.data.catalogue import DatasetSpec, OwnData
-from scalestudy.errors import UserError
+from scalestudy.errors import Problem, UserError
 from scalestudy.files import canonical_json, sha256_file, sha256_text
 from scalestudy.models.catalogue import OwnModel
 from scalestudy.spec.run import RunSpec
@@ -25,7 +26,11 @@ EXTENSIONS = Path("config/extensions")
 def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
     """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
     question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
-    own = {part.import_: own_code(part.import_, extensions) for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))}
+    own = {
+        part.import_: own_code(part.import_, extensions)
+        for part in (spec.model, spec.data)
+        if isinstance(part, (OwnModel, OwnData))
+    }
     if own:
         question["own_code"] = own
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
@@ -52,7 +57,17 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:90]
 
 
-@functools.lru_cache(maxsize=None)
+def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[Problem]:
+    """What is wrong with the user's own model or data, without running its code."""
+    for key, part in (("model", spec.model), ("data", spec.data)):
+        if isinstance(part, (OwnModel, OwnData)):
+            try:
+                own_code(part.import_, extensions)
+            except UserError as error:
+                yield Problem((key, "import"), error.what, error.remedy)
+
+
+@functools.cache
 def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
     """SHA-256 of the file that `file:class` names below config/extensions/."""
     file = extensions / f"{target.partition(':')[0]}.py"

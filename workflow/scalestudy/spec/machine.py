@@ -52,4 +52,5 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
     per_node = spec.ranks_per_node or machine.devices_per_node or spec.ranks
     nodes = spec.nodes or -(-spec.ranks // per_node)
     if nodes > machine.nodes:
-        yield Problem(("ranks",), f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {machine.nodes}")
+        what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {machine.nodes}"
+        yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")

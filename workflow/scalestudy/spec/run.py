@@ -11,7 +11,7 @@ from pydantic import Field
 from scalestudy.data.catalogue import AnyData, Digits
 from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
@@ -24,7 +24,9 @@ MOST_BYTES = 10**18
 
 Model = Annotated[
     AnyModel,
-    Choice("model", "name", short=True, hint="small_cnn, mlp, a classification network of torchvision such as resnet50"),
+    Choice(
+        "model", "name", short=True, hint="small_cnn, mlp, a classification network of torchvision such as resnet50"
+    ),
 ]
 Strategy = Annotated[AnyStrategy, Choice("strategy", "name", short=True)]
 Data = Annotated[AnyData, Choice("data source", "source")]
@@ -200,34 +202,51 @@ class RunSpec(Spec):
         return self.measure.steps is None and self.measure.minutes is None
 
 
-def size_in_bytes(size: str, node_memory_bytes: int) -> int | None:
-    """`64 MiB` or `2x node memory` as a number of bytes; None where it is no size between 1 B and 1 EB."""
+def size_in_bytes(size: str, node_memory_bytes: int) -> float:
+    """`64 MiB` or `2x node memory` in bytes; 0 where it is no size."""
     match = SIZE.match(size)
     if match is None:
-        return None
+        return 0.0
     number, unit = float(match[1]), match[2]
-    factor = node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
-    return round(number * factor) if 1 <= number * factor <= MOST_BYTES else None
+    return number * (
+        node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
+    )
+
+
+OTHERWISE = "choose another number, or exclude this combination"
 
 
 def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     """What is impossible in a spec on any machine."""
-    most = spec.strategy.most_ranks
+    size, most = spec.data.scale, spec.strategy.most_ranks
+    if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
+        remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
+        yield Problem(("data", "scale"), f"{shown(size)} is no size between 1 byte and 1 EB", remedy)
     if most is not None and spec.ranks > most:
-        yield Problem(("ranks",), f"strategy `{spec.strategy.name}` has {most} rank, not {spec.ranks}", "vary the strategy, or exclude this combination")
+        what = (
+            f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
+        )
+        yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
-        yield Problem(("batch", "global"), f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks")
+        what = f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks"
+        yield Problem(("batch", "global"), what, OTHERWISE)
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
-    if spec.nodes is not None and spec.ranks % spec.nodes:
-        yield Problem(("nodes",), f"{spec.ranks} ranks cannot be shared equally by {spec.nodes} nodes")
-    if spec.ranks_per_node is not None:
-        if spec.ranks % spec.ranks_per_node and spec.ranks > spec.ranks_per_node:
-            yield Problem(("ranks_per_node",), f"{spec.ranks} ranks do not fill nodes of {spec.ranks_per_node}")
-        elif spec.nodes is not None and spec.nodes * spec.ranks_per_node != spec.ranks:
-            yield Problem(("ranks_per_node",), f"{spec.nodes} nodes of {spec.ranks_per_node} ranks are not {spec.ranks} ranks")
+    yield from _node_problems(spec)
     for index, fault in enumerate(spec.faults):
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
-            yield Problem(("faults", index, "rank"), f"there is no rank {fault.rank} among {spec.ranks}")
+            what = f"there is no rank {fault.rank} among {spec.ranks}"
+            yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _node_problems(spec: RunSpec) -> Iterator[Problem]:
+    ranks, nodes, per_node = spec.ranks, spec.nodes, spec.ranks_per_node
+    if nodes is not None and ranks % nodes:
+        yield Problem(("nodes",), f"{ranks} ranks cannot be shared equally by {nodes} nodes", OTHERWISE)
+    elif nodes is not None and per_node is not None and nodes * per_node != ranks:
+        what = f"{nodes} nodes of {per_node} ranks are not {ranks} ranks"
+        yield Problem(("ranks_per_node",), what, "leave out `nodes` or `ranks_per_node`")
+    elif per_node is not None and ranks > per_node and ranks % per_node:
+        yield Problem(("ranks_per_node",), f"{ranks} ranks do not fill nodes of {per_node}", OTHERWISE)

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json
-from scalestudy.spec.base import Spec, parse
+from scalestudy.spec.base import Spec, key_problem, nearest_of_many, parse, shown
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.config import Name, checked
-from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, run_id
+from scalestudy.spec.config import NAME, Name, checked
+from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine, machine_problems
-from scalestudy.spec.run import RunSpec, geometry_problems
+from scalestudy.spec.run import MOST_BYTES, RunSpec, geometry_problems, size_in_bytes
 from scalestudy.spec.yamlfile import Document, Path, read_yaml
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
+Drawing = TypeVar("Drawing", FigureSpec, TableSpec)
 Repeats = Annotated[int, Field(ge=1, le=10_000)]
+
+MOST_RUNS = 50_000
+MOST_ERRORS = 20
+MOST_SEED = 2**31 - 1
 
 
 class ScaleSpec(Spec):
@@ -136,9 +142,13 @@ class _Setting:
     value: Any
     label: str | None
     origin: Path
+    place: Path
+    """Where the key stands; `origin` is where the value stands."""
 
 
 Point = tuple[_Setting, ...]
+Axis = list[Point]
+Rules = tuple[list[dict[str, Any]], Path]
 
 
 def read_studies(
@@ -157,10 +167,13 @@ def read_studies(
     """
     folder = FilePath(folder)
     known = sorted(path.stem for path in folder.glob("*.yaml"))
-    if not known:
+    errors = list(_file_name_errors(folder))
+    if not known and not errors:
         raise UserError("there is no study here", str(folder), "put one in; see config/README.md")
-    wanted = list(names) if names is not None else known
-    errors = [UserError(f"there is no study `{name}`", str(folder), nearest(name, known)) for name in wanted if name not in known]
+    wanted = list(names) if names is not None else [name for name in known if re.match(NAME, name)]
+    for name in wanted:
+        if name not in known:
+            errors.append(UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known)))
     studies: list[Study] = []
     for name in dict.fromkeys(name for name in wanted if name in known):
         try:
@@ -170,16 +183,34 @@ def read_studies(
                 continue
             if scale != "paper" and scale not in spec.scales:
                 if names is not None:
-                    raise UserError(f"has no scale `{scale}`", document.where(("scales",)), f"it has {', '.join(['paper', *spec.scales])}")
+                    raise UserError(
+                        f"has no scale `{scale}`",
+                        document.where(("scales",)),
+                        f"it has {', '.join(['paper', *spec.scales])}",
+                    )
                 continue
             studies.append(expand(document, spec, name, scale, machine, machine_name, extensions))
         except UserError as error:
             errors += getattr(error, "errors", [error])
     raise_all(errors)
     if not studies:
-        raise UserError(f"no study has scale `{scale}`" + (f" and one of the tags {', '.join(tags)}" if tags else ""), str(folder))
+        raise UserError(
+            f"no study has scale `{scale}`" + (f" and one of the tags {', '.join(tags)}" if tags else ""), str(folder)
+        )
     _check_collisions(studies)
     return studies
+
+
+def _file_name_errors(folder: FilePath) -> Iterator[UserError]:
+    """Files that look like studies and cannot be one."""
+    for file in sorted(folder.glob("*.y*ml")):
+        if file.suffix != ".yaml":
+            yield UserError(
+                "is not read: a study's file name ends in `.yaml`", str(file), f"rename it {file.stem}.yaml"
+            )
+        elif not re.match(NAME, file.stem):
+            remedy = "use small letters, digits and `_`, beginning with a letter"
+            yield UserError("the file name is the study's name and part of paths", str(file), remedy)
 
 
 def expand(
@@ -204,35 +235,14 @@ def expand(
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
 
-    errors: list[UserError] = []
-    points = [tuple(itertools.chain.from_iterable(parts)) for parts in itertools.product(*axes)] if axes or not include[0] else []
-    points = [point for point in points if not any(_agrees(base.data, point, rule) for rule in exclude[0])]
-    points += [tuple(_settings(rule, (*include[1], index))) for index, rule in enumerate(include[0])]
-    first_rounds: list[tuple[RunSpec, Point]] = []
-    for point in points:
-        draft = _applied(base, point)
-        run, wrong = parse(RunSpec, draft.data)
-        if run is not None:
-            wrong = [*geometry_problems(run), *machine_problems(run, machine, machine_name)]
-        errors += [UserError(problem.what, draft.where(document, problem.path), problem.remedy) for problem in wrong]
-        if run is not None and not wrong:
-            first_rounds.append((_in_bytes(run, machine), point))
-    raise_all(errors)
-    if not first_rounds:
-        raise UserError(f"has no runs at scale `{scale}`", document.where(("vary",)), "exclude fewer, or vary something")
+    _check_keys(document, axes, exclude, include)
+    _check_size(document, axes, include[0], repeats)
+    first_round = _first_round(document, base, axes, exclude, include, repeats, machine, machine_name, extensions)
+    if not first_round:
+        raise UserError(f"`exclude` leaves no run at scale `{scale}`", document.where(exclude[1]), "exclude fewer")
+    runs = [[_repeat(run, repeat, extensions) for run, _ in first_round] for repeat in range(repeats)]
+    _check_doubles(document, runs[0], [point for _, point in first_round])
 
-    runs: dict[str, Run] = {}
-    for repeat in range(repeats):
-        for run, point in first_rounds:
-            repeated = run.model_copy(update={"seed": run.seed + repeat, "repeat": repeat}) if repeat else run
-            made = Run(run_id(repeated, extensions), repeated, configuration_id(repeated), dataset_id(repeated.data, extensions))
-            if made.id in runs and repeat == 0:
-                place = point[-1].origin if point else ("vary",)
-                errors.append(UserError(f"two combinations are the same run `{made.id}`", document.where(place), "leave one out"))
-            runs[made.id] = made
-    raise_all(errors)
-
-    varied = tuple(dict.fromkeys(setting.key for _, point in first_rounds for setting in point))
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
@@ -241,15 +251,117 @@ def expand(
         scale=scale,
         tags=spec.tags,
         repeats=repeats,
-        runs=tuple(runs.values()),
-        varied=varied,
-        labels=_labels(first_rounds),
-        figures=tuple(figures),
-        tables=tuple(tables),
+        runs=tuple(itertools.chain.from_iterable(runs)),
+        varied=tuple(dict.fromkeys(setting.key for _, point in first_round for setting in point)),
+        labels=_labels(document, first_round),
+        figures=tuple(_where_in_bytes(figure, machine) for figure in figures),
+        tables=tuple(_where_in_bytes(table, machine) for table in tables),
     )
-    prefix: Path = at if change.figures is not None else ()
-    raise_all([UserError(p.what, document.where((*prefix, *p.path)), p.remedy) for p in _drawing_problems(study)])
+    places: dict[str | int, Path] = {
+        "figures": at if change.figures is not None else (),
+        "tables": at if change.tables is not None else (),
+    }
+    wrong = list(_drawing_problems(study))
+    raise_all([UserError(p.what, document.where((*places[p.path[0]], *p.path)), p.remedy) for p in wrong])
     return study
+
+
+def _first_round(
+    document: Document,
+    base: _Draft,
+    axes: list[Axis],
+    exclude: Rules,
+    include: Rules,
+    repeats: int,
+    machine: Machine,
+    machine_name: str,
+    extensions: FilePath,
+) -> list[tuple[RunSpec, Point]]:
+    """Repeat 0 of every combination, validated."""
+    crossed = [tuple(itertools.chain.from_iterable(parts)) for parts in itertools.product(*axes)]
+    if not axes and include[0]:
+        crossed = []
+    included = [tuple(_settings(document, rule, (*include[1], index))) for index, rule in enumerate(include[0])]
+    found: list[tuple[RunSpec, Point]] = []
+    errors: dict[str, UserError] = {}
+    for position, point in enumerate([*crossed, *included]):
+        draft = _applied(base, point)
+        run, wrong = parse(RunSpec, draft.data)
+        if position < len(crossed) and any(_agrees(draft.data, run, rule) for rule in exclude[0]):
+            continue
+        if run is not None:
+            wrong = [
+                *own_code_problems(run, extensions),
+                *geometry_problems(run),
+                *machine_problems(run, machine, machine_name),
+                *_repeat_problems(run, repeats),
+            ]
+        for problem in wrong:
+            error = UserError(problem.what, draft.where(document, problem.path), problem.remedy)
+            errors[str(error)] = error
+        if len(errors) >= MOST_ERRORS:
+            errors[""] = UserError(f"is not checked further after {len(errors)} errors", document.file)
+            break
+        if run is not None and not wrong:
+            found.append((_in_bytes(run, machine), point))
+    raise_all(list(errors.values()))
+    return found
+
+
+def _repeat(run: RunSpec, repeat: int, extensions: FilePath) -> Run:
+    spec = run.model_copy(update={"seed": run.seed + repeat, "repeat": repeat})
+    return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+
+
+def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules) -> None:
+    """Dotted keys that no run has, keys that vary twice, and values that are written wrongly."""
+    errors: list[UserError] = []
+    places: dict[str, Path] = {}
+    for setting in itertools.chain.from_iterable(axis[0] for axis in axes if axis):
+        if setting.key in places:
+            first = document.where(places[setting.key])
+            errors.append(
+                UserError(f"`{setting.key}` varies twice", document.where(setting.place), f"first at {first}")
+            )
+        places.setdefault(setting.key, setting.place)
+    used = list(places.items())
+    for rules, at in (exclude, include):
+        used += [(key, (*at, index, key)) for index, rule in enumerate(rules) for key in rule]
+    for key, place in used:
+        wrong = key_problem(RunSpec, key)
+        if key == "repeat":
+            wrong = Problem((key,), "`repeat` is set by the study's `repeats`", "set `repeats`")
+        if wrong:
+            errors.append(UserError(wrong.what, document.where(place), wrong.remedy))
+    raise_all(errors)
+
+
+def _check_size(document: Document, axes: list[Axis], include: list[dict[str, Any]], repeats: int) -> None:
+    count = (math.prod(len(axis) for axis in axes) + len(include)) * repeats
+    if count > MOST_RUNS:
+        what = f"makes {count:,} runs; at most {MOST_RUNS:,} are expanded"
+        raise UserError(what, document.where(("vary",)), "vary fewer keys, or put keys in step with `zip`")
+
+
+def _check_doubles(document: Document, runs: list[Run], points: list[Point]) -> None:
+    """Two combinations that are one run: it would stand twice in every figure."""
+    points_by_id: dict[str, Point] = {}
+    errors: dict[Path, UserError] = {}
+    for run, point in zip(runs, points, strict=True):
+        first = points_by_id.setdefault(run.id, point)
+        if first is not point:
+            differing = [(a.origin, b.origin) for a, b in zip(first, point, strict=False) if a.origin != b.origin]
+            there, here = (differing or [(("include",), ("include",))])[-1]
+            remedy = f"leave one out; the other is at {document.where(there)}"
+            errors[here] = UserError("makes the same run as another combination", document.where(here), remedy)
+    raise_all(list(errors.values())[:MOST_ERRORS])
+
+
+def _repeat_problems(run: RunSpec, repeats: int) -> Iterator[Problem]:
+    if run.repeat:
+        yield Problem(("repeat",), "`repeat` is set by the study's `repeats`", "remove it, and set `repeats`")
+    if run.seed + repeats - 1 > MOST_SEED:
+        yield Problem(("seed",), f"repeat {repeats - 1} has seed {run.seed + repeats - 1}; the largest is {MOST_SEED}")
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:
@@ -305,39 +417,50 @@ def _names_another(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
     return any(key in above and above[key] != below.get(key) for key in ("name", "source", "import"))
 
 
-def _chosen(spec: StudySpec, change: ScaleSpec, at: Path, key: str) -> tuple[list[dict[str, Any]], Path]:
+def _chosen(spec: StudySpec, change: ScaleSpec, at: Path, key: str) -> Rules:
     changed = getattr(change, key)
     return (changed, (*at, key)) if changed is not None else (getattr(spec, key), (key,))
 
 
-def _axes(document: Document, spec: StudySpec, change: ScaleSpec, at: Path) -> Iterator[list[Point]]:
-    vary = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
+def _axes(document: Document, spec: StudySpec, change: ScaleSpec, at: Path) -> Iterator[Axis]:
+    vary: dict[str, tuple[list[Any] | None, Path]] = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
     vary |= {key: (values, (*at, "vary", key)) for key, values in change.vary.items()}
-    for key, (values, origin) in vary.items():
+    for key, (values, place) in vary.items():
         if values is not None:
-            yield [(_setting(key, value, (*origin, index)),) for index, value in enumerate(values)]
-    zips, origin = (change.zip, (*at, "zip")) if change.zip is not None else (spec.zip, ("zip",))
+            yield [(_setting(document, key, value, (*place, index), place),) for index, value in enumerate(values)]
+    zips, origin = (spec.zip, Path(("zip",))) if change.zip is None else (change.zip, (*at, "zip"))
     for index, zipped in enumerate(zips if isinstance(zips, list) else [zips]):
-        place: Path = (*origin, index) if isinstance(zips, list) else origin
+        here: Path = (*origin, index) if isinstance(zips, list) else origin
         columns = {key: values for key, values in zipped.items() if values is not None}
         if len({len(values) for values in columns.values()}) > 1:
-            sizes = ", ".join(f"{key} {len(values)}" for key, values in columns.items())
-            raise UserError(f"keys that vary in step need equally many values: {sizes}", document.where(place))
+            sizes = ", ".join(f"{key} has {len(values)}" for key, values in columns.items())
+            what = f"keys that vary in step need equally many values: {sizes}"
+            raise UserError(what, document.where(here), "give each key one value per step")
         if columns:
-            count = len(next(iter(columns.values())))
-            yield [tuple(_setting(key, values[i], (*place, key, i)) for key, values in columns.items()) for i in range(count)]
+            yield [
+                tuple(
+                    _setting(document, key, values[i], (*here, key, i), (*here, key)) for key, values in columns.items()
+                )
+                for i in range(len(next(iter(columns.values()))))
+            ]
 
 
-def _settings(rule: Mapping[str, Any], origin: Path) -> Iterator[_Setting]:
+def _settings(document: Document, rule: Mapping[str, Any], origin: Path) -> Iterator[_Setting]:
     for key, value in rule.items():
-        yield _setting(key, value, (*origin, key))
+        yield _setting(document, key, value, (*origin, key), (*origin, key))
 
 
-def _setting(key: str, value: Any, origin: Path) -> _Setting:
-    if isinstance(value, dict) and "value" in value and set(value) <= {"value", "label"}:
-        label = value.get("label")
-        return _Setting(key, value["value"], None if label is None else str(label), (*origin, "value"))
-    return _Setting(key, value, None, origin)
+def _setting(document: Document, key: str, value: Any, origin: Path, place: Path) -> _Setting:
+    """One value of one axis, with or without a label."""
+    if not isinstance(value, dict) or "value" not in value:
+        return _Setting(key, value, None, origin, place)
+    for other in value.keys() - {"value", "label"}:
+        remedy = "a value with a label is `{value: …, label: …}`"
+        raise UserError(f"unknown key {shown(other)}", document.where((*origin, other)), remedy)
+    label = value.get("label")
+    if isinstance(label, (dict, list)):
+        raise UserError(f"must be text, not {shown(label)}", document.where((*origin, "label")))
+    return _Setting(key, value["value"], None if label is None else str(label), (*origin, "value"), place)
 
 
 def _applied(base: _Draft, point: Point) -> _Draft:
@@ -362,15 +485,25 @@ def _applied(base: _Draft, point: Point) -> _Draft:
     return draft
 
 
-def _agrees(base: dict[str, Any], point: Point, rule: Mapping[str, Any]) -> bool:
-    """Whether a combination is one that `exclude` names."""
-    values = {setting.key: setting.value for setting in point}
-    return all(_same(values[key] if key in values else _get(base, key), value) for key, value in rule.items())
+def _agrees(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) -> bool:
+    """Whether a combination is one that `exclude` names; what the file does not say has its default."""
+    columns: dict[str, Any] | None = None
+    for key, wanted in rule.items():
+        value = _get(data, key)
+        if value is None and run is not None:
+            columns = columns or columns_of(run)
+            value = columns.get(key)
+        if not _same(value, wanted):
+            return False
+    return True
 
 
 def _same(value: Any, wanted: Any) -> bool:
+    """Whether two values agree; a name agrees with a map of that name."""
     if isinstance(value, dict) and isinstance(wanted, str):
         return wanted in (value.get("name"), value.get("source"))
+    if isinstance(value, str) and isinstance(wanted, dict):
+        return wanted == {"name": value}
     return bool(value == wanted)
 
 
@@ -380,31 +513,44 @@ def _get(data: Any, key: str) -> Any:
     return data
 
 
-SIZE = re.compile(r"^([0-9.]+) *([KMGT]i?B|x node memory)$")
-UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
-
-
 def _in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
     """A size of the data turned into bytes, so that the id says what it is on this machine."""
     if not isinstance(spec.data.scale, str):
         return spec
-    match = SIZE.match(spec.data.scale)
-    assert match is not None  # the model's pattern
-    number, unit = float(match[1]), match[2]
-    factor = machine.memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
-    scale = f"{max(1, round(number * factor / 1000))} KB"
+    scale = _kilobytes(spec.data.scale, machine)
     return spec.model_copy(update={"data": spec.data.model_copy(update={"scale": scale})})
 
 
-def _labels(runs: list[tuple[RunSpec, Point]]) -> dict[str, dict[str, str]]:
-    """For each varied key, the label of each value that its column can have."""
+def _kilobytes(size: str, machine: Machine) -> str:
+    return f"{max(1, round(size_in_bytes(size, machine.memory_bytes) / 1000))} KB"
+
+
+def _where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
+    """`where: {data.scale: 64 MiB}` in the words of the rows, which say bytes."""
+    size = drawing.where.get("data.scale")
+    if not isinstance(size, str) or not 0 < size_in_bytes(size, machine.memory_bytes) <= MOST_BYTES:
+        return drawing
+    return drawing.model_copy(update={"where": {**drawing.where, "data.scale": _kilobytes(size, machine)}})
+
+
+def _labels(document: Document, runs: list[tuple[RunSpec, Point]]) -> dict[str, dict[str, str]]:
+    """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
     for spec, point in runs:
         columns = columns_of(spec)
         for setting in point:
-            if setting.label is not None:
-                for key in (setting.key, *(("data.source",) if setting.key == "data" else ())):
-                    labels.setdefault(key, {})[canonical_json(columns.get(key))] = setting.label
+            label = setting.label
+            if label is None and setting.key == "data.scale" and isinstance(setting.value, str):
+                label = setting.value
+            if label is None:
+                continue
+            for key in (setting.key, *(("data.source",) if setting.key == "data" else ())):
+                value = canonical_json(columns.get(key))
+                first = labels.setdefault(key, {}).setdefault(value, label)
+                if first != label:
+                    what = f"column `{key}` has the value {value} under two labels, {shown(first)} and {shown(label)}"
+                    remedy = f"label what differs: vary the option alone, such as `{key}.<option>`"
+                    raise UserError(what, document.where(setting.origin), remedy)
     return labels
 
 
@@ -412,7 +558,8 @@ def _drawing_problems(study: Study) -> Iterator[Problem]:
     """Figures and tables over columns that no run has, double names, missing reference files."""
     rows = [columns_of(run.spec) for run in study.runs]
     known = {key for row in rows for key in row} | set(MEASURED)
-    for group, drawings in (("figures", study.figures), ("tables", study.tables)):
+    groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
+    for group, drawings in groups.items():
         names: set[str] = set()
         for index, drawing in enumerate(drawings):
             path: Path = (group, index)
@@ -420,36 +567,52 @@ def _drawing_problems(study: Study) -> Iterator[Problem]:
             if name in names:
                 yield Problem((*path, "name"), f"two {group} are called `{name}`", "give one of them another name")
             names.add(name)
-            used = _columns_used(drawing)
-            for key, column in used.items():
+            for key, column in (*_columns_used(drawing), *((("where", column), column) for column in drawing.where)):
                 if column not in known:
-                    yield Problem((*path, key), f"no run of this study has a column `{column}`", nearest(column, known))
-            unknown = [column for column in drawing.where if column not in known]
-            for column in unknown:
-                yield Problem((*path, "where", column), f"no run of this study has a column `{column}`", nearest(column, known))
-            if not unknown and drawing.where and not any(all(_same(row.get(k), v) for k, v in drawing.where.items()) for row in rows):
-                yield Problem((*path, "where"), "no run of this study agrees with it")
+                    what = f"no run of this study has a column {shown(column)}"
+                    yield Problem((*path, *key), what, nearest_of_many(column, known))
+            yield from _where_problems(drawing, rows, path)
             if isinstance(drawing, FigureSpec):
                 yield from _figure_problems(drawing, path)
 
 
-def _columns_used(drawing: FigureSpec | TableSpec) -> dict[str, str]:
+def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: Path) -> Iterator[Problem]:
+    """A choice of runs that chooses none; what is only measured cannot be judged yet."""
+    where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
+    if all(any(all(_same(row.get(k), v) for k, v in wanted) for row in rows) for wanted in [where.items()]):
+        return
+    for key, wanted in where.items():
+        values = dict.fromkeys(shown(row.get(key)) for row in rows)
+        if not any(_same(row.get(key), wanted) for row in rows):
+            what = f"no run of this study has `{key}` {shown(wanted)}"
+            yield Problem((*path, "where", key), what, f"there is {', '.join(list(values)[:10])}")
+            return
+    yield Problem((*path, "where"), "no run of this study agrees with all of it", "remove a key")
+
+
+def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[Path, str]]:
     if isinstance(drawing, TableSpec):
-        return {f"values[{index}]": value for index, value in enumerate(drawing.values)}
-    return {key: value for key in ("x", "y", "series", "panel") if (value := getattr(drawing, key)) is not None}
+        for index, value in enumerate(drawing.values):
+            yield ("values", index), value
+    else:
+        for key in ("x", "y", "series", "panel"):
+            if (column := getattr(drawing, key)) is not None:
+                yield (key,), column
 
 
 def _figure_problems(figure: FigureSpec, path: Path) -> Iterator[Problem]:
     for key in ("x", "y"):
         if figure.kind == "lines" and getattr(figure, key) is None:
-            yield Problem(path, f"a figure of kind `lines` needs `{key}`")
+            yield Problem(path, f"a figure of kind `lines` needs `{key}`", f"add `{key}`, the name of a column")
         if figure.kind != "lines" and getattr(figure, key) is not None:
             yield Problem((*path, key), f"a figure of kind `{figure.kind}` sets `{key}` itself", "use kind `lines`")
     if figure.reference is not None:
         folder = FilePath("config/reference")
         if not (folder / f"{figure.reference}.csv").is_file():
             known = [file.stem for file in folder.glob("*.csv")]
-            yield Problem((*path, "reference"), f"there is no {folder}/{figure.reference}.csv", nearest(figure.reference, known))
+            yield Problem(
+                (*path, "reference"), f"there is no {folder}/{figure.reference}.csv", nearest(figure.reference, known)
+            )
 
 
 def _check_collisions(studies: list[Study]) -> None:
@@ -459,5 +622,3 @@ def _check_collisions(studies: list[Study]) -> None:
         for run in study.runs:
             if seen.setdefault(run.id, run.spec) != run.spec:
                 raise UserError(f"two different runs have the id `{run.id}`", study.name, "change a seed by one")
-
-

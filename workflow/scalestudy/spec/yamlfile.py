@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -12,28 +13,37 @@ from typing import Any
 import yaml
 
 from scalestudy.errors import UserError
+from scalestudy.spec.base import printable
 
 Path = tuple[str | int, ...]
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 MAX_NODES = 100_000
 MAX_DEPTH = 30
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number, as YAML 1.2 and everybody's expectation have it."""
+    """SafeLoader with the plain values of YAML 1.2's core schema.
+
+    `1e-3` is a number; `1:30`, `0777`, `yes`, `on` and `2020-01-01` are not what YAML 1.1 makes of them.
+    """
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 
-# Copied on write: PyYAML shares the resolver table between a loader and its base.
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_TAG = "tag:yaml.org,2002:"
+_NUMBER = list("-+.0123456789")
+_Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(f"{_TAG}int", re.compile(r"^[-+]?[0-9]+$"), _NUMBER)
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
+    f"{_TAG}float",
+    re.compile(
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    _NUMBER,
 )
+_Loader.add_implicit_resolver(f"{_TAG}merge", re.compile(r"^<<$"), ["<"])
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Document:
         while known and known not in self.lines:
             known = known[:-1]
         line = self.lines.get(known, 1)
-        return f"{self.file}:{line}: {dotted(path)}" if path else f"{self.file}:{line}"
+        return f"{self.file}:{line}: {printable(dotted(path))}" if path else f"{self.file}:{line}"
 
 
 def dotted(path: Iterable[str | int]) -> str:
@@ -69,11 +79,14 @@ def read_yaml(file: FilePath | str) -> Document:
     """
     name = str(file)
     try:
-        raw = FilePath(file).read_bytes()
+        if not stat.S_ISREG(FilePath(file).stat().st_mode):
+            raise UserError("is not a file", name, "give the path of a YAML file")
+        with open(file, "rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", name) from None
     if len(raw) > MAX_BYTES:
-        raise UserError(f"is {len(raw):,} bytes; at most {MAX_BYTES:,} are read", name, "is it the right file?")
+        raise UserError(f"is larger than {MAX_BYTES:,} bytes", name, "is it the right file?")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -84,72 +97,118 @@ def read_yaml(file: FilePath | str) -> Document:
 
 def parse_yaml(text: str, name: str) -> Document:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
+    loader: _Loader | None = None
     try:
         loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                raise UserError("is empty", name, "see config/README.md for the keys")
-            if not isinstance(node, yaml.MappingNode):
-                raise UserError("holds no mapping of keys to values", f"{name}:{node.start_mark.line + 1}")
-            lines: dict[Path, int] = {}
-            data = _Builder(loader, name, lines).value(node, ())
-        finally:
-            loader.dispose()
+        node = loader.get_single_node()
+        if node is None:
+            raise UserError("is empty", name, "see config/README.md for the keys")
+        if not isinstance(node, yaml.MappingNode):
+            raise UserError("holds no map of keys to values", f"{name}:{node.start_mark.line + 1}", KEYS)
+        lines: dict[Path, int] = {}
+        data = _Builder(name, lines).value(node, ())
+    except yaml.reader.ReaderError as error:
+        place = f"{name}:{text[: error.position].count(chr(10)) + 1}"
+        raise UserError(f"holds the control character U+{error.character:04X}", place, "is it a text file?") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}" if mark else name
-        raise UserError(f"is not valid YAML: {error.problem or error.context}", place) from None
-    except yaml.YAMLError as error:
-        raise UserError(f"is not valid YAML: {' '.join(str(error).split())}", name) from None
+        what, remedy = _explained(error)
+        raise UserError(f"is not valid YAML: {what}", f"{name}:{mark.line + 1}" if mark else name, remedy) from None
     except RecursionError:
         raise UserError(f"is nested more than {MAX_DEPTH} deep", name) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
     return Document(name, data, lines)
+
+
+KEYS = "write `key: value`; see config/README.md for the keys"
+
+REMEDIES = {
+    "cannot start any token": "indent with spaces; put text that begins with a special character in quotes",
+    "mapping values are not allowed here": "check the indentation, and put text that holds `: ` in quotes",
+    "found undefined alias": "put text that begins with `*` in quotes",
+    "could not determine a constructor": "write the value without the tag",
+    "found unexpected end of stream": "close the quote",
+    "but found another document": "keep one document in the file, without `---` between",
+}
+
+
+def _explained(error: yaml.MarkedYAMLError) -> tuple[str, str]:
+    """What the parser says, and what to do about it."""
+    what = error.problem or error.context or "it cannot be parsed"
+    if "\\t" in what:
+        return "a tab stands where spaces must", "indent with spaces"
+    remedy = next((text for part, text in REMEDIES.items() if part in what), "check brackets, quotes and indentation")
+    return printable(what), remedy
 
 
 class _Builder:
     """Turns composed nodes into plain data, counting what aliases multiply."""
 
-    def __init__(self, loader: yaml.SafeLoader, name: str, lines: dict[Path, int]) -> None:
-        self.loader, self.name, self.lines = loader, name, lines
+    def __init__(self, name: str, lines: dict[Path, int]) -> None:
+        self.name, self.lines = name, lines
         self.count = 0
 
     def place(self, node: yaml.Node, path: Path = ()) -> str:
         place = f"{self.name}:{node.start_mark.line + 1}"
-        return f"{place}: {dotted(path)}" if path else place
+        return f"{place}: {printable(dotted(path))}" if path else place
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.count += 1
         if self.count > MAX_NODES:
-            raise UserError(f"expands to more than {MAX_NODES:,} values", self.place(node), "aliases multiply; use fewer")
+            what = f"expands to more than {MAX_NODES:,} values"
+            raise UserError(what, self.place(node), "aliases multiply; use fewer")
         if len(path) > MAX_DEPTH:
             raise UserError(f"is nested more than {MAX_DEPTH} deep", self.place(node), "an alias may hold itself")
         self.lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self.mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         return self.scalar(node, path)
 
     def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = key_node.value
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-                raise UserError("only plain text can be a key here", self.place(key_node, path))
+            if key_node.tag == f"{_TAG}merge":
+                what = "merge keys (`<<`) are not read"
+                raise UserError(what, self.place(key_node, path), "write the keys out, or use scales, which merge")
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise UserError("only plain text can be a key", self.place(key_node, path), "put the key in quotes")
+            key = self.text(key_node, path)
             if key in result:
-                raise UserError(f"key `{key}` stands here twice", self.place(key_node, path), "keep one of them")
+                what = f"key `{printable(key)}` stands here twice"
+                raise UserError(what, self.place(key_node, path), "keep one of them")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             result[key] = self.value(value_node, (*path, key))
         return result
 
     def scalar(self, node: yaml.Node, path: Path) -> Any:
+        tag = node.tag.removeprefix(_TAG)
+        if not isinstance(node, yaml.ScalarNode) or tag not in ("str", "int", "float", "bool", "null"):
+            remedy = "write text, a number, true, false, null, a list or a map"
+            raise UserError(f"the tag `!!{printable(tag)}` is not read", self.place(node, path), remedy)
+        text = self.text(node, path)
         try:
-            value = self.loader.construct_object(node)
-        except (ValueError, yaml.YAMLError):
-            raise UserError(f"`{node.value}` cannot be read as a value", self.place(node, path)) from None
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"`{node.value}` is not a finite number", self.place(node, path), "give a number")
-        if value is not None and not isinstance(value, (str, int, float, bool)):
-            raise UserError(f"`{node.value}` is neither text, number, true, false nor null", self.place(node, path))
-        return value
+            if tag == "float":
+                value = math.nan if text.lower().endswith(("inf", "nan")) else float(text)
+                if not math.isfinite(value):
+                    raise UserError(
+                        f"`{printable(text)}` is not a finite number", self.place(node, path), "give a number"
+                    )
+                return value
+            if tag == "int":
+                return int(text)
+        except ValueError:
+            what = f"`{printable(text)}` cannot be read as a number"
+            raise UserError(what, self.place(node, path), "write it with fewer digits, or put text in quotes") from None
+        return {"str": text, "bool": text.lower() == "true", "null": None}[tag]
+
+    def text(self, node: yaml.ScalarNode, path: Path) -> str:
+        text: str = node.value
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise UserError(
+                f"`{printable(text)}` holds a character that no file name or text can have", self.place(node, path)
+            )
+        return text

@@ -18,8 +18,9 @@ MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 class World:
     """Who takes part in a run, as one process sees it.
 
-    Ranks 0 … ranks-1 train; ranks … ranks+servers-1 are parameter servers. `workers` is the group of those that train
-    (None where there is one process and no process group).
+    Ranks 0 … ranks-1 train; ranks … ranks+servers-1 are parameter servers. `workers` is the group of those that train;
+    None where there is no process group, which only `single` does without. The default process group holds all
+    processes; where there are servers it must be able to exchange CPU tensors (gloo).
     """
 
     rank: int
@@ -38,8 +39,11 @@ class World:
 class Strategy(ABC):
     """One rank's side of an exchange.
 
-    A step is: `module(x)` and loss, `backward()`, `exchange()`, `update()`. A strategy that overlaps its exchange with
-    backward does nothing in `exchange()` and says so by `overlapped`.
+    A step is: gradients to None, `module(x)` and loss, `backward()`, `exchange()`, `update()`. A strategy that overlaps
+    its exchange with backward does nothing in `exchange()` and says so by `overlapped`. A parameter that the loss does
+    not depend on counts as one whose gradient is zero, under every strategy: weight decay and momentum still move it.
+
+    A strategy that needs process groups of its own makes them in `__init__`, on every process, servers included.
     """
 
     overlapped = False
@@ -48,6 +52,13 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    model: nn.Module
+    """What is trained, as the caller gave it; set by `prepare`."""
+    trainable: list[nn.Parameter]
+    """Its parameters that have gradients, in order of definition; set by `prepare`."""
+    optimiser: torch.optim.Optimizer
+    """Built by `prepare`. Under parameter servers a worker's only clears gradients; the servers' own ones step."""
+
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
 
@@ -55,7 +66,8 @@ class Strategy(ABC):
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
         self.broadcast(model)
         self.model = model
-        self.optimiser = make_optimiser(model.parameters())
+        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimiser = make_optimiser(self.trainable)
         return model
 
     @abstractmethod
@@ -77,6 +89,15 @@ class Strategy(ABC):
 
     def finish(self) -> None:
         """Called once by every rank that trains, after its last step."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""
+        gradients = []
+        for parameter in self.trainable:
+            if (gradient := parameter.grad) is None:
+                gradient = parameter.grad = torch.zeros_like(parameter)
+            gradients.append(gradient)
+        return gradients
 
     def broadcast(self, model: nn.Module) -> None:
         """Rank 0's parameters and buffers to all processes of the run, servers included."""

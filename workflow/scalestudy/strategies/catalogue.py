@@ -38,7 +38,7 @@ class AllReduce(StrategySpec):
 
     name: Literal["allreduce"]
     bucket_mib: Annotated[float, Field(gt=0, le=4096)] = 25.0
-    """Size of a gradient bucket, MiB."""
+    """Size of a gradient bucket, MiB. 25 is torch's default, with which the first bucket has 1 MiB."""
     compression: Literal["none", "fp16", "bf16"] = "none"
     """What gradients are rounded to on the wire."""
 

@@ -63,7 +63,7 @@ def average_buffers(module: nn.Module, world: World) -> None:
     for buffer in module.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer, group=world.workers)
-            buffer /= world.ranks
+            buffer.div_(world.ranks)
 
 
 def _gathered(part: Any, world: World) -> list[Any]:

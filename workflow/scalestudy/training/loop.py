@@ -250,9 +250,9 @@ class Rank:
     def evaluate_at_end(self) -> None:
         """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
         done = self.report.evaluations
-        if self.spec.train.evaluate_every_epochs and not self.emulated and self.report.steps_done:
-            if not done or done[-1]["step"] != self.report.steps_done:
-                self.evaluate(self.report.epochs_done, self.report.steps_done, time.perf_counter() - self.report.loop_s)
+        due = self.spec.train.evaluate_every_epochs and not self.emulated and self.report.steps_done
+        if due and not (done and done[-1]["step"] == self.report.steps_done):
+            self.evaluate(self.report.epochs_done, self.report.steps_done, time.perf_counter() - self.report.loop_s)
         times = [evaluation["evaluation_s"] for evaluation in done]
         self.report.evaluation_s = sum(times) / len(times) if times else None
 

@@ -14,6 +14,7 @@ import array
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import json
 import os
 import select
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +49,7 @@ def call(arguments: list[str]) -> int | None:
     if connection is None:
         return None
     with connection:
-        request = json.dumps({"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+        request = json.dumps({"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
         descriptors = array.array("i", [1, 2])
         header = len(request).to_bytes(8, "big")
         connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
@@ -122,7 +124,8 @@ class _Child:
 def serve(address: Path, work: Callable[[list[str]], int]) -> None:
     """Import, listen, fork a child per request, end when idle."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    preload()
+    for module in PRELOAD:
+        importlib.import_module(module)
     _bind(listener, address)
     mine = address.stat().st_ino
     children: list[_Child] = []
@@ -151,16 +154,8 @@ def serve(address: Path, work: Callable[[list[str]], int]) -> None:
         os.kill(child.pid, signal.SIGTERM)
 
 
-def preload() -> None:
-    """Import what every rank needs, and nothing that starts threads or touches a GPU."""
-    import torch  # noqa: F401
-    import torch._dynamo  # noqa: F401
-    import torch.distributed  # noqa: F401
-    import torch.nn.parallel  # noqa: F401
-
-    import scalestudy.training.launch
-    import scalestudy.training.loop
-    import scalestudy.training.result  # noqa: F401
+PRELOAD = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "scalestudy.training.loop", "scalestudy.training.result")
+"""What every rank needs; none of it starts threads or touches a GPU."""
 
 
 def _bind(listener: socket.socket, address: Path) -> None:
@@ -172,7 +167,7 @@ def _bind(listener: socket.socket, address: Path) -> None:
         other.close()
         temporary.unlink()
         sys.exit(0)
-    os.replace(temporary, address)
+    temporary.replace(address)
 
 
 def _fork(client: socket.socket, listener: socket.socket, children: list[_Child], work: Callable[[list[str]], int]) -> _Child | None:
@@ -214,6 +209,8 @@ def _fork(client: socket.socket, listener: socket.socket, children: list[_Child]
         os.environ.clear()
         os.environ.update(request["environment"])
         status = work(request["arguments"])
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

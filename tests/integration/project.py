@@ -1,0 +1,102 @@
+"""A small copy of the project, with a four-run study of its own, that tests can change and break."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STUDY = """\
+question: Does the frame hold?
+base:
+  model: small_cnn
+  data: {source: digits}
+  batch: {per_rank: 32}
+  optimiser: {learning_rate: 0.05}
+  train: {epochs: 4}
+vary:
+  strategy: [{value: halving_doubling, label: HD}, allreduce]
+  ranks: [1, 2]
+scales:
+  mini: {}
+figures:
+  - {kind: time_over_ranks, name: time}
+  - {kind: accuracy_over_time}
+tables:
+  - {name: times, values: [throughput_samples_per_s, accuracy]}
+"""
+
+
+@dataclass
+class Project:
+    """A folder that looks like a clone."""
+
+    folder: Path
+
+    @property
+    def study(self) -> Path:
+        """The study file."""
+        return self.folder / "config" / "studies" / "tiny.yaml"
+
+    def environment(self) -> dict[str, str]:
+        """Commands find the copy's own package, and the tests' interpreter."""
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "workflow"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def run(self, *command: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder; standard error comes with standard output."""
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**self.environment(), **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def snakemake(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """`snakemake --profile profiles/local …`."""
+        return self.run("snakemake", "--profile", "profiles/local", *arguments, **more)
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """The jobs that a dry run announces, by rule; `total` and `all` left out."""
+        done = self.snakemake("-n", *arguments)
+        assert done.returncode == 0, done.stdout
+        stats = done.stdout.partition("Job stats:")[2].partition("\n\n")[0]
+        jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
+        return {name: count for name, count in jobs.items() if name not in ("total", "all")}
+
+    def results(self) -> list[Path]:
+        """The results of all runs."""
+        return sorted(self.folder.glob("results/local/runs/*/result.json"))
+
+    def edit(self, file: Path | str, old: str, new: str) -> None:
+        """Replace text that must be there."""
+        path = self.folder / file
+        text = path.read_text()
+        assert old in text, f"{old!r} is not in {file}"
+        path.write_text(text.replace(old, new))
+
+
+def make_project(folder: Path) -> Project:
+    """Copy what a clone has, with the tiny study alone."""
+    for name in ("Snakefile", "workflow", "profiles"):
+        source = ROOT / name
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(source, folder / name, ignore=ignore) if source.is_dir() else shutil.copy(source, folder / name)
+    shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("studies"))
+    project = Project(folder)
+    project.study.parent.mkdir()
+    project.study.write_text(STUDY)
+    return project

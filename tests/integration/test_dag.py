@@ -1,0 +1,160 @@
+"""What each change makes Snakemake do again: never a finished run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.project import Project, make_project
+
+DRAWN = {"summarise": 1, "figure": 2, "table": 1, "report": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose four runs, figures, table and report were really made."""
+    project = make_project(tmp_path_factory.mktemp("finished") / "clone")
+    done = project.snakemake("all")
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Iterator[Project]:
+    """A copy of the finished project, times of files kept, to change at will."""
+    copy = tmp_path / "clone"
+    shutil.copytree(finished.folder, copy, copy_function=shutil.copy2, symlinks=True)
+    yield Project(copy)
+    shutil.rmtree(copy)
+
+
+def test_the_first_run_makes_four_results_and_everything_drawn_from_them(finished: Project) -> None:
+    assert len(finished.results()) == 4
+    for file in ("figures/tiny/time.svg", "figures/tiny/time.pdf", "figures/tiny/time.png", "tables/tiny/times.tex", "report.html"):
+        assert (finished.folder / "results/local/mini" / file).stat().st_size > 500
+
+
+def test_again_does_nothing(project: Project) -> None:
+    assert project.planned() == {}
+    done = project.snakemake("all")
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stdout
+
+
+def test_a_changed_label_draws_again_and_trains_nothing(project: Project) -> None:
+    project.edit("config/studies/tiny.yaml", "label: HD", "label: Halving-doubling")
+    assert project.planned() == DRAWN
+
+
+def test_a_changed_figure_draws_only_that_figure(project: Project) -> None:
+    project.edit("config/studies/tiny.yaml", "name: time}", "name: time, title: Time}")
+    assert project.planned() == {"figure": 1, "report": 1}
+
+
+def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) -> None:
+    file = project.folder / "workflow/scalestudy/figures/style.py"
+    file.write_text(file.read_text() + "\n# another line\n")
+    assert project.planned() == {"figure": 2, "table": 1, "report": 1}
+
+
+def test_changed_trainer_code_trains_nothing(project: Project) -> None:
+    file = project.folder / "workflow/scalestudy/training/loop.py"
+    file.write_text(file.read_text() + "\n# another line\n")
+    assert project.planned() == {}
+
+
+def test_a_comment_or_whitespace_in_the_train_rule_trains_nothing(project: Project) -> None:
+    project.edit("workflow/rules/train.smk", "scalestudy train --out", "scalestudy  train  --out")
+    project.edit("workflow/rules/train.smk", "rule train:", "# a comment\nrule train:")
+    assert project.planned() == {}
+
+
+def test_a_moved_clone_trains_nothing(project: Project, tmp_path: Path) -> None:
+    moved = Project(tmp_path / "elsewhere" / "clone")
+    moved.folder.parent.mkdir()
+    project.folder.rename(moved.folder)
+    try:
+        assert "train" not in moved.planned()
+    finally:
+        moved.folder.rename(project.folder)
+
+
+def test_purged_data_trains_nothing(project: Project) -> None:
+    shutil.rmtree(project.folder / "results/data")
+    assert "train" not in project.planned()
+
+
+def test_purged_data_and_one_run_more_trains_one_run(project: Project) -> None:
+    shutil.rmtree(project.folder / "results/data")
+    project.edit("config/studies/tiny.yaml", "scales:", "include: [{strategy: parameter_server, ranks: 1}]\nscales:")
+    assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}
+
+
+def test_a_lost_snakemake_folder_trains_nothing(project: Project) -> None:
+    shutil.rmtree(project.folder / ".snakemake")
+    later = time.time() + 5
+    for manifest in project.folder.glob("results/data/*/manifest.json"):
+        os.utime(manifest, (later, later))
+    assert "train" not in project.planned()
+
+
+def test_one_deleted_result_trains_that_run_and_no_other(project: Project) -> None:
+    project.results()[0].unlink()
+    assert project.planned() == {"train": 1, **DRAWN}
+
+
+def test_from_results_alone_everything_is_drawn_and_nothing_trained(project: Project) -> None:
+    for file in (project.folder / "results").rglob("*"):
+        if file.is_file() and file.name != "result.json":
+            file.unlink()
+    shutil.rmtree(project.folder / ".snakemake")
+    assert project.planned() == DRAWN
+
+
+def test_a_deleted_figure_is_drawn_alone_by_its_path(project: Project) -> None:
+    figure = "results/local/mini/figures/tiny/time.svg"
+    (project.folder / figure).unlink()
+    assert project.planned(figure) == {"figure": 1}
+
+
+def test_a_figure_of_another_study_is_asked_for_by_a_clear_message(project: Project) -> None:
+    done = project.snakemake("-n", "results/local/mini/figures/tinny/time.svg")
+    assert done.returncode == 2
+    assert "there is no study `tinny`" in done.stdout
+    assert "did you mean `tiny`?" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_an_exported_study_is_drawn_in_a_fresh_clone_without_training(project: Project, tmp_path: Path) -> None:
+    done = project.run("scalestudy", "export", "tiny", "--out", "tiny.tar.gz")
+    assert done.returncode == 0, done.stdout
+    fresh = make_project(tmp_path / "fresh")
+    assert fresh.run("tar", "xzf", str(project.folder / "tiny.tar.gz")).returncode == 0
+    assert fresh.planned() == DRAWN
+    done = fresh.snakemake("results/local/mini/figures/tiny/time.svg")
+    assert done.returncode == 0, done.stdout
+    drawn = [(clone.folder / "results/local/mini/figures/tiny/time.svg").read_bytes() for clone in (project, fresh)]
+    assert drawn[0] == drawn[1]
+
+
+def test_forget_asks_and_then_trains_that_run_again(project: Project) -> None:
+    run = project.results()[0].parent.name
+    kept = project.run("scalestudy", "forget", run)
+    assert kept.returncode != 0 and len(project.results()) == 4
+    done = project.run("scalestudy", "forget", run, "--yes")
+    assert done.returncode == 0, done.stdout
+    assert len(project.results()) == 3
+    assert project.planned() == {"spec": 1, "train": 1, **DRAWN}
+
+
+def test_forget_names_the_nearest_run(project: Project) -> None:
+    run = project.results()[0].parent.name
+    done = project.run("scalestudy", "forget", run[:-1] + "x", "--yes")
+    assert done.returncode == 2
+    assert f"did you mean `{run}`?" in done.stdout
+    assert len(project.results()) == 4

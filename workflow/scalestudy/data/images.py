@@ -1,0 +1,142 @@
+"""Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3]."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import simplejpeg
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+
+Pixels = NDArray[np.uint8]
+
+ATTEMPTS = 10
+DRAWS = 2 * ATTEMPTS + 3
+"""Uniform numbers that one random view takes."""
+STORED_SIDE = 256
+"""Shorter side of `resized` pictures, both sides of `raw` ones."""
+STORED_QUALITY = 90
+"""JPEG quality of `resized` pictures."""
+
+
+class View(NamedTuple):
+    """A region of a picture, in its pixels, and whether it is mirrored."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool = False
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def header(data: Any) -> tuple[int, int]:
+    """Height and width of coded bytes (JPEG, PNG) without decoding them; ValueError or OSError if damaged."""
+    if bytes(data[:2]) == b"\xff\xd8":
+        return simplejpeg.decode_jpeg_header(data, strict=False)[:2]
+    with Image.open(io.BytesIO(data)) as image:
+        return image.height, image.width
+
+
+def decode(data: Any, shrink: int = 1) -> Pixels:
+    """Pixels of JPEG or PNG, grey and CMYK made RGB; ValueError or OSError where the data is damaged.
+
+    `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
+    """
+    if bytes(data[:2]) == b"\xff\xd8":
+        try:
+            if shrink == 1:
+                return simplejpeg.decode_jpeg(data, "RGB")
+            height, width = header(data)
+            return simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // shrink), min_width=-(-width // shrink))
+        except ValueError:
+            pass  # simplejpeg refuses what it can repair, and some CMYK; pillow decides
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def encode(image: Pixels, quality: int) -> bytes:
+    """JPEG with 4:2:0 chroma."""
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality, "RGB", "420")
+
+
+def random_view(height: int, width: int, draws: Sequence[float]) -> View:
+    """A random resized crop (area .08..1, ratio 3/4..4/3, as torchvision's) and a flip, from DRAWS uniform numbers."""
+    flip = draws[2 * ATTEMPTS] < 0.5
+    for attempt in range(ATTEMPTS):
+        area = height * width * (0.08 + 0.92 * draws[2 * attempt])
+        ratio = (3 / 4) * (16 / 9) ** draws[2 * attempt + 1]
+        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            top = int(draws[2 * ATTEMPTS + 1] * (height - crop_height + 1))
+            left = int(draws[2 * ATTEMPTS + 2] * (width - crop_width + 1))
+            return View(top, left, crop_height, crop_width, flip)
+    crop_width, crop_height = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    return View((height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width, flip)
+
+
+def centre_view(height: int, width: int, flip: bool = False) -> View:
+    """The centre square that remains of a shorter side of 256 when 224 are kept.
+
+    Cropped before it is resized: the same region as resizing the shorter side to size*256/224 and then cropping, to
+    the rounding of one pixel, for less work.
+    """
+    side = max(1, round(min(height, width) * 224 / 256))
+    return View((height - side) // 2, (width - side) // 2, side, side, flip)
+
+
+def shrink_for(view: View, side: int) -> int:
+    """The power of two by which a JPEG may be decoded smaller without enlarging `view` to `side` afterwards."""
+    factor = min(view.height, view.width) // side
+    return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
+
+
+def show(image: Pixels, height: int, width: int, view: View, out: torch.Tensor) -> None:
+    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last).
+
+    `view` counts in pixels of a picture of `height` x `width`; `image` may have been decoded smaller.
+    """
+    top, left, rows, columns, flip = view
+    if image.shape[:2] != (height, width):
+        down, across = image.shape[0] / height, image.shape[1] / width
+        top, left = int(top * down), int(left * across)
+        rows, columns = max(1, round(rows * down)), max(1, round(columns * across))
+    crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
+    shown = resized(crop, (out.shape[1], out.shape[2]))
+    out.copy_((shown.flip(-1) if flip else shown)[0])
+
+
+def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """[B, C, H, W] at another height and width: bilinear, antialiased where it shrinks."""
+    if x.shape[2:] == size:
+        return x
+    return F.interpolate(x, size=size, mode="bilinear", antialias=True)
+
+
+def stored_form(image: Pixels, crop: bool) -> Pixels:
+    """The picture with its shorter side STORED_SIDE; with `crop`, only the centre square."""
+    height, width = image.shape[:2]
+    short = min(height, width)
+    size = (round(height * STORED_SIDE / short), round(width * STORED_SIDE / short))
+    pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
+    if not crop:
+        return pixels
+    top, left = (size[0] - STORED_SIDE) // 2, (size[1] - STORED_SIDE) // 2
+    return pixels[top : top + STORED_SIDE, left : left + STORED_SIDE]

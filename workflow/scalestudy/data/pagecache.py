@@ -1,0 +1,145 @@
+"""The page cache: filling it, emptying it, asking it, and making it small, all without root.
+
+Works on Linux with file systems that have pages to drop (not tmpfs). Only posix_fadvise is needed to change it,
+so any user may who can read the files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+AnyPath = Path | str
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_BLOCK = 1 << 20
+
+
+def warm(files: Iterable[AnyPath]) -> int:
+    """Read all files once; returns the bytes read."""
+    buffer, total = bytearray(_BLOCK), 0
+    for file in files:
+        with open(file, "rb", buffering=0) as stream:
+            while count := stream.readinto(buffer):
+                total += count
+    return total
+
+
+def drop(files: Iterable[AnyPath]) -> None:
+    """Drop all pages of the files from the page cache.
+
+    What is not yet on disk is written first, else it would stay. Pages that a process has mapped and touched stay.
+    """
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            # Asked only where something stayed: fsync of a clean file still waits for the disk.
+            if _resident(descriptor) != 0:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def resident_bytes(files: Iterable[AnyPath]) -> int | None:
+    """Bytes of the files in the page cache, in whole pages; None where the kernel does not tell.
+
+    Linux since 5.2 tells only those who own a file or may write it (mincore(2)); others see all pages as resident.
+    """
+    total = 0
+    for file in files:
+        if not (os.access(file, os.W_OK) or os.stat(file).st_uid == os.geteuid()):
+            return None
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            resident = _resident(descriptor)
+        finally:
+            os.close(descriptor)
+        if resident is None:
+            return None
+        total += resident
+    return total
+
+
+def _resident(descriptor: int) -> int | None:
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return 0
+    pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
+    with mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+        view = np.frombuffer(mapped, np.uint8)
+        failed = _LIBC.mincore(
+            ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)
+        )
+        del view  # a mapping with a view on it cannot be closed
+    return None if failed else int((pages & 1).sum()) * mmap.PAGESIZE
+
+
+def read_bytes() -> int | None:
+    """Bytes that this process caused to be read from storage so far; 0 more means that data was in the page cache.
+
+    None where the kernel does not count. File systems that are no block devices (NFS, Lustre, tmpfs) may stay at 0.
+    """
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)
+
+
+class CacheLimit:
+    """Lets the files of the data fill only `limit_bytes` of the page cache: how data above memory is studied here.
+
+    Emulated: after each read, the least recently read ranges beyond the limit are dropped with posix_fadvise, so a
+    pass over more data than the limit reads from storage what real memory pressure would have made it read.
+
+    Not emulated: the kernel's own replacement (two lists, not strictly least recently read), pressure on anything but
+    these files, write-back, and memory that is really short. Each process counts only its own reads: ranks that share
+    a node take each an equal share of the node's limit. Then never more than the node's limit is resident, but a
+    range may be dropped that another rank has just read. Pages that were resident before the first read of this
+    process are not counted: drop the files first. Pages that are mapped cannot be dropped: arrays of tensors are
+    outside, raw pictures are read, not mapped. Readers ask the kernel not to read ahead, else it fills pages that
+    nobody counts.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.resident_bytes = 0
+        """Bytes counted as resident now."""
+        self.dropped_bytes = 0
+        """Bytes dropped so far."""
+        self._ranges: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def touched(self, path: AnyPath, bytes: int, offset: int = 0) -> None:
+        """`bytes` of a file were read from `offset` on. A range is known by where it begins. Thread-safe."""
+        key = (os.fspath(path), offset)
+        with self._lock:
+            self.resident_bytes += bytes - self._ranges.pop(key, 0)
+            self._ranges[key] = bytes
+            beyond = []
+            while self.resident_bytes > self.limit_bytes and self._ranges:
+                oldest, size = self._ranges.popitem(last=False)
+                self.resident_bytes -= size
+                self.dropped_bytes += size
+                beyond.append((*oldest, size))
+        for name, start, size in beyond:
+            _drop_range(name, start, size)
+
+
+def _drop_range(path: str, offset: int, size: int) -> None:
+    # The kernel drops only whole pages: round outwards, or neighbours leave the page between them behind.
+    start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+    end = -(-(offset + size) // mmap.PAGESIZE) * mmap.PAGESIZE
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,27 @@
+"""The 8x8 digits that scikit-learn brings along: real handwriting, no download."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scalestudy.data.catalogue import Digits
+from scalestudy.data.scale import stratified_order
+from scalestudy.data.sources import Arrays
+from scalestudy.errors import Skipped
+from scalestudy.spec.config import Site
+
+TRAINING_SAMPLES = 1437
+
+
+def provide(spec: Digits, site: Site) -> Arrays:
+    """1,437 samples for training and 360 held out, classes in equal proportions; uint8 [samples, 1, 8, 8], 0..255."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise Skipped("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from None
+    grey, labels = load_digits(return_X_y=True)
+    pixels = np.rint(grey * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)  # stored as 0..16
+    order = stratified_order(labels)
+    train, test = order[:TRAINING_SAMPLES], order[TRAINING_SAMPLES:]
+    labels = labels.astype(np.int64)
+    return Arrays({"train": (pixels[train], labels[train]), "test": (pixels[test], labels[test])}, classes=10)

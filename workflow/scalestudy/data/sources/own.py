@@ -1,0 +1,119 @@
+"""A map-style dataset of the user's own, from config/extensions/."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data.catalogue import OwnData
+from scalestudy.data.dataset import TensorDataset
+from scalestudy.data.manifest import Manifest, Split
+from scalestudy.data.scale import chosen
+from scalestudy.data.sources import Live
+from scalestudy.errors import UserError
+from scalestudy.spec.base import parse
+from scalestudy.spec.config import Site
+from scalestudy.spec.ids import EXTENSIONS
+
+CONTRACT = "it is called with `train` and the kwargs, has a length, and its items are (array, label)"
+
+
+def provide(spec: OwnData, site: Site) -> Live:
+    """What the class says of itself: `len`, the first item, and its attribute `classes` (a number, or names).
+
+    Without `classes`, all labels are looked at: those in its attribute `targets`, else those of all items.
+    """
+    train, test = _made(spec, "train"), _made(spec, "test")
+    x, y = _item(spec, train, 0)
+    labels = _labels(spec, train)
+    return Live(
+        {"train": len(train), "test": len(test)},
+        tuple(x.shape),
+        x.nbytes,
+        classes=y.numel() if y.ndim else _classes(spec, train, labels),
+        task="multilabel" if y.ndim else "classification",
+    )
+
+
+def open_split(manifest: Manifest, split: Split) -> OwnDataset:
+    """One split of it."""
+    spec, problems = parse(OwnData, manifest.spec)
+    assert spec is not None, problems
+    return OwnDataset(manifest, split, spec)
+
+
+class OwnDataset(TensorDataset):
+    """Items of the user's class, stacked; dtype as the class gives it."""
+
+    def __init__(self, manifest: Manifest, split: Split, spec: OwnData) -> None:
+        super().__init__(manifest, split)
+        self._spec, self._items = spec, _made(spec, split)
+        labels = _labels(spec, self._items)
+        self._order = chosen(np.zeros(len(self._items), np.int64) if labels is None else labels, self.samples)
+
+    def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        items = [_item(self._spec, self._items, index) for index in self._order[indices].tolist()]
+        try:
+            x = torch.stack([x for x, _ in items])
+            y = torch.stack([y for _, y in items])
+        except RuntimeError as error:
+            raise UserError(f"items of `{self._spec.import_}` differ in shape: {error}", _where(self._spec)) from None
+        return x, y.float() if self.task == "multilabel" else y.long()
+
+
+def _where(spec: OwnData) -> str:
+    return str(EXTENSIONS / f"{spec.import_.partition(':')[0]}.py")
+
+
+def _made(spec: OwnData, split: Split) -> Any:
+    """An instance for one split; anything that goes wrong in the user's file is told as a UserError."""
+    module_name, _, class_name = spec.import_.partition(":")
+    try:
+        found = importlib.util.spec_from_file_location(f"scalestudy_extension_{module_name}", _where(spec))
+        assert found is not None and found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        items = getattr(module, class_name)(train=split == "train", **spec.kwargs)
+        if len(items) < 1:
+            raise ValueError(f"has no items for {split}")
+        return items
+    except Exception as error:
+        raise _told(spec, error) from error
+
+
+def _item(spec: OwnData, items: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    try:
+        x, y = items[index]
+        return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+    except Exception as error:
+        raise _told(spec, error, f" item {index}") from error
+
+
+def _labels(spec: OwnData, items: Any) -> NDArray[np.int64] | None:
+    """[samples] classes from the attribute `targets`, where it has one."""
+    targets = getattr(items, "targets", None)
+    if targets is None:
+        return None
+    try:
+        labels = np.asarray(targets).astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise _told(spec, error, " `targets`") from error
+    return labels if labels.ndim == 1 and len(labels) == len(items) else None
+
+
+def _classes(spec: OwnData, items: Any, labels: NDArray[np.int64] | None) -> int:
+    stated = getattr(items, "classes", None)
+    if stated is not None:
+        return int(stated) if isinstance(stated, int) else len(stated)
+    if labels is None:
+        labels = np.array([int(_item(spec, items, index)[1]) for index in range(len(items))])
+    return int(labels.max()) + 1
+
+
+def _told(spec: OwnData, error: Exception, part: str = "") -> UserError:
+    what = f"`{spec.import_}`{part} fails: {type(error).__name__}: {error}"
+    return UserError(what, _where(spec), f"mend the class: {CONTRACT}")

@@ -1,0 +1,69 @@
+"""Random tensors, made while they are read: what a loader costs when the data costs nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data import draw
+from scalestudy.data.catalogue import Synthetic
+from scalestudy.data.dataset import TensorDataset
+from scalestudy.data.manifest import Manifest, Split
+from scalestudy.data.sources import Live
+from scalestudy.spec.base import parse
+from scalestudy.spec.config import Site
+
+POOL_BYTES = 1 << 20
+"""A sample is a window into one pool of random bytes, this much longer than a sample."""
+LABELS_PER_SAMPLE = 3
+"""Mean number of labels of a multilabel sample."""
+
+
+def provide(spec: Synthetic, site: Site) -> Live:
+    """As many samples of that shape as asked for, and a tenth as many held out."""
+    samples: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
+    return Live(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
+
+
+def open_split(manifest: Manifest, split: Split) -> SyntheticDataset:
+    """One split of it."""
+    spec, problems = parse(Synthetic, manifest.spec)
+    assert spec is not None, problems
+    return SyntheticDataset(manifest, split, spec)
+
+
+class SyntheticDataset(TensorDataset):
+    """uint8 [B, *shape], a function of the sample's number alone.
+
+    Bytes are uniform; samples overlap in the pool, so they are distinct but not independent. Labels are uniform;
+    nothing can be learnt. A batch costs a copy of its bytes, which come out of the processor's cache.
+    """
+
+    def __init__(self, manifest: Manifest, split: Split, spec: Synthetic) -> None:
+        super().__init__(manifest, split)
+        self._spec, self._side = spec, ("train", "test").index(split)
+        self._sample_bytes = math.prod(spec.shape)
+        words = draw.hashed(draw.POOL, np.arange(-(-(self._sample_bytes + POOL_BYTES) // 8)))
+        self._pool = words.view(np.uint8)
+
+    def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        x = np.empty((len(indices), self._sample_bytes), np.uint8)
+        starts = draw.hashed(draw.VALUES, self._side, indices) % np.uint64(POOL_BYTES)
+        for row, start in enumerate(starts.tolist()):
+            x[row] = self._pool[start : start + self._sample_bytes]
+            if self._spec.latency_s:
+                time.sleep(self._spec.latency_s)
+        return torch.from_numpy(x).reshape(len(indices), *self._spec.shape), self._labels(indices)
+
+    def _labels(self, indices: NDArray[np.int64]) -> torch.Tensor:
+        classes = self._spec.classes
+        if self._spec.task == "classification":
+            drawn = draw.hashed(draw.LABELS, self._side, indices) % np.uint64(classes)
+            return torch.from_numpy(drawn.astype(np.int64))
+        share = min(0.5, LABELS_PER_SAMPLE / classes)
+        drawn_labels = draw.uniforms(classes, draw.LABELS, self._side, indices) < share
+        return torch.from_numpy(drawn_labels.astype(np.float32))

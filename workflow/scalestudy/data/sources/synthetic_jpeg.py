@@ -1,0 +1,164 @@
+"""Photo-like JPEG files of a stated number and size, for studies of storage and decoding without anyone's photos.
+
+All arithmetic on pixels is in integers, so that the same options give the same bytes on every machine that has the
+same libjpeg-turbo.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+from scalestudy.data import draw
+from scalestudy.data.catalogue import SyntheticJpeg
+from scalestudy.data.manifest import Split
+from scalestudy.data.sources import Labels, Pictures
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+
+TEXTURES = 4
+"""Textures in the pool; a picture mixes two."""
+MARGIN = 96
+"""How much wider and higher than a picture a texture is: each picture shows another part of it."""
+CALIBRATION_PIXELS = 48 * 500 * 375
+"""Pixels of the pictures by which detail is chosen; 4 to 48 pictures."""
+LOWEST_QUALITY, QUALITY, HIGHEST_QUALITY = 5, 85, 100
+MOST_DETAIL = 255
+TINTS = 12
+"""Classes told apart by hue; further ones by where their patch lies."""
+
+
+def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
+    """As many pictures as asked for, and a tenth as many held out; sample i is of class i modulo `classes`."""
+    maker = Maker.of(spec)
+    counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
+    labels: dict[Split, Labels] = {split: np.arange(count) % spec.classes for split, count in counts.items()}
+    return Pictures(labels, maker.picture, spec.classes, endless=True)
+
+
+def calibrated(maker: Maker) -> int:
+    """The setting at which the first pictures have the mean size asked for; UserError where none has it."""
+    spec = maker.spec
+    pictures = min(spec.samples, max(4, min(48, CALIBRATION_PIXELS // (spec.width * spec.height))))
+    wanted = spec.mean_kib * 1024
+
+    def mean_bytes(setting: int) -> float:
+        return sum(len(maker.picture("train", index, setting)) for index in range(pictures)) / pictures
+
+    low, high = 0, HIGHEST_QUALITY - LOWEST_QUALITY + MOST_DETAIL
+    sizes = {low: mean_bytes(low), high: mean_bytes(high)}
+    while high - low > 1:
+        middle = (low + high) // 2
+        sizes[middle] = mean_bytes(middle)
+        low, high = (middle, high) if sizes[middle] <= wanted else (low, middle)
+    best = min(sizes, key=lambda setting: abs(sizes[setting] - wanted))
+    if abs(sizes[best] / wanted - 1) > 0.08:
+        reach = f"{min(sizes.values()) / 1024:.1f} to {max(sizes.values()) / 1024:.1f} KiB"
+        what = f"pictures of {spec.width}x{spec.height} have {reach}, not {spec.mean_kib:g} KiB"
+        raise UserError(what, "data.mean_kib", "change `mean_kib`, `width` or `height`")
+    return best
+
+
+def quality_and_detail(setting: int) -> tuple[int, int]:
+    """One number from small to large files: first quality up to 85, then fine detail, then quality beyond."""
+    below = QUALITY - LOWEST_QUALITY
+    if setting <= below:
+        return LOWEST_QUALITY + setting, 0
+    if setting <= below + MOST_DETAIL:
+        return QUALITY, setting - below
+    return QUALITY + setting - below - MOST_DETAIL, MOST_DETAIL
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes pictures of one kind from a pool of textures; its methods may run in several threads."""
+
+    spec: SyntheticJpeg
+    textures: list[NDArray[np.int16]]
+    """1/f textures, mean 0, larger than a picture by MARGIN."""
+    grain: NDArray[np.int16]
+    """White noise, -128..127, as large."""
+    setting: list[int]
+    """The calibrated setting; empty while it is being calibrated."""
+
+    @classmethod
+    def of(cls, spec: SyntheticJpeg) -> Maker:
+        """The pool for these options, calibrated."""
+        height, width = spec.height + MARGIN, spec.width + MARGIN
+        textures = [texture(height, width, number) for number in range(TEXTURES)]
+        maker = cls(spec, textures, noise(height, width, 1 << 20), [])
+        maker.setting.append(calibrated(maker))
+        return maker
+
+    def picture(self, split: Split, index: int, setting: int | None = None) -> bytes:
+        """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
+        spec, label = self.spec, index % self.spec.classes
+        quality, detail = quality_and_detail(self.setting[0] if setting is None else setting)
+        n = draw.hashed(draw.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
+        first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
+        weight = 96 + n[9] % 96
+        # Mean grain over pictures is `detail`; single ones have 3/4 to 5/4 of it, so that sizes vary somewhat.
+        grain = detail * (192 + n[10] % 129) >> 8
+        luma = (first * np.int16(weight) >> 7) + (second * np.int16(256 - weight) >> 7)
+        luma += 128 + (n[11] % 33 - 16)
+        luma += self._window(self.grain, n[2], n[4]) * np.int16(grain >> 1) >> 7
+
+        top, left, size = self._patch(label)
+        luma[top : top + size, left : left + size] += 40
+        blue, red = self._chroma(colour, label, (top // 2, left // 2, size // 2))
+        planes = (np.clip(plane, 0, 255).astype(np.uint8) for plane in (luma, blue, red))
+        return simplejpeg.encode_jpeg_yuv_planes(*planes, quality)
+
+    def _window(self, texture: NDArray[np.int16], down: int, across: int) -> NDArray[np.int16]:
+        top, left = down % MARGIN, across % MARGIN
+        return texture[top : top + self.spec.height, left : left + self.spec.width]
+
+    def _patch(self, label: int) -> tuple[int, int, int]:
+        cell = label // TINTS
+        size = min(self.spec.height, self.spec.width) // 3
+        rows, columns = self.spec.height - size + 1, self.spec.width - size + 1
+        return (cell % 3) * (rows - 1) // 2, (cell // 3 % 3) * (columns - 1) // 2, size
+
+    def _chroma(self, texture: NDArray[np.int16], label: int, patch: tuple[int, int, int]) -> list[NDArray[np.int16]]:
+        """Cb and Cr at half resolution: the class's hue, stronger in its patch, on colours that vary slowly."""
+        angle = 2 * math.pi * (label % TINTS) / TINTS
+        top, left, size = patch
+        planes = []
+        for tint, slow in ((round(24 * math.cos(angle)), 2), (round(24 * math.sin(angle)), 3)):
+            plane = (texture[::2, ::2] >> slow) + np.int16(128 + tint)
+            plane[top : top + size, left : left + size] += tint
+            planes.append(plane)
+        return planes
+
+
+def texture(height: int, width: int, number: int) -> NDArray[np.int16]:
+    """Noise with amplitude falling as 1/f, standard deviation about 30.
+
+    In two dimensions that is equal variance in each octave: noise on ever finer grids, interpolated and summed.
+    """
+    total = np.zeros((height, width), np.int32)
+    cell = 1 << max(1, (min(height, width) // 2).bit_length() - 1)
+    octave = 0
+    while cell >= 2:
+        grid = noise(height // cell + 2, width // cell + 2, number * 32 + octave).astype(np.int32)
+        total += _enlarged(_enlarged(grid, cell, height).T, cell, width).T
+        cell, octave = cell // 2, octave + 1
+    # Uniform -128..127 has deviation 74; interpolating leaves about 2/3 of it.
+    return (total * 30 // (49 * math.isqrt(max(1, octave * 100)) // 10)).astype(np.int16)
+
+
+def _enlarged(grid: NDArray[np.int32], cell: int, length: int) -> NDArray[np.int32]:
+    """Linear interpolation of the rows of `grid`, `cell` steps apart, to `length` rows; in integers."""
+    position = np.arange(length)
+    row, part = position // cell, (position % cell)[:, None]
+    return (grid[row] * (cell - part) + grid[row + 1] * part) // cell
+
+
+def noise(height: int, width: int, number: int) -> NDArray[np.int16]:
+    """Independent uniform numbers from -128 to 127."""
+    drawn = draw.hashed(draw.POOL, number, np.arange(-(-height * width // 8)))
+    return drawn.view(np.int8)[: height * width].reshape(height, width).astype(np.int16)

@@ -1,0 +1,283 @@
+"""JSON Schemas for editors and the key reference of config/README.md, both generated from the spec models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from scalestudy.errors import UserError
+from scalestudy.files import write_text
+from scalestudy.spec.base import PATTERNS, Spec, dotted_keys
+from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.config import Config, Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import StudySpec
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMAS = Path("workflow/schemas")
+README = Path("config/README.md")
+BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
+MODELS: dict[str, type[Spec]] = {
+    "study": StudySpec,
+    "run": RunSpec,
+    "machine": Machine,
+    "config": Config,
+    "site": Site,
+}
+
+
+def schemas() -> dict[str, Schema]:
+    """The schema of each kind of file, by name; each stands alone."""
+    made = {name: {"$schema": DIALECT, **_generated(model)} for name, model in MODELS.items()}
+    made["study"] = _study(made["study"], made["run"])
+    return made
+
+
+def write_schemas(folder: Path) -> None:
+    """Write `<name>.schema.json` for each kind of file."""
+    for name, schema in schemas().items():
+        write_text(folder / f"{name}.schema.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_all(root: Path) -> None:
+    """Rewrite the schemas and the key reference of the project below `root`."""
+    write_schemas(root / SCHEMAS)
+    readme = root / README
+    write_text(readme, with_reference(readme.read_text(encoding="utf-8"), str(readme)))
+
+
+def with_reference(text: str, name: str = str(README)) -> str:
+    """`text` with the key reference between its two markers renewed."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"lacks the lines `{BEGIN}` and `{END}`", name, "put them where the key reference belongs")
+    return f"{before}{begin}\n\n{key_reference()}\n{end}{after}"
+
+
+class _WithoutFieldTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:
+        return _for_editors(super().generate(schema, mode))
+
+
+def _for_editors(schema: Any) -> Any:
+    """`schema` without the parts that only OpenAPI knows."""
+    if isinstance(schema, dict):
+        return {key: _for_editors(value) for key, value in schema.items() if key != "discriminator"}
+    return [_for_editors(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def _generated(model: type[Spec]) -> Schema:
+    return model.model_json_schema(by_alias=True, schema_generator=_WithoutFieldTitles)
+
+
+def _study(study: Schema, run: Schema) -> Schema:
+    """The schema of a study, whose `base` is part of a run and whose dotted keys are those of a run."""
+    parts = {f"{name}Part": _part(schema) for name, schema in run["$defs"].items()}
+    whole_run = {key: value for key, value in run.items() if key not in ("$schema", "$defs")}
+    parts["RunPart"] = {**_part(whole_run), "description": "Keys of a run; null removes what is set below."}
+    del parts["RunPart"]["properties"]["repeat"]
+    defs = {**study["$defs"], **run["$defs"], **parts, "RunKey": _run_keys()}
+    for owner in (study, defs["ScaleSpec"]):
+        properties = owner["properties"]
+        properties["base"] = {"$ref": "#/$defs/RunPart", "description": properties["base"]["description"]}
+        for key in ("vary", "zip", "exclude", "include"):
+            properties[key] = _with_run_keys(properties[key])
+    scales = study["properties"]["scales"]
+    scale = next(iter(scales.pop("patternProperties").values()))
+    scales |= {"properties": {"mini": scale, "node": scale}, "additionalProperties": False}
+    return {**study, "$defs": _reachable({**study, "$defs": {}}, defs)}
+
+
+def _part(schema: Any) -> Any:
+    """`schema` with nothing required and null allowed everywhere: what one layer of several may say.
+
+    Lists are replaced as wholes, so that their items stay as they are.
+    """
+    if isinstance(schema, list):
+        return [_part(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    part = {key: _part(value) for key, value in schema.items() if key not in ("required", "items", "properties")}
+    if "items" in schema:
+        part["items"] = schema["items"]
+    if "$ref" in part:
+        part["$ref"] += "Part"
+    if "oneOf" in part:
+        part["anyOf"] = part.pop("oneOf")
+    if "properties" in schema:
+        part["properties"] = {key: _or_null(_part(value)) for key, value in schema["properties"].items()}
+    return part
+
+
+def _or_null(schema: Schema) -> Schema:
+    notes = {key: schema[key] for key in ("description", "default") if key in schema}
+    bare = {key: value for key, value in schema.items() if key not in notes}
+    choices = bare["anyOf"] if list(bare) == ["anyOf"] else [bare]
+    return {**notes, "anyOf": choices if {"type": "null"} in choices else [*choices, {"type": "null"}]}
+
+
+def _run_keys() -> Schema:
+    """A dotted key of a run; below `kwargs` any."""
+    keys = list(dict.fromkeys(key for key in dotted_keys(RunSpec) if key != "repeat"))
+    return {"anyOf": [{"enum": keys}, {"type": "string", "pattern": r"^(model|data)\.kwargs\."}]}
+
+
+def _with_run_keys(schema: Any) -> Any:
+    """`schema` with the keys of each map of free keys held to the dotted keys of a run."""
+    if isinstance(schema, list):
+        return [_with_run_keys(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed = {key: _with_run_keys(value) for key, value in schema.items()}
+    return {**changed, "propertyNames": {"$ref": "#/$defs/RunKey"}} if "additionalProperties" in changed else changed
+
+
+def _reachable(schema: Schema, defs: dict[str, Schema]) -> dict[str, Schema]:
+    """The definitions that `schema` needs, directly or through another."""
+    needed: dict[str, Schema] = {}
+    names = list(_references(schema))
+    while names:
+        name = names.pop()
+        if name not in needed:
+            needed[name] = defs[name]
+            names += _references(defs[name])
+    return dict(sorted(needed.items()))
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _references(item)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "$ref":
+                yield value.removeprefix("#/$defs/")
+            else:
+                yield from _references(value)
+
+
+def key_reference() -> str:
+    """Every key of every kind of file as Markdown tables: key, type, default, meaning."""
+    made = {name: _generated(model) for name, model in MODELS.items()}
+    run, study = made["run"], made["study"]
+    sections = [
+        _section("`config/config.yaml`", made["config"], made["config"]),
+        _section("A study: `config/studies/<name>.yaml`", study, study),
+        _section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
+        _section("A study's `figures`", study["$defs"]["FigureSpec"], study),
+        _section("A study's `tables`", study["$defs"]["TableSpec"], study),
+        _section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
+        *_choices("model", "name", run),
+        *_choices("strategy", "name", run),
+        *_choices("data", "source", run),
+        *_choices("faults", "kind", run),
+        _section("A machine: `config/machines/<name>.yaml`", made["machine"], made["machine"]),
+        _section("A site: `profiles/<profile>/site.yaml`", made["site"], made["site"]),
+        _columns(),
+    ]
+    return "\n".join(sections)
+
+
+HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
+
+
+def _section(title: str, schema: Schema, whole: Schema) -> str:
+    return f"### {title}\n{schema['description']}\n\n{HEAD}{''.join(_rows(schema, whole, ''))}"
+
+
+def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
+    """A row per key; maps with keys of their own are written out, choices have sections of their own."""
+    for key, value in schema["properties"].items():
+        below = _map_below(value, whole)
+        default = _default(key, value, schema)
+        yield _row(f"`{prefix}{key}`", "map" if below else _type(value), default, value.get("description", ""))
+        if below:
+            yield from _rows(below, whole, f"{prefix}{key}.")
+
+
+def _map_below(value: Schema, whole: Schema) -> Schema | None:
+    """The definition that a key refers to where it is one plain map, None where it is a value, a list or a choice."""
+    choices = [choice for choice in value.get("anyOf", [value]) if choice != {"type": "null"}]
+    if len(choices) != 1 or "$ref" not in choices[0]:
+        return None
+    below: Schema = whole["$defs"][choices[0]["$ref"].removeprefix("#/$defs/")]
+    return below
+
+
+def _choices(key: str, by: str, run: Schema) -> Iterator[str]:
+    """A table for each model, strategy, source or fault."""
+    value = run["properties"][key]
+    members = value["items"]["oneOf"] if "items" in value else value["anyOf"]
+    names = [member["$ref"].removeprefix("#/$defs/") for member in members if "$ref" in member]
+    for definition in (run["$defs"][name] for name in names):
+        choice = definition["properties"].get(by, {})
+        valid = choice.get("enum", [choice["const"]] if "const" in choice else [])
+        name = {0: "your own", 1: f"`{valid[0]}`" if valid else ""}.get(len(valid), "torchvision's")
+        options = {**definition, "properties": {k: v for k, v in definition["properties"].items() if k != by}}
+        prefix = "" if "items" in value else f"{key}."
+        table = HEAD + "".join(_rows(options, run, prefix)) if options["properties"] else ""
+        listed = f"\n`{'`, `'.join(valid)}`\n" if len(valid) > 1 else ""
+        yield f"#### `{key}`: {name}\n{definition['description']}\n{listed}" + (f"\n{table}" if table else "")
+
+
+def _columns() -> str:
+    rows = "".join(f"| `{name}` | {c.label} | {c.unit} | {_cell(c.meaning)} |\n" for name, c in MEASURED.items())
+    return (
+        "### Measured columns\nFor `x`, `y`, `series`, `panel` and `values`, beside every dotted key of a run.\n\n"
+        f"| column | as figures write it | unit | meaning |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(key: str, value: Schema, schema: Schema) -> str:
+    if key in schema.get("required", ()):
+        return "needed"
+    default = value.get("default")
+    if default is None or default in ("", [], {}):
+        return ""
+    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
+def _type(schema: Schema) -> str:
+    """What may stand there, in words."""
+    if "anyOf" in schema:
+        kinds = [_type(choice) for choice in schema["anyOf"] if choice != {"type": "null"}]
+        return " or ".join(dict.fromkeys(kinds))
+    if "$ref" in schema or "oneOf" in schema:
+        return "map"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{name}`" for name in schema["enum"]) if len(schema["enum"]) <= 12 else "name"
+    return _plain_type(schema)
+
+
+def _plain_type(schema: Schema) -> str:
+    kind = schema.get("type", "any value")
+    if kind == "array":
+        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+    if kind == "string" and "pattern" in schema:
+        return PATTERNS[schema["pattern"]]
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = ", ".join(f"{sign} {schema[limit]:,.10g}" for limit, sign in signs.items() if limit in schema)
+    words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true`, `false`"}
+    return f"{words.get(kind, 'map')} {limits}".strip()

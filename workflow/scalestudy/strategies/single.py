@@ -1,0 +1,13 @@
+"""One process, nobody to exchange with: what all others are compared with."""
+
+from __future__ import annotations
+
+from scalestudy.strategies.base import Strategy
+
+
+class Single(Strategy):
+    """One process, no exchange."""
+
+    def exchange(self) -> None:
+        """The mean over one rank; only gradients that backward left out become zero."""
+        self.gradients()
