@@ -35,6 +35,10 @@ for study in PROJECT.chosen:
             PROJECT.study_targets(study),
 
 
+onstart:
+    dag.calm_driver(workflow)
+
+
 # An account of everything, where everything of a study was asked for.
 onsuccess:
     shell(PROJECT.summary_command(workflow.dag_settings.targets))

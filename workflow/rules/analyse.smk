@@ -10,7 +10,7 @@ rule summarise:
         "results/{machine}/{scale}/studies/{study}/summarise.log",
     priority: 3_000_000
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
     shell:

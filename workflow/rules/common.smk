@@ -1,6 +1,6 @@
 """What all rules share.
 
-Rules name the conda environment of envs/conda.yaml; it is used only with `--software-deployment-method conda`.
+Rules name envs/conda.yaml as the software that they need; the environment that Snakemake runs in already has it.
 """
 
 

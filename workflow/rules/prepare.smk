@@ -6,7 +6,7 @@ rule dataset:
         "results/data/{dataset}/prepare.log",
     priority: 2_000_000
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         spec=dag.asked(lambda w: PROJECT.dataset_json(w.dataset)),
         bulk=f"--bulk {PROJECT.config.paths.data}" if PROJECT.config.paths.data else "",
@@ -22,7 +22,7 @@ rule spec:
         "results/{machine}/runs/{run}/log/spec.log",
     priority: 2_000_000
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         spec=dag.asked(lambda w: PROJECT.spec_json(w.machine, w.run)),
     shell:

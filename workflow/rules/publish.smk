@@ -15,7 +15,7 @@ rule figure:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
     priority: 3_000_000
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         declared=dag.asked(
             lambda w: PROJECT.drawing(w.machine, w.scale, w.study, w.figure)
@@ -40,7 +40,7 @@ rule table:
         "results/{machine}/{scale}/tables/{study}/{table}.log",
     priority: 3_000_000
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         declared=dag.asked(
             lambda w: PROJECT.drawing(w.machine, w.scale, w.study, f"table {w.table}")
@@ -61,7 +61,7 @@ rule report:
     log:
         "results/{machine}/{scale}/report.log",
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     params:
         studies=",".join(study.name for study in PROJECT.chosen),
     shell:

@@ -8,8 +8,9 @@ rule train:
         "results/{machine}/runs/{run}/log/train.log",
     priority: dag.asked(lambda w: PROJECT.priority(w.machine, w.run))
     conda:
-        "scalestudy"
+        "../../envs/conda.yaml"
     resources:
         measure=1,
+        study=dag.asked(lambda w: PROJECT.study_of(w.machine, w.run)),
     shell:
         "scalestudy train --out {output.result} > {log} 2>&1"

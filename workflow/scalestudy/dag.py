@@ -29,6 +29,17 @@ def read_project(config: Mapping[str, Any]) -> Project:
         _end(error)
 
 
+def calm_driver(workflow: Any) -> None:
+    """Keep a local driver from taking the time of the runs that it starts.
+
+    With a limit on jobs per time span, which is Snakemake's default, version 9.27 starts a timer in each round of its
+    scheduler that starts another round, for ever: after a hundred jobs it takes a tenth of a core, and more with each.
+    One job at a time on this machine needs no limit.
+    """
+    if workflow.local_exec and getattr(workflow.scheduler, "job_rate_limiter", None) is not None:
+        workflow.scheduler.job_rate_limiter = None
+
+
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A question to the project about a job's wildcards; what is wrong with them is said as a sentence."""
 
@@ -135,6 +146,12 @@ class Project:
         """Study by study, and in each round by round: the first figure comes early, drift hits all configurations."""
         position, repeat, _ = self._find(machine, run)
         return 1_000_000 - 10_000 * min(position, 90) - repeat
+
+    def study_of(self, machine: str, run: str) -> str:
+        """The study for whose sake a run is made; of several that share it, the first."""
+        position, _, found = self._find(machine, run)
+        mine = position < len(self.chosen) and found in self.chosen[position].runs
+        return self.chosen[position].name if mine else "other"
 
     def dataset_json(self, dataset: str) -> str:
         """The spec of a dataset."""

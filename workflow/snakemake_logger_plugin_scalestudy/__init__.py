@@ -39,6 +39,7 @@ class Job:
     wildcards: dict[str, str]
     output: list[str]
     log: list[str]
+    study: str
     began: float
 
 
@@ -131,7 +132,8 @@ class LogHandler(LogHandlerBase):
     def begin(self, record: LogRecord) -> None:
         """A job starts."""
         data = record.__dict__
-        job = Job(data["rule_name"], dict(data["wildcards"] or {}), list(data["output"]), list(data["log"]), time.monotonic())
+        study = str(data["resources"].get("study", ""))
+        job = Job(data["rule_name"], dict(data["wildcards"] or {}), list(data["output"]), list(data["log"]), study, time.monotonic())
         self.jobs[int(data["jobid"])] = job
         if job.rule == "train":
             number = self.counts.done + self.counts.failed + 1
@@ -196,21 +198,19 @@ class LogHandler(LogHandlerBase):
 
 
 def result_line(job: Job) -> str:
-    """`allreduce ×2, small_cnn, repeat 1: 1,240 samples/s`, or why the run counts for nothing."""
-    file = Path(job.output[0])
+    """`gpu_scaling: small_cnn, digits, allreduce ×2, repeat 1: 1,240 samples/s`, or why the run counts for nothing."""
+    identity = job.wildcards["run"]
     try:
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = json.loads(Path(job.output[0]).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return job.wildcards["run"]
-    spec = result["spec"]
-    named = {key: part.get("name") or part.get("import", "").partition(":")[2] if isinstance(part := spec.get(key, {}), dict) else part
-             for key in ("model", "strategy")}  # fmt: skip
-    who = f"{named['strategy'] or 'single'} ×{spec.get('ranks', 1)}, {named['model'] or 'small_cnn'}, repeat {spec.get('repeat', 0) + 1}"
-    value = result["metrics"].get("throughput_samples_per_s")
-    if result["status"] == "valid" and value is not None:
-        accuracy = result["metrics"].get("accuracy")
-        return f"{who}: {value:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
-    return f"{who}: {result['status']}: {result['reason']}"
+        return identity
+    model, data, strategy, *_, ranks, repeat = identity.rpartition("-")[0].split(".")
+    who = f"{job.study}: {model}, {data}, {strategy} ×{ranks[1:]}, repeat {int(repeat[1:]) + 1}"
+    metrics = result["metrics"]
+    if result["status"] != "valid" or metrics.get("throughput_samples_per_s") is None:
+        return f"{who}: {result['status']}: {result['reason']}"
+    accuracy = metrics.get("accuracy")
+    return f"{who}: {metrics['throughput_samples_per_s']:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
 def last_lines(logs: list[str], count: int) -> str:

@@ -47,7 +47,9 @@ def series_of(study: Study) -> dict[str, str]:
     columns = {run.id: columns_of(run.spec) for run in study.runs}
     drop = GEOMETRY | _in_step(study, list(columns.values()))
     return {
-        run: canonical_json({key: value for key, value in row.items() if key not in drop | _follows(str(row["scaling"]))})
+        run: canonical_json(
+            {key: value for key, value in row.items() if key not in drop | _follows(str(row["scaling"]))}
+        )
         for run, row in columns.items()
     }
 

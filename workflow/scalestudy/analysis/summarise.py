@@ -27,7 +27,9 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
     write_with(folder / "runs.parquet", _storable(rows).to_parquet)
-    write_text(folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
+    write_text(
+        folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+    )
     return folder / "runs.parquet", folder / "summary.csv"
 
 
@@ -37,9 +39,11 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     A run without a result has status `missing`. `drifted` marks all rows of a study whose first configuration changed
     by more than 5 % between the first, middle and last round; `drift` says by how much.
     """
-    rows = pd.DataFrame([_row(run, machine) for run in study.runs])
+    rows = _with_spec(pd.DataFrame([_row(run, machine) for run in study.runs]), study)
     for column in METRICS:
         rows[column] = pd.to_numeric(rows[column])
+    named = [column for column in rows.columns if column.startswith("instrument.")]
+    rows[named] = rows[named].fillna("")
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     first = rows[rows["configuration"] == study.runs[0].configuration]
     rounds = first["throughput_samples_per_s"].where(first["status"] == "valid").tolist()
@@ -58,10 +62,7 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
     rows = pd.read_parquet(file)
     if list(rows["run"]) != [run.id for run in study.runs]:
         raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
-    columns = [columns_of(run.spec) for run in study.runs]
-    for key in dict.fromkeys(key for row in columns for key in row):
-        rows[key] = pd.Series([row.get(key) for row in columns], dtype=object)
-    return rows
+    return _with_spec(rows, study)
 
 
 def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
@@ -69,16 +70,27 @@ def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([_summary_row(study, group) for _, group in rows.groupby("configuration", sort=False)])
 
 
+def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """`rows` with the keys of each run's spec as columns, values as they are: None stays None, 1 stays an integer."""
+    specs = [columns_of(run.spec) for run in study.runs]
+    keys = dict.fromkeys(key for spec in specs for key in spec)
+    columns = {key: pd.Series([spec.get(key) for spec in specs], dtype=object) for key in keys}
+    return pd.concat([rows.drop(columns=list(keys), errors="ignore"), pd.DataFrame(columns)], axis=1)
+
+
 def varied_columns(study: Study) -> list[str]:
-    """The columns that tell a study's configurations apart: each varied key, or what varies below it."""
-    rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == study.runs[0].spec.repeat]
+    """The columns that tell a study's configurations apart: varied keys, or what varies below them.
+
+    A key that moves in step with those before it is left out.
+    """
+    rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == 0]
     chosen: list[str] = []
     told_apart = 1
     for key in study.varied:
         parts = dict.fromkeys(column for row in rows for column in row if column == key or column.startswith(f"{key}."))
         for part in sorted(parts, key=lambda column: not column.endswith((key, ".source", ".name"))):
             apart = len({canonical_json([row.get(column) for column in (*chosen, part)]) for row in rows})
-            if apart > told_apart or (part == key and len({canonical_json(row.get(part)) for row in rows}) > 1):
+            if apart > told_apart:
                 chosen.append(part)
                 told_apart = apart
     return chosen
@@ -87,7 +99,7 @@ def varied_columns(study: Study) -> list[str]:
 def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
     first = group.iloc[0]
     row: dict[str, Any] = {"configuration": first["configuration"]}
-    for key in varied_columns(study):
+    for key in dict.fromkeys([*varied_columns(study), *(key for key in study.varied if key in first)]):
         value = first.get(key)
         row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
         if key in study.labels:
@@ -129,7 +141,6 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "instrument": instrument_digest(instrument, emulated),
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
-        **columns_of(run.spec),
         **{column: metrics.get(column) for column in METRICS},
     }
 
@@ -155,7 +166,10 @@ def _storable(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.copy()
     for column in rows.select_dtypes(include=["object"]).columns:
         values = [value for value in rows[column] if value is not None]
-        kinds = {"number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__ for value in values}
+        kinds = {
+            "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+            for value in values
+        }
         if len(kinds) > 1 or kinds & {"list", "dict", "tuple"}:
             rows[column] = [None if value is None else canonical_json(value) for value in rows[column]]
         elif kinds == {"number"}:

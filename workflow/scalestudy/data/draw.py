@@ -32,7 +32,7 @@ def hashed(*keys: int | NDArray[np.integer]) -> NDArray[np.uint64]:
 def uniforms(count: int, *keys: int | NDArray[np.integer]) -> NDArray[np.float64]:
     """[rows, count] numbers in [0, 1) for `rows` combinations of keys."""
     columns = [key[:, None] if isinstance(key, np.ndarray) else key for key in keys]
-    return (hashed(*columns, np.arange(count)) >> np.uint64(11)) * 2.0**-53
+    return (hashed(*columns, np.arange(count)) >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
 def permutation(samples: int, *keys: int) -> NDArray[np.int64]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class View(NamedTuple):
     flip: bool = False
 
 
-@contextmanager
+@contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
     """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
     threads = torch.get_num_threads()
@@ -50,7 +50,9 @@ def one_torch_thread() -> Iterator[None]:
 def header(data: Any) -> tuple[int, int]:
     """Height and width of coded bytes (JPEG, PNG) without decoding them; ValueError or OSError if damaged."""
     if bytes(data[:2]) == b"\xff\xd8":
-        return simplejpeg.decode_jpeg_header(data, strict=False)[:2]
+        with contextlib.suppress(ValueError, KeyError):  # what it does not know, pillow may
+            height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+            return height, width
     with Image.open(io.BytesIO(data)) as image:
         return image.height, image.width
 
@@ -61,15 +63,12 @@ def decode(data: Any, shrink: int = 1) -> Pixels:
     `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
     """
     if bytes(data[:2]) == b"\xff\xd8":
-        try:
-            if shrink == 1:
-                return simplejpeg.decode_jpeg(data, "RGB")
-            height, width = header(data)
-            return simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // shrink), min_width=-(-width // shrink))
-        except ValueError:
-            pass  # simplejpeg refuses what it can repair, and some CMYK; pillow decides
+        height, width = header(data) if shrink > 1 else (0, 0)
+        least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
+        with contextlib.suppress(ValueError, KeyError):  # it refuses what can be repaired; pillow decides
+            return simplejpeg.decode_jpeg(data, "RGB", **least)
     with Image.open(io.BytesIO(data)) as image:
-        return np.asarray(image.convert("RGB"))
+        return np.array(image.convert("RGB"))
 
 
 def encode(image: Pixels, quality: int) -> bytes:

@@ -33,7 +33,9 @@ class Index:
     """[samples] CRC-32 of each file, or empty for files that were there before."""
 
     @classmethod
-    def of(cls, paths: Sequence[str], labels: NDArray[np.int64], sizes: NDArray[np.int64], checks: NDArray[np.uint32]) -> Index:
+    def of(
+        cls, paths: Sequence[str], labels: NDArray[np.int64], sizes: NDArray[np.int64], checks: NDArray[np.uint32]
+    ) -> Index:
         """An index of paths, in their order."""
         coded = [os.fsencode(path) for path in paths]
         offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)

@@ -73,7 +73,7 @@ def read_manifest(path: Path | str) -> Manifest:
     """Read a manifest; UserError where there is none or it is damaged."""
     plain = read_json(path)
     try:
-        splits = {name: SplitInfo(**plain.pop(name)) for name in ("train", "test")}
+        splits: dict[str, Any] = {name: SplitInfo(**plain.pop(name)) for name in ("train", "test")}
         return Manifest(**plain, **splits)
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"is no manifest: {error}", str(path), "delete it; it will be made again") from None

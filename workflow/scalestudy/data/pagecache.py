@@ -55,7 +55,7 @@ def resident_bytes(files: Iterable[AnyPath]) -> int | None:
     """
     total = 0
     for file in files:
-        if not (os.access(file, os.W_OK) or os.stat(file).st_uid == os.geteuid()):
+        if not (os.access(file, os.W_OK) or Path(file).stat().st_uid == os.geteuid()):
             return None
         descriptor = os.open(file, os.O_RDONLY)
         try:

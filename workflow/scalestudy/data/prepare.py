@@ -81,18 +81,18 @@ def _made(spec: AnyData, bulk: Path, manifest_path: Path, site: Site) -> Manifes
         raise UserError(what, "data.preprocess", "leave it away")
     manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
     if isinstance(source, Live):
-        manifest = store.live(manifest, spec.scale, source)
-    elif isinstance(source, Pictures) and store.may_stay(spec, source):
+        return store.live(manifest, spec.scale, source)
+    if isinstance(source, Pictures) and store.may_stay(spec, source):
         manifest = store.in_place(manifest, spec, source, manifest_path.parent)
-    else:
-        with _whole_folder(bulk) as folder:
-            if isinstance(source, Arrays):
-                manifest = store.arrays(manifest, spec.scale, source, folder)
-            else:
-                manifest = store.pictures(manifest, spec, source, folder)
-            manifest = dataclasses.replace(manifest, bulk=".", seconds=time.monotonic() - started)
-            write_manifest(folder / RECORD, manifest)
-    return dataclasses.replace(manifest, seconds=time.monotonic() - started)
+        return dataclasses.replace(manifest, seconds=time.monotonic() - started)
+    with _whole_folder(bulk) as folder:
+        if isinstance(source, Arrays):
+            manifest = store.arrays(manifest, spec.scale, source, folder)
+        else:
+            manifest = store.pictures(manifest, spec, source, folder)
+        manifest = dataclasses.replace(manifest, bulk=".", seconds=time.monotonic() - started)
+        write_manifest(folder / RECORD, manifest)
+    return manifest
 
 
 def _whole(manifest_path: Path, manifest: Manifest) -> bool:
@@ -143,6 +143,6 @@ def _whole_folder(bulk: Path) -> Iterator[Path]:
         yield folder
         os.sync()  # one call for a million files
         shutil.rmtree(bulk, ignore_errors=True)
-        os.replace(folder, bulk)
+        folder.replace(bulk)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -47,7 +47,7 @@ def live(manifest: Manifest, scale: float | str, source: Live) -> Manifest:
     """Nothing is stored; `data.scale` says how many samples there are."""
     counts = dict(source.samples)
     counts["train"] = wanted_samples(scale, counts["train"], source.sample_bytes)
-    infos = {split: SplitInfo(count, count * source.sample_bytes) for split, count in counts.items()}
+    infos: dict[str, Any] = {split: SplitInfo(count, count * source.sample_bytes) for split, count in counts.items()}
     recipe = sha256_text(f"{manifest.id} {canonical_json(manifest.spec)}")
     return dataclasses.replace(manifest, **infos, **_pixels(source.shape), task=source.task, fingerprint=recipe)
 
@@ -60,12 +60,13 @@ def _pixels(shape: tuple[int, ...]) -> dict[str, Any]:
 
 def arrays(manifest: Manifest, scale: float | str, source: Arrays, folder: Path) -> Manifest:
     """<split>.npy uint8 [samples, C, H, W] and <split>_labels.npy int64 [samples]."""
-    digest, infos = hashlib.sha256(), {}
+    digest = hashlib.sha256()
+    infos: dict[str, Any] = {}
     for split in SPLITS:
         x, y = source.splits[split]
         count = wanted_samples(scale, len(x), x[0].nbytes) if split == "train" else len(x)
-        order = chosen(y, count)
         _needs_room(folder, count * x[0].nbytes)
+        order = chosen(y, count)
         stored = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
         for begin in range(0, count, 1 << 16):
             block = x[order[begin : begin + (1 << 16)]]
@@ -86,16 +87,20 @@ class Selection:
     labels: Labels
 
 
-def _selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
-    """The pictures that `data.scale` asks for; beyond those that are there, more, or the same again."""
+def _selected(source: Pictures, count: int) -> dict[Split, Selection]:
+    """`count` pictures for training: beyond those that are there, more, or the same again; and all held-out ones."""
     there = source.labels["train"]
-    mean = _mean_bytes(spec, source) if isinstance(spec.scale, str) else 0.0
-    count = wanted_samples(spec.scale, len(there), mean)
     test = Selection(np.arange(len(source.labels["test"])), source.labels["test"])
     if source.endless:
         return {"train": Selection(np.arange(count), np.arange(count) % source.classes), "test": test}
     order = chosen(there, count)
     return {"train": Selection(order, there[order]), "test": test}
+
+
+def _train_count(spec: DatasetSpec, source: Pictures) -> int:
+    """How many training pictures `data.scale` asks for."""
+    mean = _mean_bytes(spec, source) if isinstance(spec.scale, str) else 0.0
+    return wanted_samples(spec.scale, len(source.labels["train"]), mean)
 
 
 def _mean_bytes(spec: DatasetSpec, source: Pictures) -> float:
@@ -115,14 +120,14 @@ def may_stay(spec: DatasetSpec, source: Pictures) -> bool:
     """Whether the pictures are files that can be used where they lie."""
     if source.root is None or spec.preprocess != "none":
         return False
-    return len(_selected(spec, source)["train"].order) <= len(source.labels["train"])
+    return _train_count(spec, source) <= len(source.labels["train"])
 
 
 def in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, beside: Path) -> Manifest:
     """Only an index is written, into the folder `beside`."""
     assert source.root is not None
     indexes: dict[Split, Index] = {}
-    for split, selection in _selected(spec, source).items():
+    for split, selection in _selected(source, _train_count(spec, source)).items():
         paths = [source.paths[split][sample] for sample in selection.order]
         sizes = source.sizes[split][selection.order]
         indexes[split] = Index.of(paths, selection.labels, sizes, np.zeros(0, np.uint32))
@@ -132,13 +137,14 @@ def in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, beside: Pa
 
 def pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path) -> Manifest:
     """One file per picture and an index, or for `preprocess: raw` arrays as of tensors: uint8 [samples, H, W, 3]."""
+    count = _train_count(spec, source)
+    _needs_room(folder, (count + len(source.labels["test"])) * len(_converted(spec, source, "train", 0)))
     indexes: dict[Split, Index] = {}
-    for split, selection in _selected(spec, source).items():
+    for split, selection in _selected(source, count).items():
 
         def made(number: int, split: Split = split, selection: Selection = selection) -> bytes:
             return _converted(spec, source, split, int(selection.order[number]))
 
-        _needs_room(folder, len(selection.order) * len(made(0)))
         write = _write_raw if spec.preprocess == "raw" else _write_files
         indexes[split] = write(folder, split, selection.labels, made)
     if spec.preprocess != "raw":
@@ -216,7 +222,7 @@ def _of_files(manifest: Manifest, indexes: dict[Split, Index], folder: Path) -> 
 
 
 def _counted(manifest: Manifest, indexes: dict[Split, Index]) -> Manifest:
-    infos = {split: SplitInfo(len(index), int(index.bytes.sum())) for split, index in indexes.items()}
+    infos: dict[str, Any] = {split: SplitInfo(len(index), int(index.bytes.sum())) for split, index in indexes.items()}
     return dataclasses.replace(manifest, **infos, channels=3, fingerprint=fingerprint(indexes))
 
 
@@ -224,4 +230,6 @@ def _needs_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         what = f"the data takes about {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-        raise UserError(what, str(folder.parent), "let `paths.data` of the configuration name a larger place, or lower `data.scale`")
+        raise UserError(
+            what, str(folder.parent), "let `paths.data` of the configuration name a larger place, or lower `data.scale`"
+        )

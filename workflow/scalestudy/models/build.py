@@ -49,11 +49,15 @@ def build(
         case Torchvision():
             from scalestudy.models import vision
 
-            return vision.build(options, classes=classes, channels=channels, image_size=_height_and_width(options, size))
+            return vision.build(
+                options, classes=classes, channels=channels, image_size=_height_and_width(options, size)
+            )
 
 
 def _height_and_width(options: SmallCNN | Torchvision, size: tuple[int, ...]) -> tuple[int, int]:
     if len(size) != 2 or min(size) < 2:
         shape = "x".join(map(str, size)) or "vectors"
-        raise UserError(f"`{options.name}` takes images, not samples of {shape}", "model", "use `mlp`, or data with images")
+        raise UserError(
+            f"`{options.name}` takes images, not samples of {shape}", "model", "use `mlp`, or data with images"
+        )
     return size[0], size[1]

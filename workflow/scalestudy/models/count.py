@@ -33,4 +33,4 @@ def flops_per_sample(model: nn.Module, shape: Sequence[int], training: bool = Tr
                 torch.autograd.backward([one.sum() for one in (logits, *auxiliary)])
     finally:
         model.train(was_training)
-    return counter.get_total_flops() / batch
+    return float(counter.get_total_flops()) / batch

@@ -42,11 +42,17 @@ def load_class(path: Path, class_name: str) -> type:
     The file may import its neighbours: its folder is on sys.path while it is read, and no longer.
     """
     if not path.is_file():
-        raise UserError("there is no such file", str(path), nearest(path.stem, (p.stem for p in path.parent.glob("*.py"))))
+        raise UserError(
+            "there is no such file", str(path), nearest(path.stem, (p.stem for p in path.parent.glob("*.py")))
+        )
     module = _load(path)
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
-        own = [name for name, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
+        own = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
         raise UserError(f"there is no class `{class_name}`", str(path), nearest(class_name, own))
     return found
 

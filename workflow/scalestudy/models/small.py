@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -34,7 +35,7 @@ def mlp(options: MLP, classes: int, sample_shape: Sequence[int]) -> nn.Sequentia
     """
     widths = [math.prod(sample_shape), *[options.hidden] * (options.layers - 1), classes]
     parts: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         linear = nn.Linear(inputs, outputs)
         nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
         nn.init.zeros_(linear.bias)

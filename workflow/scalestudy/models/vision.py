@@ -24,13 +24,21 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
     """
     name = options.name
     if channels not in (1, 3):
-        raise UserError(f"`{name}` takes grey or RGB images, not {channels} channels", "model", "use data with 1 or 3 channels")
-    model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes, **_arguments(name, image_size))
+        raise UserError(
+            f"`{name}` takes grey or RGB images, not {channels} channels", "model", "use data with 1 or 3 channels"
+        )
+    model: nn.Module = torchvision.models.get_model(
+        name, weights=None, num_classes=classes, **_arguments(name, image_size)
+    )
     if channels == 1:
         model.register_forward_pre_hook(_grey_to_rgb)
     if not _takes(model, channels, image_size):
         height, width = image_size
-        raise UserError(f"`{name}` cannot take images of {height}x{width}", "loader.size", _sizes_taken(name, model, channels, image_size))
+        raise UserError(
+            f"`{name}` cannot take images of {height}x{width}",
+            "loader.size",
+            _sizes_taken(name, model, channels, image_size),
+        )
     return model
 
 

@@ -87,14 +87,14 @@ LIMITS = {
     "less_than_equal": ("le", "at most"),
 }
 
-WORD = "a word of small letters, digits and `_` that begins with a letter"
+WORD = "a word of small letters, digits and `_`, a letter first"
 FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 
 PATTERNS = {
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
     r"^(mini|node)$": "`mini` or `node` (the file as it stands is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
-    r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a factor such as `0.5`, or a size such as `64 MiB` or `2x node memory`",
+    r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",
     r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$": FILE_AND_CLASS,
 }
 """What each regular expression of the models means; a test proves that none is missing."""
@@ -110,18 +110,33 @@ def problems(model: type[Spec], data: Any, error: ValidationError) -> Iterator[P
 
     A value that fits no member of a union gives an error per member; they are said as one.
     """
-    items = [(_path_in(data, item["loc"]), item) for item in error.errors(include_url=False, include_context=True)]
+    all_items = error.errors(include_url=False, include_context=True)
+    items = [(_path_in(data, item["loc"]), item) for item in all_items if not _long_enough(item)]
     for path in dict.fromkeys(path for path, _ in items):
         here = [item for other, item in items if other == path]
+        deeper = any(len(other) > len(path) and other[: len(path)] == path for other, _ in items)
         wrong_type = [item for item in here if item["type"] in TYPES]
-        if len(wrong_type) < len(here):
-            for item in here:
-                if item["type"] not in TYPES:
-                    yield _problem(model, data, path, item)
-        elif not any(len(other) > len(path) and other[: len(path)] == path for other, _ in items):
-            expected = " or ".join(dict.fromkeys(TYPES[item["type"]] for item in wrong_type))
+        one_of = [item for item in here if item["type"] == "literal_error"]
+        other_kinds = [item for item in here if item not in (*wrong_type, *one_of)]
+        if not (wrong_type or other_kinds or deeper):
+            other_kinds = one_of
+        for item in other_kinds:
+            yield _problem(model, data, path, item)
+        if wrong_type and not other_kinds and not deeper:
+            expected = list(dict.fromkeys(map(_expected, here)))
             value = here[0]["input"]
-            yield Problem(path, f"must be {expected}, not {shown(value)}", _as_written(model, path, expected, value))
+            yield Problem(
+                path, f"must be {' or '.join(expected)}, not {shown(value)}", _as_written(model, path, expected, value)
+            )
+
+
+def _long_enough(item: ErrorDetails) -> bool:
+    """Whether a list is only called too short because some of its items are wrong."""
+    return item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"]
+
+
+def _expected(item: ErrorDetails) -> str:
+    return TYPES.get(item["type"]) or item["ctx"]["expected"].replace("'", "`")
 
 
 def _problem(model: type[Spec], data: Any, path: Loc, item: ErrorDetails) -> Problem:
@@ -171,19 +186,19 @@ def printable(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _as_written(model: type[Spec], path: Loc, expected: str, value: Any) -> str:
+def _as_written(model: type[Spec], path: Loc, expected: list[str], value: Any) -> str:
     """How the value of a wrong type could have been written."""
-    if expected == "a list":
+    if "a list" in expected:
         if isinstance(value, dict):
             varies, key = len(path) > 1 and path[-2] in ("vary", "zip"), next(iter(value), "…")
             return f"write `{path[-1]}.{printable(key)}: […]`" if varies else "write a list of maps, each after `- `"
         return f"write `[{printable(str(value))}]`"
-    if expected == "true or false" and str(value).lower() in ("yes", "no", "on", "off"):
+    if "true or false" in expected and str(value).lower() in ("yes", "no", "on", "off"):
         return f"write `{'true' if str(value).lower() in ('yes', 'on') else 'false'}`"
-    if expected == TYPES["model_type"]:
+    if TYPES["model_type"] in expected:
         keys = sorted({name for m in _models_at(model, path) for name in key_names(m)})
         return f"its keys: {', '.join(keys)}" if keys else "write `key: value`"
-    return "put it in quotes" if expected == "text" and not isinstance(value, (dict, list)) else ""
+    return "put it in quotes" if "text" in expected and not isinstance(value, (dict, list)) else ""
 
 
 def _nearest_key(model: type[Spec], data: Any, path: Loc) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import Spec, parse
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.yamlfile import Document, read_yaml
+from scalestudy.spec.yamlfile import Document, dotted, read_yaml
 
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -58,7 +58,7 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     # A key of the site belongs to commands, not to the selection.
     given.pop("site", None)
     value, problems = parse(Config, {**document.data, **given})
-    errors = [(document.where(p.path) if p.path[0] not in given else f"--config {p.path[0]}", p) for p in problems]
+    errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
     assert value is not None
     return value

@@ -68,7 +68,8 @@ class _WithoutFieldTitles(GenerateJsonSchema):
         return False
 
     def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:
-        return _for_editors(super().generate(schema, mode))
+        made: Schema = _for_editors(super().generate(schema, mode))
+        return made
 
 
 def _for_editors(schema: Any) -> Any:
@@ -79,7 +80,8 @@ def _for_editors(schema: Any) -> Any:
 
 
 def _generated(model: type[Spec]) -> Schema:
-    return model.model_json_schema(by_alias=True, schema_generator=_WithoutFieldTitles)
+    schema: Schema = model.model_json_schema(by_alias=True, schema_generator=_WithoutFieldTitles)
+    return schema
 
 
 def _study(study: Schema, run: Schema) -> Schema:
@@ -89,11 +91,13 @@ def _study(study: Schema, run: Schema) -> Schema:
     parts["RunPart"] = {**_part(whole_run), "description": "Keys of a run; null removes what is set below."}
     del parts["RunPart"]["properties"]["repeat"]
     defs = {**study["$defs"], **run["$defs"], **parts, "RunKey": _run_keys()}
+    defs["IncludeKey"] = {"anyOf": [{"$ref": "#/$defs/RunKey"}, {"const": "repeats"}]}
     for owner in (study, defs["ScaleSpec"]):
         properties = owner["properties"]
         properties["base"] = {"$ref": "#/$defs/RunPart", "description": properties["base"]["description"]}
-        for key in ("vary", "zip", "exclude", "include"):
-            properties[key] = _with_run_keys(properties[key])
+        for key in ("vary", "zip", "exclude"):
+            properties[key] = _held_to(properties[key], "RunKey")
+        properties["include"] = _held_to(properties["include"], "IncludeKey")
     scales = study["properties"]["scales"]
     scale = next(iter(scales.pop("patternProperties").values()))
     scales |= {"properties": {"mini": scale, "node": scale}, "additionalProperties": False}
@@ -122,7 +126,7 @@ def _part(schema: Any) -> Any:
 
 
 def _or_null(schema: Schema) -> Schema:
-    notes = {key: schema[key] for key in ("description", "default") if key in schema}
+    notes: Schema = {key: value for key, value in schema.items() if key in ("description", "default")}
     bare = {key: value for key, value in schema.items() if key not in notes}
     choices = bare["anyOf"] if list(bare) == ["anyOf"] else [bare]
     return {**notes, "anyOf": choices if {"type": "null"} in choices else [*choices, {"type": "null"}]}
@@ -131,17 +135,17 @@ def _or_null(schema: Schema) -> Schema:
 def _run_keys() -> Schema:
     """A dotted key of a run; below `kwargs` any."""
     keys = list(dict.fromkeys(key for key in dotted_keys(RunSpec) if key != "repeat"))
-    return {"anyOf": [{"enum": keys}, {"type": "string", "pattern": r"^(model|data)\.kwargs\."}]}
+    return {"anyOf": [{"enum": keys}, {"pattern": r"^(model|data)\.kwargs\."}]}
 
 
-def _with_run_keys(schema: Any) -> Any:
-    """`schema` with the keys of each map of free keys held to the dotted keys of a run."""
+def _held_to(schema: Any, keys: str) -> Any:
+    """`schema` with the keys of each map of free keys held to a definition."""
     if isinstance(schema, list):
-        return [_with_run_keys(item) for item in schema]
+        return [_held_to(item, keys) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    changed = {key: _with_run_keys(value) for key, value in schema.items()}
-    return {**changed, "propertyNames": {"$ref": "#/$defs/RunKey"}} if "additionalProperties" in changed else changed
+    changed = {key: _held_to(value, keys) for key, value in schema.items()}
+    return {**changed, "propertyNames": {"$ref": f"#/$defs/{keys}"}} if "additionalProperties" in changed else changed
 
 
 def _reachable(schema: Schema, defs: dict[str, Schema]) -> dict[str, Schema]:
@@ -201,8 +205,9 @@ def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
     """A row per key; maps with keys of their own are written out, choices have sections of their own."""
     for key, value in schema["properties"].items():
         below = _map_below(value, whole)
-        default = _default(key, value, schema)
-        yield _row(f"`{prefix}{key}`", "map" if below else _type(value), default, value.get("description", ""))
+        default = "" if below else _default(key, value, schema)
+        meaning = value.get("description") or (below["description"] if below else "")
+        yield _row(f"`{prefix}{key}`", "map" if below else _type(value), default, meaning)
         if below:
             yield from _rows(below, whole, f"{prefix}{key}.")
 
@@ -219,17 +224,20 @@ def _map_below(value: Schema, whole: Schema) -> Schema | None:
 def _choices(key: str, by: str, run: Schema) -> Iterator[str]:
     """A table for each model, strategy, source or fault."""
     value = run["properties"][key]
-    members = value["items"]["oneOf"] if "items" in value else value["anyOf"]
-    names = [member["$ref"].removeprefix("#/$defs/") for member in members if "$ref" in member]
-    for definition in (run["$defs"][name] for name in names):
-        choice = definition["properties"].get(by, {})
-        valid = choice.get("enum", [choice["const"]] if "const" in choice else [])
-        name = {0: "your own", 1: f"`{valid[0]}`" if valid else ""}.get(len(valid), "torchvision's")
-        options = {**definition, "properties": {k: v for k, v in definition["properties"].items() if k != by}}
-        prefix = "" if "items" in value else f"{key}."
-        table = HEAD + "".join(_rows(options, run, prefix)) if options["properties"] else ""
-        listed = f"\n`{'`, `'.join(valid)}`\n" if len(valid) > 1 else ""
-        yield f"#### `{key}`: {name}\n{definition['description']}\n{listed}" + (f"\n{table}" if table else "")
+    for member in value["items"]["oneOf"] if "items" in value else value["anyOf"]:
+        definition = run["$defs"][member["$ref"].removeprefix("#/$defs/")] if "$ref" in member else member
+        if "properties" not in definition:
+            continue  # the short form: names alone
+        properties = dict(definition["properties"])
+        choice = properties.pop(by, {})
+        names = choice.get("enum", [choice["const"]] if "const" in choice else [])
+        title = "your own" if not names else f"`{names[0]}`" if len(names) == 1 else "by its name in torchvision"
+        yield f"#### `{key}`: {title}\n{definition['description']}\n"
+        if len(names) > 1:
+            yield f"`{'`, `'.join(names)}`\n"
+        if properties:
+            prefix = "" if "items" in value else f"{key}."
+            yield HEAD + "".join(_rows({**definition, "properties": properties}, run, prefix))
 
 
 def _columns() -> str:
@@ -252,6 +260,8 @@ def _default(key: str, value: Schema, schema: Schema) -> str:
     if key in schema.get("required", ()):
         return "needed"
     default = value.get("default")
+    if isinstance(default, dict):  # of a choice: only what it chooses
+        default = default.get("name", default.get("source"))
     if default is None or default in ("", [], {}):
         return ""
     return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default, ensure_ascii=False)}`"

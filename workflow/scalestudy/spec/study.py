@@ -74,7 +74,7 @@ class StudySpec(Spec):
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Any]] = []
-    """Single combinations added: each a map of dotted keys to values, on top of `base`."""
+    """Single combinations added: each a map of dotted keys to values, on top of `base`; `repeats` if it needs fewer."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
     scales: dict[Annotated[str, Field(pattern="^(mini|node)$")], ScaleSpec] = {}
@@ -235,13 +235,15 @@ def expand(
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
 
-    _check_keys(document, axes, exclude, include)
+    _check_keys(document, axes, exclude, include, repeats)
     _check_size(document, axes, include[0], repeats)
     first_round = _first_round(document, base, axes, exclude, include, repeats, machine, machine_name, extensions)
     if not first_round:
         raise UserError(f"`exclude` leaves no run at scale `{scale}`", document.where(exclude[1]), "exclude fewer")
-    runs = [[_repeat(run, repeat, extensions) for run, _ in first_round] for repeat in range(repeats)]
-    _check_doubles(document, runs[0], [point for _, point in first_round])
+    runs = [
+        [_repeat(run, repeat, extensions) for run, _, most in first_round if repeat < most] for repeat in range(repeats)
+    ]
+    _check_doubles(document, runs[0], [point for _, point, _ in first_round])
 
     study = Study(
         name=name,
@@ -252,7 +254,7 @@ def expand(
         tags=spec.tags,
         repeats=repeats,
         runs=tuple(itertools.chain.from_iterable(runs)),
-        varied=tuple(dict.fromkeys(setting.key for _, point in first_round for setting in point)),
+        varied=tuple(dict.fromkeys(setting.key for _, point, _ in first_round for setting in point)),
         labels=_labels(document, first_round),
         figures=tuple(_where_in_bytes(figure, machine) for figure in figures),
         tables=tuple(_where_in_bytes(table, machine) for table in tables),
@@ -276,13 +278,14 @@ def _first_round(
     machine: Machine,
     machine_name: str,
     extensions: FilePath,
-) -> list[tuple[RunSpec, Point]]:
-    """Repeat 0 of every combination, validated."""
+) -> list[tuple[RunSpec, Point, int]]:
+    """Repeat 0 of every combination, validated, and how many repeats it has."""
     crossed = [tuple(itertools.chain.from_iterable(parts)) for parts in itertools.product(*axes)]
     if not axes and include[0]:
         crossed = []
     included = [tuple(_settings(document, rule, (*include[1], index))) for index, rule in enumerate(include[0])]
-    found: list[tuple[RunSpec, Point]] = []
+    counts = [repeats] * len(crossed) + [rule.get("repeats", repeats) for rule in include[0]]
+    found: list[tuple[RunSpec, Point, int]] = []
     errors: dict[str, UserError] = {}
     for position, point in enumerate([*crossed, *included]):
         draft = _applied(base, point)
@@ -300,10 +303,10 @@ def _first_round(
             error = UserError(problem.what, draft.where(document, problem.path), problem.remedy)
             errors[str(error)] = error
         if len(errors) >= MOST_ERRORS:
-            errors[""] = UserError(f"is not checked further after {len(errors)} errors", document.file)
+            errors[""] = UserError("may have more errors; the first are listed", document.file)
             break
         if run is not None and not wrong:
-            found.append((_in_bytes(run, machine), point))
+            found.append((_in_bytes(run, machine), point, counts[position]))
     raise_all(list(errors.values()))
     return found
 
@@ -313,7 +316,7 @@ def _repeat(run: RunSpec, repeat: int, extensions: FilePath) -> Run:
     return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
 
 
-def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules) -> None:
+def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules, repeats: int) -> None:
     """Dotted keys that no run has, keys that vary twice, and values that are written wrongly."""
     errors: list[UserError] = []
     places: dict[str, Path] = {}
@@ -329,6 +332,11 @@ def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: R
         used += [(key, (*at, index, key)) for index, rule in enumerate(rules) for key in rule]
     for key, place in used:
         wrong = key_problem(RunSpec, key)
+        if key == "repeats" and place[:-2] == include[1]:
+            count = include[0][int(place[-2])][key]
+            valid = type(count) is int and 1 <= count <= repeats
+            what = f"must be a whole number from 1 to the study's {repeats}, not {shown(count)}"
+            wrong = None if valid else Problem((key,), what, "raise the study's `repeats`, or lower this one")
         if key == "repeat":
             wrong = Problem((key,), "`repeat` is set by the study's `repeats`", "set `repeats`")
         if wrong:
@@ -447,7 +455,8 @@ def _axes(document: Document, spec: StudySpec, change: ScaleSpec, at: Path) -> I
 
 def _settings(document: Document, rule: Mapping[str, Any], origin: Path) -> Iterator[_Setting]:
     for key, value in rule.items():
-        yield _setting(document, key, value, (*origin, key), (*origin, key))
+        if key != "repeats":
+            yield _setting(document, key, value, (*origin, key), (*origin, key))
 
 
 def _setting(document: Document, key: str, value: Any, origin: Path, place: Path) -> _Setting:
@@ -533,10 +542,10 @@ def _where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
     return drawing.model_copy(update={"where": {**drawing.where, "data.scale": _kilobytes(size, machine)}})
 
 
-def _labels(document: Document, runs: list[tuple[RunSpec, Point]]) -> dict[str, dict[str, str]]:
+def _labels(document: Document, runs: list[tuple[RunSpec, Point, int]]) -> dict[str, dict[str, str]]:
     """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
-    for spec, point in runs:
+    for spec, point, _ in runs:
         columns = columns_of(spec)
         for setting in point:
             label = setting.label

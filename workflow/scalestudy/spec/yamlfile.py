@@ -115,7 +115,7 @@ def parse_yaml(text: str, name: str) -> Document:
         what, remedy = _explained(error)
         raise UserError(f"is not valid YAML: {what}", f"{name}:{mark.line + 1}" if mark else name, remedy) from None
     except RecursionError:
-        raise UserError(f"is nested more than {MAX_DEPTH} deep", name) from None
+        raise UserError(f"is nested more than {MAX_DEPTH} deep", name, "check brackets") from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -38,37 +37,38 @@ class AllReduce(Strategy):
             # is smaller to get the exchange going.
             bucket_cap_mb=None if size_mib == TORCH_DEFAULT_BUCKET_MIB else size_mib,  # type: ignore[arg-type]
             gradient_as_bucket_view=True,
-            broadcast_buffers=False,
+            forward_sync_buffers=False,
             init_sync=False,
         )
         if self.options.compression == "fp16":
             module.register_comm_hook(self.world.workers, default_hooks.fp16_compress_hook)
         elif self.options.compression == "bf16":
             module.register_comm_hook(self.world.workers, _bf16)
-        module.register_forward_hook(_use_all_parameters)
+        module.register_forward_hook(self._use_all_parameters)
         return module
 
     def exchange(self) -> None:
         """Nothing: it happened inside backward."""
 
+    def _use_all_parameters(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        """Make every parameter part of the graph behind the output (a tensor, or a named tuple with `logits`).
 
-def _bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    # Under its own name torch's hook is refused where torch has no CUDA, though gloo sums bfloat16.
+        DDP exchanges a bucket when backward has been at all of its parameters, and waits for ever for one that the loss
+        does not depend on. This gives each a further, undefined gradient, which DDP takes as zero. It costs less than
+        `find_unused_parameters`, which walks the whole graph in every step.
+        """
+        if isinstance(output, torch.Tensor):
+            return self._with_all(output)
+        return output._replace(logits=self._with_all(output.logits)) if hasattr(output, "logits") else output
+
+    def _with_all(self, logits: torch.Tensor) -> Any:
+        return _Uses.apply(logits, *self.trainable) if logits.requires_grad else logits
+
+
+def _bf16(group, bucket):  # type: ignore[no-untyped-def]
+    # Under its own name torch's hook is refused where torch has no CUDA, though gloo sums bfloat16; and annotations
+    # that are strings, as everywhere in this file, are refused as well.
     return default_hooks.bf16_compress_hook(group, bucket)
-
-
-def _use_all_parameters(module: nn.Module, _inputs: Any, output: Any) -> Any:
-    """Make every parameter part of the graph behind the output (a tensor, or a named tuple with `logits`).
-
-    DDP exchanges a bucket when backward has been at all of its parameters, and waits for ever for one that the loss
-    does not depend on. This gives each a further, undefined gradient, which DDP takes as zero; it costs a few
-    microseconds, where `find_unused_parameters` walks the whole graph in every step.
-    """
-    logits = output.logits if isinstance(output, tuple) else output  # type: ignore[attr-defined]
-    if not logits.requires_grad:
-        return output
-    hooked = _Uses.apply(logits, *(parameter for parameter in module.parameters() if parameter.requires_grad))  # type: ignore[no-untyped-call]
-    return output._replace(logits=hooked) if isinstance(output, tuple) else hooked  # type: ignore[attr-defined]
 
 
 class _Uses(torch.autograd.Function):

@@ -87,7 +87,7 @@ class Strategy(ABC):
         """A server's whole life, where the strategy has servers; returns the number of steps served."""
         raise AssertionError("this strategy has no servers")
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
 
     def gradients(self) -> list[torch.Tensor]:

@@ -19,10 +19,8 @@ class FlatBuffer:
         device = tensors[0].device
         sizes = [tensor.numel() for tensor in tensors]
         pinned = host and device.type == "cuda"
-        self.data = torch.zeros(
-            sum(sizes) + extra, dtype=dtype, device="cpu" if host else device, pin_memory=pinned
-        )
-        parts = self.data[: sum(sizes)].split(sizes)
+        self.data = torch.zeros(sum(sizes) + extra, dtype=dtype, device="cpu" if host else device, pin_memory=pinned)
+        parts = self.data[: sum(sizes)].split(sizes)  # type: ignore[no-untyped-call]
         self.views = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     @torch.no_grad()

@@ -83,7 +83,9 @@ def _parsed(data: bytes, path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 def _read(folder: Path) -> Arrays:
-    return Arrays({split: (_checked(folder, IMAGES[split], 3)[:, None], _labels(folder, split)) for split in IMAGES}, 10)
+    return Arrays(
+        {split: (_checked(folder, IMAGES[split], 3)[:, None], _labels(folder, split)) for split in IMAGES}, 10
+    )
 
 
 def _labels(folder: Path, split: Split) -> NDArray[np.int64]:
@@ -142,7 +144,7 @@ def _fetch(cache: Path) -> None:
                     continue
                 cache.mkdir(exist_ok=True)
                 for file in FILES:
-                    os.replace(folder / f"{file}.gz", cache / f"{file}.gz")
+                    (folder / f"{file}.gz").replace(cache / f"{file}.gz")
                     (cache / file).unlink(missing_ok=True)
                 return
     except OSError as error:
@@ -163,12 +165,16 @@ def _from_debian(folder: Path, deadline: float) -> Path:
     limit = min(DEBIAN_S, deadline - time.monotonic())
     options = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10"]
     command = ["apt-get", "-qq", *options, "download", PACKAGE]
-    done = subprocess.run(command, cwd=folder, timeout=limit, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd=folder, timeout=limit, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
     package = next(folder.glob("*.deb"), None)
     if done.returncode or package is None:
         lines = done.stderr.strip().splitlines()
         raise OSError(f"apt-get download {PACKAGE}: {lines[-1] if lines else 'nothing came'}")
-    subprocess.run(["dpkg-deb", "-x", package.name, "unpacked"], cwd=folder, timeout=30, capture_output=True, check=True)
+    subprocess.run(
+        ["dpkg-deb", "-x", package.name, "unpacked"], cwd=folder, timeout=30, capture_output=True, check=True
+    )
     return folder / "unpacked" / PACKAGED.relative_to("/")
 
 

@@ -40,7 +40,9 @@ def provide(spec: ImageFolder, site: Site) -> Pictures:
         if not any(per_class):
             raise UserError("holds no pictures in folders of classes", str(root / folder), f"put into {root} {WANTED}")
         labels[split] = np.repeat(np.arange(len(classes)), [len(found) for found in per_class])
-        paths[split] = [f"{folder}/{name}/{file}" for name, found in zip(classes, per_class, strict=True) for file, _ in found]
+        paths[split] = [
+            f"{folder}/{name}/{file}" for name, found in zip(classes, per_class, strict=True) for file, _ in found
+        ]
         sizes[split] = np.array([size for found in per_class for _, size in found], np.int64)
 
     def read(split: Split, index: int) -> bytes:
@@ -54,13 +56,17 @@ def _classes(folder: Path) -> list[str]:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
-        raise UserError(f"cannot be listed: {error.strerror}", str(folder), f"put into {folder.parent} {WANTED}") from None
+        raise UserError(
+            f"cannot be listed: {error.strerror}", str(folder), f"put into {folder.parent} {WANTED}"
+        ) from None
 
 
 def _pictures(folder: Path) -> list[tuple[str, int]]:
     """Name and size of each picture in a folder, in the order of names."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry.name, entry.stat().st_size) for entry in entries if entry.name.lower().endswith(SUFFIXES))
+            return sorted(
+                (entry.name, entry.stat().st_size) for entry in entries if entry.name.lower().endswith(SUFFIXES)
+            )
     except FileNotFoundError:  # a class may have no held-out pictures
         return []

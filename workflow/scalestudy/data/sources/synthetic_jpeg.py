@@ -96,7 +96,7 @@ class Maker:
 
     def picture(self, split: Split, index: int, setting: int | None = None) -> bytes:
         """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
-        spec, label = self.spec, index % self.spec.classes
+        label = index % self.spec.classes
         quality, detail = quality_and_detail(self.setting[0] if setting is None else setting)
         n = draw.hashed(draw.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))

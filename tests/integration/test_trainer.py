@@ -1,0 +1,240 @@
+"""Runs as a person makes them: `scalestudy try` in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
+
+
+def attempt(out: Path, *settings: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`scalestudy try …`, standard error with standard output."""
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "scalestudy"), "try", *settings, "--out", str(out)],
+        cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+
+def result(out: Path) -> dict[str, Any]:
+    """The result that a run left."""
+    return dict(json.loads((out / "result.json").read_text()))
+
+
+def weights(out: Path) -> dict[str, bytes]:
+    """The kept weights, as bytes."""
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
+
+
+def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    settings = (*SHORT, "strategy=allreduce", "ranks=2", "loader.augment=flip", "keep=weights")
+    assert attempt(tmp_path / "a", *settings).returncode == 0
+    assert attempt(tmp_path / "b", *settings, "loader.workers=3", SCALESTUDY_WARM="0").returncode == 0
+    assert attempt(tmp_path / "c", *settings, "seed=1").returncode == 0
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert weights(tmp_path / "a") != weights(tmp_path / "c")
+
+
+def test_kept_weights_have_the_unwrapped_models_names(tmp_path: Path) -> None:
+    attempt(tmp_path, *SHORT, "strategy=allreduce", "ranks=2", "model={name: mlp, hidden: 16, layers: 2}", "keep=weights")
+    assert not [name for name in weights(tmp_path) if name.startswith("module.")]
+    shapes = sorted(tuple(tensor.shape) for tensor in load_file(tmp_path / "weights.safetensors").values())
+    assert shapes == [(10,), (10, 16), (16,), (16, 64)]
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "halving_doubling", "parameter_server"])
+def test_every_exchange_learns_digits_on_two_ranks(tmp_path: Path, strategy: str) -> None:
+    done = attempt(tmp_path, f"strategy={strategy}", "ranks=2", "train.epochs=8", "optimiser.learning_rate=0.05")
+    assert done.returncode == 0, done.stdout
+    found = result(tmp_path)
+    assert found["status"] == "valid"
+    assert found["metrics"]["accuracy"] > 0.95
+    assert [evaluation["epoch"] for evaluation in found["evaluations"]] == list(range(1, 9))
+
+
+def test_one_rank_and_two_ranks_of_half_the_batch_learn_the_same_in_float64(tmp_path: Path) -> None:
+    common = (*SHORT, "dtype=float64", "batch={global: 32}", "keep=weights")
+    attempt(tmp_path / "one", *common)
+    attempt(tmp_path / "two", *common, "strategy=halving_doubling", "ranks=2")
+    one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
+    assert max((one[name] - two[name]).abs().max().item() for name in one) < 1e-11
+
+
+def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path) -> None:
+    import pandas as pd
+
+    attempt(tmp_path, "strategy=allreduce", "ranks=2", "measure.steps=20", "measure.warmup_steps=4", "train.epochs=9")
+    steps = pd.read_parquet(tmp_path / "steps.parquet")
+    assert len(steps) == 48
+    assert steps.groupby("rank").in_window.sum().tolist() == [20, 20]
+    assert (steps[["data_s", "compute_s", "optimiser_s"]] > 0).all().all()
+
+
+def test_a_run_cut_short_says_that_its_training_time_is_extrapolated(tmp_path: Path) -> None:
+    attempt(tmp_path, "measure.steps=30", "train.epochs=50")
+    found = result(tmp_path)
+    assert found["kinds"] == {"training_time_s": "extrapolated"}
+    assert found["metrics"]["training_time_s"] > 5 * found["metrics"]["wall_s"]
+
+
+def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accuracy(tmp_path: Path) -> None:
+    settings = ("model=resnet50", "device=emulated:p100", "data={source: synthetic, samples: 640, shape: [3, 32, 32]}")
+    attempt(tmp_path, *settings, "batch.per_rank=32", "measure.steps=8", "measure.warmup_steps=2")
+    found = result(tmp_path)
+    assert found["status"] == "valid" and found["emulated"]
+    assert found["metrics"]["accuracy"] is None and found["metrics"]["loss"] is None
+    assert found["resolved"]["step_time_s"] == pytest.approx(32 / 195)
+    assert found["metrics"]["compute_s"] >= 32 / 195
+
+
+def test_an_unknown_accelerator_is_answered_with_those_that_are_known(tmp_path: Path) -> None:
+    done = attempt(tmp_path, "model=resnet50", "device=emulated:p1000")
+    assert done.returncode == 2
+    assert "did you mean `p100`?" in done.stdout and "Traceback" not in done.stdout
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_labels_are_scored_by_auroc(tmp_path: Path) -> None:
+    data = "data={source: synthetic, samples: 600, shape: [1, 8, 8], classes: 5, task: multilabel}"
+    attempt(tmp_path, data, "train.epochs=3", "optimiser.learning_rate=0.01")
+    found = result(tmp_path)
+    assert found["metrics"]["accuracy"] is None
+    assert 0.2 < found["metrics"]["auroc"] < 0.9
+
+
+def test_a_loss_that_is_not_finite_makes_the_run_invalid_and_keeps_its_weights(tmp_path: Path) -> None:
+    done = attempt(tmp_path, "train.epochs=3", "optimiser.learning_rate=1000", "keep=weights")
+    assert done.returncode == 0
+    found = result(tmp_path)
+    assert found["status"] == "invalid"
+    assert "not finite" in found["reason"] and "learning_rate" in found["reason"]
+    assert (tmp_path / "weights.safetensors").exists()
+
+
+def test_a_window_too_short_to_mean_something_is_invalid(tmp_path: Path) -> None:
+    attempt(tmp_path, "measure.steps=2")
+    found = result(tmp_path)
+    assert found["status"] == "invalid"
+    assert "2 steps" in found["reason"] and "raise measure.steps" in found["reason"]
+
+
+def test_a_device_that_is_not_there_is_a_skipped_run_not_a_crash(tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia/gpus").exists():
+        pytest.skip("this machine has a GPU")
+    done = attempt(tmp_path, "device=cuda")
+    assert done.returncode == 0
+    found = result(tmp_path)
+    assert found["status"] == "skipped" and "GPU" in found["reason"]
+
+
+def test_a_killed_rank_ends_the_run_names_itself_and_leaves_nothing(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    settings = (*SHORT, "strategy=allreduce", "ranks=3", "faults=[{kind: killed_rank, rank: 1, at_step: 5}]")
+    done = attempt(tmp_path, *settings, SCALESTUDY_WARM="0")
+    assert done.returncode == 1
+    assert "rank 1 was killed by signal 9 (SIGKILL), cause unknown" in done.stdout
+    assert not (tmp_path / "result.json").exists()
+    new = [process for process in psutil.process_iter() if process.pid not in before and "scalestudy" in " ".join(process.cmdline())]
+    assert [process for process in new if "try" in process.cmdline()] == []
+
+
+def test_a_slow_rank_is_counted_and_seen_in_its_steps(tmp_path: Path) -> None:
+    import pandas as pd
+
+    settings = (*SHORT, "strategy=halving_doubling", "ranks=2", "faults=[{kind: slow_rank, rank: 1, seconds: 0.02, from_step: 10}]")
+    attempt(tmp_path, *settings)
+    found = result(tmp_path)
+    assert found["faults"] == {"slow_rank": 34}
+    steps = pd.read_parquet(tmp_path / "steps.parquet").query("step >= 10")
+    assert steps[steps["rank"] == 1].compute_s.min() >= 0.02
+
+
+def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
+    attempt(tmp_path, "train.epochs=1", "faults=[{kind: slow_decode, seconds: 0.005}]")
+    assert result(tmp_path)["faults"] == {"slow_decode": 44}
+
+
+def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "scalestudy"), "try", "ranks=2", "strategy=allreduce", "train.epochs=10000", "--out", str(tmp_path)]
+    # A warm parent first, so that the client's death is what ends the run.
+    attempt(tmp_path / "first", "train.epochs=1")
+    client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ranks = wait_until(lambda: ranks_of(tmp_path), 30)
+    assert len(ranks) == 2
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    assert wait_until(lambda: not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks), 20)
+    assert not (tmp_path / "result.json").exists()
+
+
+def ranks_of(out: Path) -> list[psutil.Process]:
+    """The processes that train for a folder: children of the process whose working data lie in a run folder of ours."""
+    spec = out / "spec.json"
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
+        if spec.exists() and "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
+            newer = [child for child in process.children() if child.create_time() >= spec.stat().st_mtime - 1]
+            found += [rank for child in newer for rank in child.children()]
+    return found if len(found) == 2 else []
+
+
+def wait_until(question: Any, seconds: float) -> Any:
+    """The first true answer, or the last one."""
+    deadline = time.monotonic() + seconds
+    answer = question()
+    while not answer and time.monotonic() < deadline:
+        time.sleep(0.1)
+        answer = question()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("rank=2",), "did you mean `ranks`?"),
+        (("ranks=two",), "value `two` is wrong"),
+        (("ranks=4",), "strategy `single` has 1 rank, not 4"),
+        (("strategy=alreduce",), "did you mean `allreduce`?"),
+        (("model=resnet5",), "did you mean `resnet50`?"),
+        (("data.source=digit",), "did you mean `digits`?"),
+        (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be shared equally"),
+        (("epochs",), "is no setting"),
+        (("seed=.nan",), "is no value"),
+        (("batch={per_rank: 5000}",), "5,000"),
+    ],
+)
+def test_a_wrong_setting_gets_one_message_and_nothing_is_written(tmp_path: Path, settings: tuple[str, ...], message: str) -> None:
+    done = attempt(tmp_path / "out", *settings)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "config" / "extensions").mkdir(parents=True)
+    (project / "config" / "extensions" / "my_nets.py").write_text(
+        "import torch\n\n\nclass Tiny(torch.nn.Sequential):\n"
+        "    def __init__(self, classes, channels, width=8):\n"
+        "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, width), torch.nn.Linear(width, classes))\n"
+    )
+    command = [str(Path(sys.executable).parent / "scalestudy"), "try", "model={import: 'my_nets:Tiny', kwargs: {width: 12}}", *SHORT, "keep=weights", "--out", "out"]
+    done = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
+    command[2] = "model={import: 'my_nets:Tny'}"
+    done = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 2
+    assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scalestudy.data import pagecache
+from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Eight files of 1 MiB on a file system with a page cache that can be dropped."""
+    paths = [tmp_path / f"{number}.bin" for number in range(8)]
+    for path in paths:
+        path.write_bytes(os.urandom(MIB))
+    drop(paths)
+    if resident_bytes(paths) != 0 or not read_bytes():
+        pytest.skip(
+            "PAGE CACHE NOT TESTED: this file system (tmpfs?) keeps pages that are dropped, or reads go uncounted"
+        )
+    return paths
+
+
+def read_by_this_process(paths: list[Path]) -> int:
+    before = read_bytes()
+    warm(paths)
+    after = read_bytes()
+    assert before is not None and after is not None
+    return after - before
+
+
+def test_dropped_files_come_from_the_disk_and_warm_ones_do_not(files: list[Path]) -> None:
+    assert read_by_this_process(files) == 8 * MIB
+    assert resident_bytes(files) == 8 * MIB
+    assert read_by_this_process(files) == 0
+    drop(files)
+    assert resident_bytes(files) == 0
+    assert read_by_this_process(files) == 8 * MIB
+
+
+def test_files_just_written_can_be_dropped(files: list[Path]) -> None:
+    files[0].write_bytes(os.urandom(MIB))
+    drop(files)
+    assert resident_bytes(files) == 0
+
+
+def test_warm_reads_every_byte(files: list[Path]) -> None:
+    assert warm(files) == 8 * MIB
+
+
+def test_residency_is_unknown_for_files_that_the_kernel_does_not_tell_about(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert pagecache.resident_bytes(files) is None
+
+
+def test_every_pass_over_more_than_the_limit_reads_from_the_disk(files: list[Path]) -> None:
+    limit = CacheLimit(3 * MIB)
+    for _ in range(3):
+        before = read_bytes() or 0
+        for path in files:
+            warm([path])
+            limit.touched(path, MIB)
+        assert (read_bytes() or 0) - before == 8 * MIB
+    assert resident_bytes(files) == 3 * MIB
+    assert limit.dropped_bytes == 21 * MIB
+
+
+def test_data_below_the_limit_is_read_from_the_disk_once(files: list[Path]) -> None:
+    limit = CacheLimit(8 * MIB)
+    for _ in range(3):
+        for path in files:
+            warm([path])
+            limit.touched(path, MIB)
+    assert limit.dropped_bytes == 0
+    assert resident_bytes(files) == 8 * MIB
+
+
+def test_the_least_recently_read_file_goes_first(files: list[Path]) -> None:
+    limit = CacheLimit(2 * MIB)
+    for path in (files[0], files[1], files[0], files[2]):
+        warm([path])
+        limit.touched(path, MIB)
+    assert [resident_bytes([path]) for path in files[:3]] == [MIB, 0, MIB]
+
+
+def test_ranges_of_one_file_are_dropped_one_by_one(tmp_path: Path, files: list[Path]) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(8 * MIB))
+    drop([path])
+    limit = CacheLimit(2 * MIB)
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    size, header = 200_000, 128
+    for number in range(40):
+        os.pread(descriptor, size, header + number * size)
+        limit.touched(path, size, header + number * size)
+    os.close(descriptor)
+    resident = resident_bytes([path])
+    assert resident is not None and 1.8 * MIB < resident < 2.1 * MIB

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.manifest import read_manifest
+from scalestudy.data.sources import fashion_mnist
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+from tests.unit.data.conftest import Prepared, photo
+
+
+def test_digits_are_split_1437_to_360_with_classes_in_proportion(prepared: Prepared) -> None:
+    path, manifest = prepared(source="digits")
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes, manifest.channels) == (1437, 360, 10, 1)
+    test = open_dataset(path, "test")
+    x, y = test.batch(np.arange(360), size=None, augment="none", seed=0, epoch=0, train=False)
+    assert x.shape == (360, 1, 8, 8) and x.max() == 255 and x.min() == 0
+    assert all(33 <= count <= 39 for count in np.bincount(y.numpy()))
+
+
+def test_digits_repeat_to_reach_a_size(prepared: Prepared) -> None:
+    _, manifest = prepared(source="digits", scale="1 MB")
+    assert manifest.train.samples == 15625 and manifest.train.bytes == 1_000_000
+
+
+def test_preprocessing_tensors_is_an_error(prepared: Prepared) -> None:
+    with pytest.raises(UserError, match="`preprocess: raw` is for JPEG and PNG files; `digits` has tensors"):
+        prepared(source="digits", preprocess="raw")
+
+
+# ---- Fashion-MNIST, from small files whose checksums stand in for the real ones
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+
+
+@pytest.fixture
+def small_fashion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "fashion"
+    folder.mkdir()
+    checksums = {}
+    for split, count in (("train", 20), ("test", 10)):
+        pixels = np.random.default_rng(count).integers(0, 256, (count, 28, 28), np.uint8)
+        for name, array in (
+            (fashion_mnist.IMAGES[split], pixels),
+            (fashion_mnist.LABELS[split], np.arange(count, dtype=np.uint8) % 10),
+        ):
+            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+            checksums[name] = hashlib.sha256(idx(array)).hexdigest()
+    monkeypatch.setattr(fashion_mnist, "CONTENTS", checksums)
+    monkeypatch.setattr(fashion_mnist, "PACKAGED", tmp_path / "no_package")
+    return folder
+
+
+def test_fashion_mnist_is_read_from_a_named_folder(small_fashion: Path, prepared: Prepared) -> None:
+    _, manifest = prepared(source="fashion_mnist", root=str(small_fashion))
+    assert (manifest.status, manifest.train.samples, manifest.height) == ("ready", 20, 28)
+
+
+def test_fashion_mnist_is_read_unpacked_where_torchvision_put_it(small_fashion: Path, prepared: Prepared) -> None:
+    raw = small_fashion / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for file in small_fashion.glob("*.gz"):
+        (raw / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        file.unlink()
+    _, manifest = prepared(source="fashion_mnist", root=str(small_fashion))
+    assert manifest.train.samples == 20
+
+
+def test_fashion_mnist_is_found_through_the_site_and_in_debians_package(
+    small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(data_roots={"fashion_mnist": str(small_fashion)})
+    assert prepared("site", site, source="fashion_mnist")[1].status == "ready"
+    monkeypatch.setattr(fashion_mnist, "PACKAGED", small_fashion)
+    assert prepared("package", source="fashion_mnist")[1].status == "ready"
+
+
+def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(small_fashion: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="fashion_mnist")
+    assert manifest.status == "skipped"
+    assert "SCALESTUDY_OFFLINE=1" in manifest.reason and "data_roots.fashion_mnist" in manifest.reason
+    assert read_manifest(path) == manifest
+    with pytest.raises(UserError, match="the data is not there"):
+        open_dataset(path, "train")
+
+
+def test_a_named_folder_without_fashion_mnist_is_an_error_that_says_what_belongs_there(
+    small_fashion: Path, prepared: Prepared
+) -> None:
+    (small_fashion / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(
+        UserError, match=r"a folder without t10k-labels-idx1-ubyte\n    put there the four files .*31 MB"
+    ):
+        prepared(source="fashion_mnist", root=str(small_fashion))
+    with pytest.raises(UserError, match="names a folder that is not there"):
+        prepared(source="fashion_mnist", root=str(small_fashion / "nowhere"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"other contents")])
+def test_damaged_fashion_mnist_is_an_error_with_the_file(
+    damage: bytes, small_fashion: Path, prepared: Prepared
+) -> None:
+    (small_fashion / "train-images-idx3-ubyte.gz").write_bytes(damage)
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte.gz: "):
+        prepared(source="fashion_mnist", root=str(small_fashion))
+
+
+def test_an_idx_file_whose_header_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "labels"
+    file.write_bytes(idx(np.zeros(10, np.uint8))[:-1])
+    with pytest.raises(UserError, match="damaged, or no IDX file"):
+        fashion_mnist.read_idx(file, 1)
+
+
+def test_fashion_mnist_is_fetched_once_and_then_found_in_the_cache(
+    small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCALESTUDY_OFFLINE")
+    monkeypatch.setattr(fashion_mnist, "_from_debian", from_no_apt := lambda folder, deadline: fail_to_fetch())
+    from_no_apt.__name__ = "from_no_apt"
+    monkeypatch.setattr(fashion_mnist, "ADDRESSES", ("http://localhost:9/", small_fashion.as_uri() + "/"))
+    assert prepared("first", source="fashion_mnist")[1].status == "ready"
+    monkeypatch.setattr(fashion_mnist, "ADDRESSES", ())
+    assert prepared("second", source="fashion_mnist")[1].status == "ready"
+
+
+def fail_to_fetch() -> Path:
+    raise subprocess.TimeoutExpired("apt-get", 60)
+
+
+def test_fetching_that_fails_is_skipped_with_both_reasons_within_its_time(
+    small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCALESTUDY_OFFLINE")
+    monkeypatch.setattr(fashion_mnist, "PACKAGE", "no-such-package-anywhere")
+    monkeypatch.setattr(fashion_mnist, "ADDRESSES", ("http://localhost:9/",))
+    _, manifest = prepared(source="fashion_mnist")
+    assert manifest.status == "skipped" and "localhost:9" in manifest.reason and "apt" in manifest.reason
+
+
+# ---- synthetic
+
+
+def test_synthetic_samples_depend_on_their_number_alone(prepared: Prepared) -> None:
+    path, manifest = prepared(source="synthetic", samples=50, shape=[3, 16, 12], classes=7)
+    assert (manifest.train.samples, manifest.test.samples, manifest.bulk) == (50, 5, "")
+    data = open_dataset(path, "train")
+    options = {"size": None, "augment": "none", "seed": 1, "epoch": 0, "train": True}
+    x, y = data.batch(np.arange(50), **options)
+    again, _ = data.batch(np.array([7, 3]), **{**options, "seed": 2})
+    assert x.shape == (50, 3, 16, 12) and data.image_size == (16, 12)
+    assert (again[0] == x[7]).all() and (again[1] == x[3]).all() and (x[7] != x[3]).any()
+    assert set(y.tolist()) == set(range(7))
+
+
+def test_synthetic_makes_more_when_scaled(prepared: Prepared) -> None:
+    _, manifest = prepared(source="synthetic", samples=50, shape=[1, 10, 10], scale="10 KB")
+    assert (manifest.train.samples, manifest.test.samples) == (100, 5)
+
+
+def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None:
+    path, _ = prepared(source="synthetic", samples=400, shape=[20], classes=12, task="multilabel")
+    x, y = open_dataset(path, "train").batch(np.arange(400), size=None, augment="none", seed=0, epoch=0, train=True)
+    assert x.shape == (400, 20) and y.shape == (400, 12) and str(y.dtype) == "torch.float32"
+    assert 2.7 < y.sum(1).mean() < 3.3
+
+
+def test_images_only_can_be_augmented(prepared: Prepared) -> None:
+    path, _ = prepared(source="synthetic", samples=4, shape=[20])
+    with pytest.raises(UserError, match="are no images"):
+        open_dataset(path, "train").batch(np.arange(4), size=None, augment="flip", seed=0, epoch=0, train=True)
+
+
+# ---- synthetic JPEG
+
+
+@pytest.mark.parametrize(("width", "height", "kib"), [(500, 375, 100.0), (500, 375, 25.0), (101, 67, 4.0)])
+def test_synthetic_jpegs_have_the_stated_shape_and_mean_size(
+    width: int, height: int, kib: float, prepared: Prepared
+) -> None:
+    _, manifest = prepared(source="synthetic_jpeg", samples=120, width=width, height=height, mean_kib=kib)
+    assert 0.9 * kib < manifest.train.bytes / 120 / 1024 < 1.1 * kib
+    assert (manifest.width, manifest.height, manifest.format) == (width, height, "files")
+    assert manifest.test.samples == 12
+
+
+def test_a_size_that_no_picture_can_have_is_an_error_with_what_is_possible(prepared: Prepared) -> None:
+    with pytest.raises(UserError, match=r"pictures of 64x64 have [0-9.]+ to [0-9.]+ KiB, not 100 KiB"):
+        prepared(source="synthetic_jpeg", samples=10, width=64, height=64)
+
+
+def test_the_same_options_give_the_same_bytes_and_more_when_scaled(prepared: Prepared) -> None:
+    options = {"source": "synthetic_jpeg", "samples": 20, "width": 64, "height": 48, "mean_kib": 2.0}
+    first, second = prepared("a", **options), prepared("b", **options)
+    more, _ = prepared("c", **options, scale=2.0)
+    assert first[1].fingerprint == second[1].fingerprint
+    names = [f"train/000000/{number:09d}.jpg" for number in range(40)]
+    contents = [(more.parent / "bulk" / name).read_bytes() for name in names]
+    assert contents[:20] == [(first[0].parent / "bulk" / name).read_bytes() for name in names[:20]]
+    assert len(set(contents)) == 40
+
+
+def test_classes_of_synthetic_jpegs_can_be_told_by_their_colour(prepared: Prepared) -> None:
+    path, _ = prepared(source="synthetic_jpeg", samples=60, width=96, height=64, mean_kib=3.0, classes=3)
+    x, y = open_dataset(path, "train").batch(np.arange(60), size=32, augment="none", seed=0, epoch=0, train=True)
+    colours = x.float().mean((2, 3))
+    colours = colours - colours.mean(1, keepdim=True)
+    centres = np.stack([colours[y == label].mean(0).numpy() for label in range(3)])
+    nearest = ((colours.numpy()[:, None] - centres) ** 2).sum(2).argmin(1)
+    assert (nearest == y.numpy()).mean() > 0.95
+
+
+def test_files_lie_at_most_a_thousand_to_a_folder(prepared: Prepared) -> None:
+    path, _ = prepared(source="synthetic_jpeg", samples=1001, width=16, height=16, mean_kib=0.8)
+    assert [len(list(folder.iterdir())) for folder in sorted((path.parent / "bulk/train").iterdir())] == [1000, 1]
+
+
+# ---- image folder
+
+
+def test_pictures_are_used_where_they_lie(picture_folder: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="image_folder", root=str(picture_folder))
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (8, 2, 2)
+    assert manifest.bulk == str(picture_folder) and sorted(file.name for file in path.parent.iterdir()) == [
+        ".bulk.lock", "index.npz", "manifest.json"
+    ]  # fmt: skip
+    x, y = open_dataset(path, "train").batch(np.arange(8), size=32, augment="crop_flip", seed=0, epoch=0, train=True)
+    assert x.shape == (8, 3, 32, 32) and y.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_copies_of_pictures_are_distinct_files(picture_folder: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="image_folder", root=str(picture_folder), scale=2.5)
+    files = open_dataset(path, "train").files
+    assert manifest.train.samples == 20 == len({file.stat().st_ino for file in files})
+    assert manifest.bulk == "bulk" and (path.parent / "bulk/train/000000/000000005.png").is_file()
+
+
+def test_a_part_of_the_pictures_is_stratified(picture_folder: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="image_folder", root=str(picture_folder), scale=0.5)
+    _, y = open_dataset(path, "train").batch(np.arange(4), size=8, augment="none", seed=0, epoch=0, train=True)
+    assert manifest.train.samples == 4 and sorted(y.tolist()) in ([0, 0, 1, 1], [0, 1, 1, 1])
+
+
+def test_images_that_nothing_names_are_skipped_and_named_ones_that_are_missing_an_error(
+    tmp_path: Path, prepared: Prepared
+) -> None:
+    assert "data_roots.image_folder" in prepared(source="image_folder")[1].reason
+    with pytest.raises(UserError, match=r"train: cannot be listed: No such file .*\n    put into .* 145 GB"):
+        prepared(source="image_folder", root=str(tmp_path / "nowhere"))
+    (tmp_path / "empty/train/cat").mkdir(parents=True)
+    with pytest.raises(UserError, match="holds no pictures"):
+        prepared(source="image_folder", root=str(tmp_path / "empty"))
+
+
+def test_a_held_out_class_that_is_not_trained_is_an_error(picture_folder: Path, prepared: Prepared) -> None:
+    (picture_folder / "val/horse").mkdir()
+    with pytest.raises(UserError, match="class `horse` is not among those of train"):
+        prepared(source="image_folder", root=str(picture_folder))
+
+
+def test_preprocessing_a_damaged_picture_names_the_file(picture_folder: Path, prepared: Prepared) -> None:
+    (picture_folder / "train/cat/1.jpg").write_bytes(photo(80, 64)[:500])
+    with pytest.raises(UserError, match=r"train/cat/1.jpg: cannot be read as a picture"):
+        prepared(source="image_folder", root=str(picture_folder), preprocess="raw")
+
+
+# ---- own
+
+OWN = """
+import numpy as np
+class Mine:
+    classes = ["a", "b"]
+    def __init__(self, train, samples=6):
+        self.samples = samples if train else 2
+    def __len__(self):
+        return self.samples
+    def __getitem__(self, index):
+        return np.full((3, 4, 4), index, np.float32), index % 2
+class Tags(Mine):
+    def __getitem__(self, index):
+        return np.zeros((1, 4, 4), np.uint8), [1, 0, 1]
+class Broken(Mine):
+    def __getitem__(self, index):
+        if index == 4:
+            raise RuntimeError("no such record")
+        return super().__getitem__(index)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "config/extensions/mine.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    return file
+
+
+def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 4}, scale=2.0)
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes, manifest.channels) == (8, 2, 2, 3)
+    x, y = open_dataset(path, "train").batch(np.arange(8), size=None, augment="none", seed=0, epoch=0, train=True)
+    assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
+
+
+def test_own_data_may_be_multilabel(own: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(**{"import": "mine:Tags"})
+    _, y = open_dataset(path, "train").batch(np.arange(2), size=None, augment="none", seed=0, epoch=0, train=True)
+    assert (manifest.task, manifest.classes) == ("multilabel", 3) and y.tolist() == [[1.0, 0.0, 1.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("target", "kwargs", "what"),
+    [
+        ("mine:Nothing", {}, "AttributeError"),
+        ("mine:Mine", {"sample": 3}, "unexpected keyword argument 'sample'"),
+        ("mine:Mine", {"samples": 0}, "has no items for train"),
+    ],
+)
+def test_own_data_that_cannot_be_made_is_an_error_with_its_file(
+    target: str, kwargs: dict[str, int], what: str, own: Path, prepared: Prepared
+) -> None:
+    with pytest.raises(UserError, match=f"config/extensions/mine.py: .*{what}"):
+        prepared(**{"import": target}, kwargs=kwargs)
+
+
+def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
+    path, _ = prepared(**{"import": "mine:Broken"})
+    data = open_dataset(path, "train")
+    with pytest.raises(UserError, match="item 4 fails: RuntimeError: no such record"):
+        data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0, train=True)

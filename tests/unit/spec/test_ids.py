@@ -1,0 +1,383 @@
+"""Ids say the same for the same question, wherever and however it is asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from scalestudy.data.catalogue import AnyData, OwnData
+from scalestudy.errors import UserError
+from scalestudy.models.catalogue import AnyModel, OwnModel
+from scalestudy.spec.base import dotted_keys, parse
+from scalestudy.spec.ids import configuration_id, dataset_id, own_code, run_id
+from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.catalogue import AnyStrategy
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FIXED: list[tuple[dict[str, Any], str]] = [
+    ({}, "small_cnn.digits.single.x1.r0-191668d65099"),
+    ({"ranks": 4, "strategy": "allreduce"}, "small_cnn.digits.allreduce.x4.r0-5d9ed74628f7"),
+    (
+        {"strategy": {"name": "allreduce", "compression": "fp16"}, "ranks": 2},
+        "small_cnn.digits.allreduce.x2.r0-87747c8d4e6e",
+    ),
+    ({"strategy": "halving_doubling", "ranks": 3, "seed": 7}, "small_cnn.digits.halving_doubling.x3.r0-a6d43ea767e6"),
+    (
+        {"strategy": {"name": "parameter_server", "servers": 2}, "ranks": 2, "batch": {"global": 64}},
+        "small_cnn.digits.parameter_server.x2.r0-914a445f6e54",
+    ),
+    (
+        {"model": "resnet50", "data": {"source": "image_folder"}, "train": {"epochs": 90}},
+        "resnet50.image_folder.single.x1.r0-06cb441e649a",
+    ),
+    ({"model": {"name": "mlp", "layers": 3}, "dtype": "float64"}, "mlp.digits.single.x1.r0-63447eafeeca"),
+    ({"model": {"name": "small_cnn", "width": 8}, "device": "cpu"}, "small_cnn.digits.single.x1.r0-1e71cf883d25"),
+    (
+        {"data": {"source": "synthetic", "shape": [3, 32, 32], "classes": 100}},
+        "small_cnn.synthetic.single.x1.r0-edf0e1f6ce50",
+    ),
+    (
+        {"data": {"source": "synthetic_jpeg", "preprocess": "resized"}, "loader": {"workers": 4}},
+        "small_cnn.synthetic_jpeg.single.x1.r0-73d4e9ecb365",
+    ),
+    (
+        {"data": {"source": "fashion_mnist", "root": "/data/fashion"}},
+        "small_cnn.fashion_mnist.single.x1.r0-fa038aa06a38",
+    ),
+    ({"data": {"source": "digits", "scale": 0.5}}, "small_cnn.digits.single.x1.r0-a4b38c5a2925"),
+    ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-a30e8721bf73"),
+    (
+        {"device": "emulated:p100", "ranks": 128, "strategy": "allreduce", "model": "resnet50"},
+        "resnet50.digits.allreduce.on_p100.x128.r0-a04240a4234e",
+    ),
+    (
+        {"optimiser": {"learning_rate": 0.05, "steps": {"every_epochs": 30}}},
+        "small_cnn.digits.single.x1.r0-f7c1b083ba09",
+    ),
+    ({"measure": {"steps": 100, "warmup_steps": 10}}, "small_cnn.digits.single.x1.r0-739fd7707156"),
+    (
+        {"ranks": 8, "nodes": 2, "ranks_per_node": 4, "threads_per_rank": 5, "strategy": "allreduce"},
+        "small_cnn.digits.allreduce.x8.r0-fd088bd3bd8d",
+    ),
+    (
+        {"keep": "weights", "loader": {"cache": "cold", "memory_limit_mib": 64}},
+        "small_cnn.digits.single.x1.r0-d717a988b426",
+    ),
+    (
+        {
+            "faults": [
+                {"kind": "slow_rank", "rank": 0, "seconds": 0.5},
+                {"kind": "killed_rank", "rank": 0, "at_step": 3},
+            ]
+        },
+        "small_cnn.digits.single.x1.r0-d8657e0a6971",
+    ),
+    (
+        {"seed": 12, "repeat": 2, "loader": {"augment": "crop_flip", "size": 160}},
+        "small_cnn.digits.single.x1.r2-9884b4ac76b2",
+    ),
+]
+
+DEFAULTS = {
+    "model": {"name": "small_cnn", "width": 32},
+    "strategy": {"name": "single"},
+    "ranks": 1,
+    "nodes": None,
+    "ranks_per_node": None,
+    "threads_per_rank": None,
+    "dtype": "float32",
+    "seed": 0,
+    "repeat": 0,
+    "device": None,
+    "data": {"scale": 1.0, "preprocess": "none", "source": "digits"},
+    "loader": {
+        "workers": 1,
+        "prefetch": 2,
+        "size": None,
+        "augment": "none",
+        "memory_limit_mib": None,
+        "cache": "as_found",
+    },
+    "batch": {"per_rank": 32, "global": None},
+    "optimiser": {
+        "name": "sgd",
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "nesterov": False,
+        "warmup_epochs": 0.0,
+        "steps": None,
+    },
+    "train": {"epochs": 1, "evaluate_every_epochs": 1},
+    "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0},
+    "keep": None,
+    "faults": [],
+}
+
+# By the part of a run that has the options: all of them, with their defaults.
+OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
+    "model": [
+        {"name": "small_cnn", "width": 32},
+        {"name": "mlp", "hidden": 512, "layers": 10},
+        {"name": "resnet50"},
+    ],
+    "strategy": [
+        {"name": "single"},
+        {"name": "allreduce", "bucket_mib": 25.0, "compression": "none"},
+        {"name": "halving_doubling", "schedule": "flat"},
+        {"name": "parameter_server", "servers": 1},
+    ],
+    "data": [
+        {"source": "digits", "scale": 1.0, "preprocess": "none"},
+        {"source": "fashion_mnist", "scale": 1.0, "preprocess": "none", "root": None},
+        {
+            "source": "synthetic",
+            "scale": 1.0,
+            "preprocess": "none",
+            "samples": 4096,
+            "shape": [3, 224, 224],
+            "classes": 10,
+            "task": "classification",
+            "latency_s": 0.0,
+        },
+        {
+            "source": "synthetic_jpeg",
+            "scale": 1.0,
+            "preprocess": "none",
+            "samples": 1000,
+            "width": 500,
+            "height": 375,
+            "mean_kib": 100.0,
+            "classes": 10,
+        },
+        {"source": "image_folder", "scale": 1.0, "preprocess": "none", "root": None},
+    ],
+}
+
+# One changed value for every key of a run, beside what else it needs to be a run.
+CHANGED: dict[str, Any] = {
+    "model": "mlp",
+    "model.name": {"model": {"name": "resnet18"}},
+    "model.width": {"model": {"name": "small_cnn", "width": 33}},
+    "model.hidden": {"model": {"name": "mlp", "hidden": 511}},
+    "model.layers": {"model": {"name": "mlp", "layers": 9}},
+    "model.import": None,
+    "model.kwargs": None,
+    "strategy": "allreduce",
+    "strategy.name": {"strategy": {"name": "halving_doubling"}},
+    "strategy.bucket_mib": {"strategy": {"name": "allreduce", "bucket_mib": 1}},
+    "strategy.compression": {"strategy": {"name": "allreduce", "compression": "bf16"}},
+    "strategy.schedule": {"strategy": {"name": "halving_doubling", "schedule": "per_parameter"}},
+    "strategy.servers": {"strategy": {"name": "parameter_server", "servers": 2}},
+    "ranks": 2,
+    "nodes": 1,
+    "ranks_per_node": 1,
+    "threads_per_rank": 1,
+    "dtype": "float64",
+    "seed": 1,
+    "repeat": 1,
+    "device": "cpu",
+    "data": {"source": "image_folder"},
+    "data.source": {"data": {"source": "fashion_mnist"}},
+    "data.scale": {"data": {"source": "digits", "scale": 2}},
+    "data.preprocess": {"data": {"source": "digits", "preprocess": "raw"}},
+    "data.root": {"data": {"source": "fashion_mnist", "root": "/x"}},
+    "data.samples": {"data": {"source": "synthetic", "samples": 5}},
+    "data.shape": {"data": {"source": "synthetic", "shape": [5]}},
+    "data.classes": {"data": {"source": "synthetic", "classes": 5}},
+    "data.task": {"data": {"source": "synthetic", "task": "multilabel"}},
+    "data.latency_s": {"data": {"source": "synthetic", "latency_s": 0.1}},
+    "data.width": {"data": {"source": "synthetic_jpeg", "width": 64}},
+    "data.height": {"data": {"source": "synthetic_jpeg", "height": 64}},
+    "data.mean_kib": {"data": {"source": "synthetic_jpeg", "mean_kib": 10}},
+    "data.import": None,
+    "data.kwargs": None,
+    "loader": {"loader": {"workers": 2, "prefetch": 3}},
+    "loader.workers": 0,
+    "loader.prefetch": 1,
+    "loader.size": 32,
+    "loader.augment": "flip",
+    "loader.memory_limit_mib": 8,
+    "loader.cache": "warm",
+    "batch": {"batch": {"per_rank": 31}},
+    "batch.per_rank": 33,
+    "batch.global": {"batch": {"global": 32}},
+    "optimiser": {"optimiser": {"momentum": 0.5, "nesterov": True}},
+    "optimiser.name": None,
+    "optimiser.learning_rate": 0.2,
+    "optimiser.momentum": 0.8,
+    "optimiser.weight_decay": 0.1,
+    "optimiser.nesterov": True,
+    "optimiser.warmup_epochs": 1,
+    "optimiser.steps": {"every_epochs": 2},
+    "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 3}}},
+    "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3, "factor": 0.5}}},
+    "train": {"train": {"epochs": 2, "evaluate_every_epochs": 2}},
+    "train.epochs": 2,
+    "train.evaluate_every_epochs": 0,
+    "measure": {"measure": {"warmup_steps": 1, "steps": 2}},
+    "measure.warmup_steps": 6,
+    "measure.steps": 7,
+    "measure.minutes": 7,
+    "measure.loader_batches": 7,
+    "keep": "weights",
+    "faults": [{"kind": "slow_decode", "seconds": 1}],
+    "faults.kind": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},
+    "faults.rank": {"faults": [{"kind": "killed_rank", "rank": 1, "at_step": 1}]},
+    "faults.at_step": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 2}]},
+    "faults.seconds": {"faults": [{"kind": "slow_decode", "seconds": 2}]},
+    "faults.from_step": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1, "from_step": 1}]},
+}
+ONE_VALUED = {"optimiser.name"}
+OWN = {"model.import", "model.kwargs", "data.import", "data.kwargs"}
+
+
+def run_of(data: dict[str, Any]) -> RunSpec:
+    spec, problems = parse(RunSpec, data)
+    assert spec is not None, problems
+    return spec
+
+
+def test_there_are_twenty_fixed_ids() -> None:
+    assert len(FIXED) == 20
+    assert len({identity for _, identity in FIXED}) == 20
+
+
+@pytest.mark.parametrize(("data", "identity"), FIXED, ids=[identity for _, identity in FIXED])
+def test_a_run_keeps_its_id_for_ever(data: dict[str, Any], identity: str) -> None:
+    assert run_id(run_of(data)) == identity
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
+def test_ids_do_not_depend_on_the_hash_seed_or_the_process(hash_seed: str) -> None:
+    code = (
+        "from scalestudy.spec.base import parse; from scalestudy.spec.run import RunSpec;"
+        "from scalestudy.spec.ids import run_id; from tests.unit.spec.test_ids import FIXED;"
+        "print(*(run_id(parse(RunSpec, data)[0]) for data, _ in FIXED), sep='\\n')"
+    )
+    path = f"{ROOT / 'workflow'}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "HOSTNAME": "elsewhere"}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [identity for _, identity in FIXED]
+
+
+def test_the_order_of_keys_is_not_part_of_an_id() -> None:
+    one = {"ranks": 2, "strategy": {"name": "allreduce", "bucket_mib": 5, "compression": "fp16"}, "dtype": "float64"}
+    other = {"dtype": "float64", "strategy": {"compression": "fp16", "bucket_mib": 5, "name": "allreduce"}, "ranks": 2}
+    assert run_id(run_of(one)) == run_id(run_of(other))
+
+
+def test_a_default_written_out_is_not_part_of_an_id() -> None:
+    assert run_id(run_of(DEFAULTS)) == "small_cnn.digits.single.x1.r0-191668d65099"
+
+
+def test_the_short_form_has_the_id_of_the_long_one() -> None:
+    short = run_of({"model": "mlp", "strategy": "allreduce"})
+    long = run_of({"model": {"name": "mlp", "hidden": 512}, "strategy": {"name": "allreduce"}})
+    assert run_id(short) == run_id(long)
+
+
+def test_a_whole_number_has_the_id_of_the_same_number_with_a_point() -> None:
+    assert run_id(run_of({"optimiser": {"learning_rate": 1}})) == run_id(run_of({"optimiser": {"learning_rate": 1.0}}))
+
+
+def test_every_key_of_a_run_is_named_here() -> None:
+    assert set(CHANGED) == set(dotted_keys(RunSpec))
+
+
+@pytest.mark.parametrize("key", sorted(set(CHANGED) - ONE_VALUED - OWN))
+def test_every_key_that_can_change_a_result_changes_the_id(key: str) -> None:
+    value = CHANGED[key]
+    head, _, last = key.partition(".")
+    if not isinstance(value, dict) or head not in value:
+        value = {head: {last: value}} if last else {head: value}
+    seen = {run_id(run_of(other)) for other in ({}, BESIDE.get(key, {}))}
+    assert run_id(run_of(value)) not in seen
+
+
+# What differs from CHANGED in that one key alone.
+BESIDE: dict[str, dict[str, Any]] = {
+    "model.hidden": {"model": "mlp"},
+    "model.layers": {"model": "mlp"},
+    "strategy.bucket_mib": {"strategy": "allreduce"},
+    "strategy.compression": {"strategy": "allreduce"},
+    "strategy.schedule": {"strategy": "halving_doubling"},
+    "strategy.servers": {"strategy": "parameter_server"},
+    "data.root": {"data": {"source": "fashion_mnist"}},
+    **{
+        f"data.{key}": {"data": {"source": "synthetic"}} for key in ("samples", "shape", "classes", "task", "latency_s")
+    },
+    **{f"data.{key}": {"data": {"source": "synthetic_jpeg"}} for key in ("width", "height", "mean_kib")},
+    "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 2}}},
+    "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3}}},
+    "faults.kind": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},
+    "faults.rank": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},
+    "faults.at_step": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},
+    "faults.seconds": {"faults": [{"kind": "slow_decode", "seconds": 1}]},
+    "faults.from_step": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},
+}
+
+
+def test_defaults_stay_because_ids_leave_them_out() -> None:
+    assert RunSpec().full() == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [(part, options) for part, all_options in OPTION_DEFAULTS.items() for options in all_options],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value.values())),
+)
+def test_defaults_of_options_stay_because_ids_leave_them_out(part: str, options: dict[str, Any]) -> None:
+    key = "source" if part == "data" else "name"
+    assert run_of({part: {key: options[key]}}).full()[part] == options
+
+
+@pytest.mark.parametrize(("part", "union"), [("model", AnyModel), ("strategy", AnyStrategy), ("data", AnyData)])
+def test_the_defaults_of_every_model_strategy_and_source_stand_here(part: str, union: Any) -> None:
+    key = "source" if part == "data" else "name"
+    found = {type(getattr(run_of({part: {key: options[key]}}), part)) for options in OPTION_DEFAULTS[part]}
+    assert found == set(get_args(union)) - {OwnModel, OwnData}
+
+
+def test_the_content_of_own_code_is_part_of_the_id(tmp_path: Path) -> None:
+    ids = []
+    for folder, code in (("a", "class Net: pass\n"), ("b", "class Net: depth = 2\n"), ("c", "class Net: pass\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "nets.py").write_text(code)
+        ids.append(run_id(run_of({"model": {"import": "nets:Net"}}), tmp_path / folder))
+    assert ids[0] == ids[2] != ids[1]
+    assert ids[0].startswith("Net.digits.single.x1.r0-")
+
+
+def test_own_kwargs_are_part_of_the_id(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text("class Net: pass\n")
+    kwargs: list[dict[str, Any]] = [{}, {"depth": 1}, {"depth": 2}, {"depth": None}]
+    ids = {run_id(run_of({"model": {"import": "nets:Net", "kwargs": each}}), tmp_path) for each in kwargs}
+    ids |= {run_id(run_of({"data": {"import": "nets:Net", "kwargs": each}}), tmp_path) for each in kwargs}
+    assert len(ids) == 8
+
+
+def test_a_missing_file_of_own_code_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "other.py").touch()
+    with pytest.raises(UserError) as raised:
+        own_code("nets:Net", tmp_path)
+    assert str(raised.value) == (
+        f"`nets:Net` names {tmp_path}/nets.py, which does not exist\n    {tmp_path} holds other.py"
+    )
+
+
+def test_a_dataset_has_the_id_of_its_form_and_of_nothing_else() -> None:
+    one = run_of({"data": {"source": "synthetic_jpeg", "samples": 50}, "ranks": 4, "strategy": "allreduce"})
+    other = run_of({"data": {"source": "synthetic_jpeg", "samples": 50, "classes": 10}, "loader": {"workers": 8}})
+    assert dataset_id(one.data) == dataset_id(other.data) == "synthetic_jpeg-90ffaef1fdcb"
+
+
+def test_repeats_of_a_configuration_share_its_id_and_other_seeds_do_not() -> None:
+    first, again, other = run_of({"seed": 5}), run_of({"seed": 7, "repeat": 2}), run_of({"seed": 7})
+    assert configuration_id(first) == configuration_id(again) != configuration_id(other)

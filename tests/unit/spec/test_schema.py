@@ -1,0 +1,230 @@
+"""Models, schemas on disk, config/README.md and the shipped files agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.base import PATTERNS, dotted_keys, parse
+from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.config import SCALES, Config, Site, checked
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.schema import key_reference, schemas, with_reference, write_all
+from scalestudy.spec.study import Study, StudySpec, expand
+from scalestudy.spec.yamlfile import parse_yaml, read_yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+HOW = "run `scalestudy schema --write`"
+SCHEMAS = schemas()
+STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
+MACHINES = sorted((ROOT / "config/machines").glob("*.yaml"))
+README = (ROOT / "config/README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", README, re.DOTALL)
+
+
+def complaints(kind: str, data: Any) -> list[str]:
+    """What the schema of a kind of file says against `data`."""
+    errors = jsonschema.Draft202012Validator(SCHEMAS[kind]).iter_errors(data)
+    return [f"{error.json_path}: {error.message[:200]}" for error in errors]
+
+
+@pytest.mark.parametrize("kind", ["study", "run", "machine", "config", "site"])
+def test_the_schema_on_disk_is_the_one_of_the_models(kind: str) -> None:
+    written = (ROOT / f"workflow/schemas/{kind}.schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == SCHEMAS[kind], HOW
+
+
+@pytest.mark.parametrize("kind", ["study", "run", "machine", "config", "site"])
+def test_a_schema_is_valid_and_stands_alone(kind: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
+    references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(SCHEMAS[kind])))
+    assert {name.removeprefix("#/$defs/") for name in references} == set(SCHEMAS[kind].get("$defs", {}))
+
+
+def test_the_key_reference_is_the_one_of_the_models() -> None:
+    assert with_reference(README) == README, HOW
+
+
+def test_the_key_reference_has_every_key_of_a_run_and_every_measured_column() -> None:
+    reference = key_reference()
+    chosen_by_heading = {"model.name", "strategy.name", "data.source", "faults.kind"}
+    keys = {key.removeprefix("faults.") for key in set(dotted_keys(RunSpec)) - chosen_by_heading}
+    assert {key for key in keys | set(MEASURED) if f"| `{key}` |" not in reference} == set()
+
+
+def test_every_key_has_a_meaning() -> None:
+    rows = [row.split(" | ") for row in key_reference().splitlines() if row.startswith("| `")]
+    assert [row[0] for row in rows if row[-1].strip(" |") == ""] == []
+
+
+def test_every_pattern_is_said_in_words() -> None:
+    patterns = {pattern for schema in SCHEMAS.values() for pattern in _patterns(schema)}
+    assert patterns - set(PATTERNS) == set(), "add it to PATTERNS in spec/base.py"
+
+
+def _patterns(schema: Any) -> set[str]:
+    if isinstance(schema, list):
+        return {pattern for item in schema for pattern in _patterns(item)}
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) and "type" in schema else set()
+    return own.union(*(_patterns(item) for item in schema.values()))
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_a_shipped_study_agrees_with_model_and_schema(file: Path) -> None:
+    document = read_yaml(file)
+    checked(StudySpec, document)
+    assert complaints("study", document.data) == []
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_a_shipped_study_tells_editors_its_schema(file: Path) -> None:
+    first = file.read_text(encoding="utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=../../workflow/schemas/study.schema.json"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_a_shipped_study_expands_at_every_scale(file: Path, scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    document = read_yaml(file)
+    spec = checked(StudySpec, document)
+    study = expand(document, spec, file.stem, scale, Machine())
+    assert study.runs
+    for run in study.runs:
+        assert complaints("run", run.spec.plain()) == []
+        assert complaints("run", run.spec.full()) == []
+
+
+@pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
+def test_a_shipped_machine_agrees_with_model_and_schema(file: Path) -> None:
+    document = read_yaml(file)
+    checked(Machine, document)
+    assert complaints("machine", document.data) == []
+
+
+def test_the_shipped_configuration_agrees_with_model_and_schema() -> None:
+    document = read_yaml(ROOT / "config/config.yaml")
+    checked(Config, document)
+    assert complaints("config", document.data) == []
+
+
+def expanded(text: str, name: str, scale: str, folder: Path) -> Study:
+    (folder / "my_nets.py").write_text("class Wide: pass\n")
+    document = parse_yaml(text, name)
+    return expand(document, checked(StudySpec, document), "example", scale, Machine(), extensions=folder)
+
+
+def test_the_manual_has_examples_of_every_kind_of_file() -> None:
+    assert [name for name, _ in EXAMPLES] == [
+        "config/config.yaml",
+        "config/studies/batch_size.yaml",
+        "config/machines/twins.yaml",
+        "profiles/mine/site.yaml",
+        "config/studies/own_model.yaml",
+    ]
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_an_example_of_the_manual_agrees_with_model_and_schema(name: str, text: str, tmp_path: Path) -> None:
+    document = parse_yaml(text, name)
+    if "studies" in name:
+        for scale in ("mini", "paper"):
+            assert expanded(text, name, scale, tmp_path).runs
+        assert complaints("study", document.data) == []
+    elif "machines" in name:
+        checked(Machine, document)
+        assert complaints("machine", document.data) == []
+    else:
+        checked(Site if "site" in name else Config, document)
+        assert complaints("site" if "site" in name else "config", document.data) == []
+
+
+def test_the_example_of_the_manual_has_the_runs_that_it_says(tmp_path: Path) -> None:
+    text = dict(EXAMPLES)["config/studies/batch_size.yaml"]
+    assert "11 configurations, 33 runs. At `mini`: four configurations, 12 runs." in README
+    assert len(expanded(text, "x", "paper", tmp_path).runs) == 33
+    assert len(expanded(text, "x", "mini", tmp_path).runs) == 12
+
+
+STUDY: dict[str, Any] = {"question": "How?", "vary": {"ranks": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        {"model": "resnet50", "strategy": "allreduce"},
+        {"model": {"name": "mlp", "layers": 3}, "strategy": {"name": "parameter_server", "servers": 2}},
+        {"model": {"import": "nets:Net", "kwargs": {"depth": 3}}},
+        {"data": {"scale": "64 MiB"}},
+        {"data": {"import": "sets:Set"}},
+        {"data": {"source": "synthetic", "shape": [3, 8, 8]}},
+        {"measure": {"steps": None}, "optimiser": {"steps": None}, "batch": {"per_rank": None, "global": 64}},
+        {"optimiser": {"steps": {"factor": 0.5}}},
+        {"strategy": {"compression": "fp16"}},
+        {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},
+    ],
+    ids=str,
+)
+def test_editors_accept_what_a_layer_may_say(base: dict[str, Any]) -> None:
+    assert complaints("study", {**STUDY, "base": base, "scales": {"mini": {"base": base}}}) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base": {"modle": "mlp"}},
+        {"base": {"model": "resnet5O"}},
+        {"base": {"strategy": {"name": "allreduce", "bucket": 3}}},
+        {"base": {"ranks": 0}},
+        {"base": {"repeat": 1}},
+        {"base": {"faults": [{"kind": "slow_rank", "rank": 0}]}},
+        {"scales": {"minii": {}}},
+        {"scales": {"mini": {"base": {"batch": {"per_rnk": 3}}}}},
+        {"vary": {"ranks": 3}},
+        {"vary": {"rnks": [3]}},
+        {"zip": {"ranks": []}},
+        {"zip": [{"rnks": [1]}]},
+        {"exclude": [{"rnks": 1}]},
+        {"exclude": [{"repeats": 1}]},
+        {"figures": [{"kind": "eficiency"}]},
+    ],
+    ids=str,
+)
+def test_editors_mark_what_is_wrong(wrong: dict[str, Any]) -> None:
+    assert len(complaints("study", {**STUDY, **wrong})) >= 1
+
+
+def test_an_included_run_may_say_its_repeats_in_editors() -> None:
+    assert complaints("study", {**STUDY, "include": [{"ranks": 4, "repeats": 1}]}) == []
+
+
+@pytest.mark.parametrize("data", [{}, {"model": "mlp"}, {"batch": {"global": 8}, "data": {"source": "digits"}}])
+def test_models_and_schema_accept_the_same_run(data: dict[str, Any]) -> None:
+    assert parse(RunSpec, data)[0] is not None
+    assert complaints("run", data) == []
+
+
+def test_writing_renews_schemas_and_reference_and_keeps_the_prose(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/README.md").write_text("before\n<!-- keys: begin -->\nold\n<!-- keys: end -->\nafter\n")
+    write_all(tmp_path)
+    names = sorted(path.name for path in (tmp_path / "workflow/schemas").iterdir())
+    assert names == [f"{kind}.schema.json" for kind in ("config", "machine", "run", "site", "study")]
+    text = (tmp_path / "config/README.md").read_text()
+    assert text.startswith("before\n<!-- keys: begin -->\n\n### `config/config.yaml`\n")
+    assert text.endswith("|\n\n<!-- keys: end -->\nafter\n")
+    assert "old" not in text.splitlines()
+
+
+def test_a_manual_without_the_markers_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"^README: lacks the lines `<!-- keys: begin -->`"):
+        with_reference("no markers", "README")

@@ -1,0 +1,304 @@
+"""What a study file makes: its runs, their order, labels and sizes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.study import Study, StudySpec, columns_of, expand, label_of, read_studies
+from scalestudy.spec.yamlfile import parse_yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+LAB = Machine(nodes=2, devices_per_node=4, memory_gib=16.0)
+
+
+def made(text: str, scale: str = "paper", machine: Machine = LAB) -> Study:
+    document = parse_yaml(f"question: How?\n{text}", "s.yaml")
+    return expand(document, checked(StudySpec, document), "s", scale, machine, "lab")
+
+
+def values(study: Study, *keys: str) -> list[tuple[object, ...]]:
+    """The values of some columns, for each run of the first round."""
+    return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.rounds()[0]]
+
+
+def test_a_study_that_varies_nothing_is_one_run() -> None:
+    assert values(made("base: {model: mlp}"), "model", "ranks") == [("mlp", 1)]
+
+
+def test_vary_crosses_its_keys_in_the_order_of_the_file() -> None:
+    study = made("base: {strategy: allreduce}\nvary: {ranks: [2, 1], batch.per_rank: [8, 4]}")
+    assert values(study, "ranks", "batch.per_rank") == [(2, 8), (2, 4), (1, 8), (1, 4)]
+    assert study.varied == ("ranks", "batch.per_rank")
+
+
+def test_a_dotted_key_keeps_what_stands_beside_it() -> None:
+    study = made("base: {model: {name: mlp, layers: 3}}\nvary: {model.hidden: [16, 32]}")
+    assert values(study, "model", "model.layers", "model.hidden") == [("mlp", 3, 16), ("mlp", 3, 32)]
+
+
+def test_a_dotted_key_goes_beside_a_short_form() -> None:
+    study = made("base: {model: mlp}\nvary: {model.hidden: [16]}")
+    assert values(study, "model", "model.hidden") == [("mlp", 16)]
+
+
+def test_null_in_vary_removes_what_base_set() -> None:
+    study = made("base: {measure: {steps: 10}}\nvary: {measure.steps: [null, 5]}")
+    assert values(study, "measure.steps") == [(None,), (5,)]
+
+
+def test_zip_varies_keys_in_step_and_is_crossed_with_vary() -> None:
+    study = made("vary: {seed: [0, 1]}\nzip: {batch.per_rank: [8, 16], optimiser.learning_rate: [0.1, 0.2]}")
+    assert values(study, "seed", "batch.per_rank", "optimiser.learning_rate") == [
+        (0, 8, 0.1),
+        (0, 16, 0.2),
+        (1, 8, 0.1),
+        (1, 16, 0.2),
+    ]
+
+
+def test_a_list_of_zips_is_as_many_axes() -> None:
+    study = made("zip:\n- {batch.per_rank: [8, 16]}\n- {seed: [0, 1], train.epochs: [1, 2]}")
+    assert values(study, "batch.per_rank", "seed", "train.epochs") == [(8, 0, 1), (8, 1, 2), (16, 0, 1), (16, 1, 2)]
+
+
+def test_exclude_drops_what_agrees_with_all_keys_of_a_rule() -> None:
+    study = made("vary: {strategy: [single, allreduce], ranks: [1, 2]}\nexclude: [{strategy: single, ranks: 2}]")
+    assert values(study, "strategy", "ranks") == [("single", 1), ("allreduce", 1), ("allreduce", 2)]
+
+
+@pytest.mark.parametrize(
+    "rule", ["{dtype: float32}", "{model: small_cnn}", "{model: {name: small_cnn}}", "{model.name: small_cnn}"]
+)
+def test_exclude_knows_defaults_and_both_forms_of_a_name(rule: str) -> None:
+    study = made(f"vary: {{seed: [0, 1]}}\nexclude: [{{seed: 1, {rule[1:-1]}}}]")
+    assert values(study, "seed") == [(0,)]
+
+
+def test_exclude_drops_a_combination_that_could_not_be_made() -> None:
+    study = made(
+        "base: {ranks: 2}\n"
+        "vary: {strategy: [allreduce, halving_doubling], strategy.bucket_mib: [1, 2]}\n"
+        "exclude: [{strategy.name: halving_doubling}]"
+    )
+    assert values(study, "strategy", "strategy.bucket_mib") == [("allreduce", 1.0), ("allreduce", 2.0)]
+
+
+def test_include_adds_single_runs_on_top_of_base() -> None:
+    study = made("base: {model: mlp}\nvary: {seed: [0, 1]}\ninclude: [{seed: 7, model.layers: 2}]")
+    assert values(study, "seed", "model.layers") == [(0, 10), (1, 10), (7, 2)]
+
+
+def test_include_alone_is_the_whole_study() -> None:
+    assert values(made("include: [{seed: 7}, {seed: 8}]"), "seed") == [(7,), (8,)]
+
+
+def test_exclude_leaves_included_runs_alone() -> None:
+    study = made("vary: {seed: [0, 1]}\nexclude: [{dtype: float32}]\ninclude: [{seed: 2}]")
+    assert values(study, "seed") == [(2,)]
+
+
+def test_repeats_go_round_by_round_with_the_seed_one_higher_each() -> None:
+    study = made("base: {seed: 10}\nvary: {batch.per_rank: [8, 16]}\nrepeats: 3")
+    seen = [(run.spec.repeat, run.spec.seed, run.spec.batch.per_rank) for run in study.runs]
+    assert seen == [(0, 10, 8), (0, 10, 16), (1, 11, 8), (1, 11, 16), (2, 12, 8), (2, 12, 16)]
+    assert [[run.spec.seed for run in one_round] for one_round in study.rounds()] == [[10, 10], [11, 11], [12, 12]]
+    assert len({run.id for run in study.runs}) == 6
+    assert len({run.configuration for run in study.runs}) == 2
+
+
+def test_an_included_run_can_have_fewer_repeats() -> None:
+    study = made("vary: {seed: [0]}\ninclude: [{seed: 100, repeats: 1}]\nrepeats: 2")
+    assert [(run.spec.seed, run.spec.repeat) for run in study.runs] == [(0, 0), (100, 0), (1, 1)]
+
+
+def test_two_studies_share_a_run() -> None:
+    one, other = made("vary: {seed: [0, 1]}"), made("base: {seed: 1}\nrepeats: 2")
+    assert one.runs[1].id == other.runs[0].id
+
+
+def test_labels_say_what_figures_write() -> None:
+    study = made(
+        "base: {strategy: allreduce}\n"
+        "vary: {ranks: [{value: 1, label: one rank}, {value: 2, label: 2.0}, 4], model: [{value: mlp, label: deep}]}"
+    )
+    assert [label_of(study.labels, "ranks", ranks) for ranks in (1, 2, 4)] == ["one rank", "2.0", "4"]
+    assert label_of(study.labels, "model", "mlp") == "deep"
+
+
+def test_a_label_of_data_is_the_label_of_its_source() -> None:
+    study = made("vary: {data: [{value: {source: digits}, label: 8x8 digits}]}")
+    assert label_of(study.labels, "data.source", "digits") == "8x8 digits"
+
+
+def test_labels_do_not_change_a_run() -> None:
+    assert made("vary: {seed: [{value: 3, label: x}]}").runs == made("vary: {seed: [3]}").runs
+
+
+def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> None:
+    text = (
+        "base:\n"
+        "  measure: {warmup_steps: 20, steps: 200}\n"
+        "  train: {epochs: 90}\n"
+        "  data: {source: synthetic, shape: [3, 8, 8], classes: 5}\n"
+        "vary: {ranks: [1, 4], strategy: [allreduce], seed: [0, 1]}\n"
+        "scales:\n"
+        "  mini:\n"
+        "    base: {measure: {steps: null}, train: {epochs: 2}, data: {shape: [1, 4]}}\n"
+        "    vary: {ranks: [2], seed: null}\n"
+    )
+    (run,) = made(text, "mini").runs
+    assert run.spec.plain() == {
+        "strategy": {"name": "allreduce"},
+        "ranks": 2,
+        "data": {"source": "synthetic", "shape": [1, 4], "classes": 5},
+        "train": {"epochs": 2},
+        "measure": {"warmup_steps": 20},
+    }
+    assert len(made(text, "paper").runs) == 4
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "model"),
+    [
+        ("{name: mlp, layers: 3}", "{hidden: 8}", {"name": "mlp", "layers": 3, "hidden": 8}),
+        ("{name: mlp, layers: 3}", "{name: mlp, hidden: 8}", {"name": "mlp", "layers": 3, "hidden": 8}),
+        ("{name: mlp, layers: 3}", "{name: resnet18}", {"name": "resnet18"}),
+        ("{name: mlp, layers: 3}", "resnet18", {"name": "resnet18"}),
+        ("resnet18", "{name: mlp, layers: 3}", {"name": "mlp", "layers": 3}),
+    ],
+)
+def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str, model: dict[str, object]) -> None:
+    study = made(f"base: {{model: {below}}}\nscales: {{mini: {{base: {{model: {above}}}}}}}", "mini")
+    assert study.runs[0].spec.plain()["model"] == model
+
+
+def test_a_scale_replaces_the_other_parts_as_wholes() -> None:
+    text = (
+        "vary: {seed: [0]}\nzip: {batch.per_rank: [8, 16]}\nrepeats: 3\n"
+        "figures: [{kind: efficiency}]\ntables: [{name: t, values: [loss]}]\n"
+        "include: [{seed: 9}]\n"
+        "scales: {mini: {zip: {train.epochs: [1]}, repeats: 1, figures: [], tables: [], include: [{seed: 8}]}}\n"
+    )
+    study = made(text, "mini")
+    assert values(study, "seed", "batch.per_rank", "train.epochs") == [(0, 32, 1), (8, 32, 1)]
+    assert (study.repeats, study.figures, study.tables) == (1, (), ())
+    assert (made(text).repeats, len(made(text).figures), len(made(text).tables)) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "stored"),
+    [
+        ("64 MiB", "67109 KB"),
+        ("64MiB", "67109 KB"),
+        ("64 MB", "64000 KB"),
+        ("1.5 GB", "1500000 KB"),
+        ("2x node memory", "34359738 KB"),
+        ("0.5x node memory", "8589935 KB"),
+        ("3 KB", "3 KB"),
+    ],
+)
+def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: str) -> None:
+    study = made(f"vary: {{data.scale: [{size}]}}\nbase: {{data: {{source: image_folder}}}}")
+    assert values(study, "data.scale") == [(stored,)]
+    assert label_of(study.labels, "data.scale", stored) == size
+
+
+def test_a_size_relative_to_memory_is_another_run_on_another_machine() -> None:
+    text = "base: {data: {source: image_folder, scale: 2x node memory}}"
+    assert made(text).runs[0].id == made(text, machine=Machine(memory_gib=16.0)).runs[0].id
+    assert made(text).runs[0].id != made(text, machine=Machine(memory_gib=32.0)).runs[0].id
+
+
+def test_figures_choose_runs_by_the_size_as_it_was_written() -> None:
+    study = made(
+        "base: {data: {source: image_folder}}\n"
+        "vary: {data.scale: [64 MB, 128 MB]}\n"
+        "figures: [{kind: efficiency, where: {data.scale: 64 MB}}]\n"
+    )
+    assert study.figures[0].where == {"data.scale": "64000 KB"}
+
+
+def test_columns_say_both_batches_and_how_the_study_scales() -> None:
+    study = made("base: {strategy: allreduce, ranks: 4}\nvary: {batch: [{per_rank: 8}, {global: 64}]}")
+    assert values(study, "batch.per_rank", "batch.global", "scaling") == [(8, 32, "weak"), (16, 64, "strong")]
+
+
+def test_ten_thousand_runs_expand_in_three_seconds_without_torch() -> None:
+    code = """
+import sys, time
+from scalestudy.spec.config import checked
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.study import StudySpec, expand
+from scalestudy.spec.yamlfile import parse_yaml
+text = "question: q\\nbase: {strategy: allreduce, model: resnet50}\\nrepeats: 10\\nvary:\\n"
+text += f"  ranks: {list(range(1, 21))}\\n  batch.per_rank: {list(range(1, 11))}\\n  seed: [0, 100, 200, 300, 400]\\n"
+start = time.process_time()
+document = parse_yaml(text, "s.yaml")
+study = expand(document, checked(StudySpec, document), "s", "paper", Machine())
+print(len({run.id for run in study.runs}), time.process_time() - start, "torch" in sys.modules)
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "workflow"
+    )
+    count, seconds, torch_imported = printed.stdout.split()
+    assert count == "10000"
+    assert float(seconds) < 3
+    assert torch_imported == "False"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three studies: two at `mini`, two with tags."""
+    (tmp_path / "a.yaml").write_text("question: A?\ntags: [io]\nscales: {mini: {}}\n")
+    (tmp_path / "b.yaml").write_text("question: B?\ntags: [io, net]\n")
+    (tmp_path / "c.yaml").write_text("question: C?\nscales: {mini: {}, node: {}}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "scale", "tags", "chosen"),
+    [
+        (None, "mini", (), ["a", "c"]),
+        (None, "paper", (), ["a", "b", "c"]),
+        (None, "paper", ("net",), ["b"]),
+        (None, "paper", ("net", "io"), ["a", "b"]),
+        (["c", "a"], "mini", (), ["c", "a"]),
+        (["c", "c"], "node", (), ["c"]),
+    ],
+)
+def test_studies_are_chosen_by_name_scale_and_tag(
+    folder: Path, names: list[str] | None, scale: str, tags: tuple[str, ...], chosen: list[str]
+) -> None:
+    studies = read_studies(names, scale, LAB, tags=tags, folder=folder)
+    assert [study.name for study in studies] == chosen
+
+
+def test_a_study_is_titled_by_its_file_unless_it_says_so(folder: Path) -> None:
+    (folder / "gpu_scaling.yaml").write_text("question: D?\n")
+    (study,) = read_studies(["gpu_scaling"], "paper", LAB, folder=folder)
+    assert (study.name, study.title, study.question) == ("gpu_scaling", "gpu scaling", "D?")
+
+
+def test_the_command_line_wins_over_the_configuration_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("scale: mini\nmachine: local\ntags: [io]\n")
+    config = read_config(tmp_path / "config.yaml", {"scale": "node", "studies": "a,b", "site": "x.yaml"})
+    assert (config.scale, config.machine, config.studies, config.tags) == ("node", "local", ("a", "b"), ("io",))
+
+
+def test_a_wrong_key_on_the_command_line_is_said_to_stand_there(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("scale: mini\n")
+    with pytest.raises(UserError, match=r"^--config scale: `big` is not valid here\n    valid: mini, node, paper$"):
+        read_config(tmp_path / "config.yaml", {"scale": "big"})
+
+
+def test_a_machine_is_read_by_name(tmp_path: Path) -> None:
+    (tmp_path / "twins.yaml").write_text("nodes: 2\nmemory_gib: 1.5\n")
+    machine = read_machine("twins", tmp_path)
+    assert (machine.nodes, machine.memory_bytes) == (2, 1610612736)

@@ -1,0 +1,53 @@
+"""A figure in words: for those who read the caption, and for those who cannot see the figure."""
+
+from __future__ import annotations
+
+from scalestudy.figures.chart import Chart, Line, Panel
+from scalestudy.figures.words import number, quantity
+
+MOST_LINES = 12
+
+
+def title_of(chart: Chart) -> str:
+    """The figure's title, or what it draws over what."""
+    if chart.title:
+        return chart.title
+    first = chart.panels[0]
+    return f"{first.y.label} over {first.x.label.lower()}"
+
+
+def alt_text(chart: Chart) -> str:
+    """What a reader would see: each line's first and last point, panel by panel."""
+    parts = [f"{title_of(chart)}: a chart with {_count(len(chart.panels), 'panel')}."]
+    for panel in chart.panels:
+        said = [_line(panel, line) for line in panel.lines if line.role != "ideal"]
+        rest = len(said) - MOST_LINES
+        inside = said[:MOST_LINES] + ([f"and {_count(rest, 'more line')}"] if rest > 0 else [])
+        name = f"{panel.title}: " if panel.title else ""
+        parts.append(
+            name
+            + (
+                f"{panel.y.label} over {panel.x.label.lower()}. " + "; ".join(inside) + "."
+                if inside
+                else f"{panel.blank}."
+            )
+        )
+    return " ".join(parts)
+
+
+def _line(panel: Panel, line: Line) -> str:
+    first, last = line.points[0], line.points[-1]
+    start = f"{quantity(first.y, panel.y.unit)} at {_place(panel, first.x)}"
+    if first == last:
+        return f"{line.label}: {start}"
+    return f"{line.label}: {start}, {quantity(last.y, panel.y.unit)} at {_place(panel, last.x)}"
+
+
+def _place(panel: Panel, x: float) -> str:
+    if panel.x.categories:
+        return panel.x.categories[round(x)]
+    return quantity(x, panel.x.unit) if panel.x.unit else number(x, 6)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" + ("" if n == 1 else "s")

@@ -1,0 +1,73 @@
+"""What a figure shows, before it is drawn: panels, lines, points, axes and notes. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value with its interval, in the column's own unit."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+    kind: Literal["measured", "extrapolated", "published"] = "measured"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together. `style` picks colour, marker and dash; a `band` has its interval shaded.
+
+    Not `connected`: places on the horizontal axis have no order that a line could follow.
+    """
+
+    label: str
+    points: tuple[Point, ...]
+    role: Literal["series", "band", "published", "ideal"] = "series"
+    style: int = 0
+    connected: bool = True
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: what it says, the unit of its values, and how it is divided."""
+
+    label: str
+    unit: str = ""
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    """Places that get a tick; empty: chosen when drawn."""
+    categories: tuple[str, ...] = ()
+    """Names of the places 0, 1, 2, …; empty: a number axis."""
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. `shaded_from`: from this x on, ranks share cores. No lines: `blank` says why."""
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+    shaded_from: float | None = None
+    blank: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure. `notes` stand below it; `sources` are the full references of published numbers."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = field(default=())
+
+    @property
+    def lines(self) -> list[Line]:
+        """All lines of all panels."""
+        return [line for panel in self.panels for line in panel.lines]

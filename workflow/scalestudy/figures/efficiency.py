@@ -1,0 +1,30 @@
+"""Scaling efficiency over the number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from scalestudy.figures import notes
+from scalestudy.figures.build import Drawing, chart_over, selected
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.chart import Chart
+from scalestudy.figures.words import listed
+from scalestudy.spec.study import Study
+
+FORMULA = {"weak": "Weak scaling: X(N)·N₀ / (N·X(N₀))", "strong": "Strong scaling: T(N₀)·N₀ / (N·T(N))"}
+
+
+def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
+    """From 0 to at least 1.1, with the formula and N0 below; ranks that share cores are left out."""
+    made = chart_over(study, figure, rows, Drawing("efficiency", "ranks", log_x=True, ideal="one"))
+    runs = [row for row in selected(rows, figure.where) if row["status"] == "valid"]
+    formula = listed(FORMULA[kind] for kind in dict.fromkeys(str(row["scaling"]) for row in runs))
+    fewest = notes.baselines(runs)
+    relative = [f"{formula}, N₀ = {' or '.join(map(str, fewest))}"] if fewest else []
+    crowded = sorted({int(row["ranks"]) for row in runs if row["oversubscribed"] and not row["emulated"]})
+    left_out = [f"Left out, more threads than cores: {', '.join(map(str, crowded))} ranks"] if crowded else []
+    kept = [note for note in made.notes if not note.startswith("Shaded")]
+    panels = [replace(panel, shaded_from=None) for panel in made.panels]
+    return replace(made, panels=tuple(panels), notes=(*relative, *kept[:1], *left_out, *kept[1:]))

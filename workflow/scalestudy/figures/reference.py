@@ -1,0 +1,81 @@
+"""Published numbers beside measured ones: config/reference/<name>.csv (columns and rules in its README.md)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError
+from scalestudy.figures.chart import Line, Point
+from scalestudy.figures.words import column_label
+from scalestudy.spec.columns import MEASURED
+
+FOLDER = Path("config/reference")
+SAMPLES_TOLERANCE = 0.01
+
+Published = dict[str, str]
+
+
+def read_reference(name: str, folder: Path = FOLDER) -> list[Published]:
+    """The rows of one file; raises UserError where a row has no label or source."""
+    file = folder / f"{name}.csv"
+    try:
+        with open(file, encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", str(file)) from None
+    for line, row in enumerate(rows, start=2):
+        for key in ("label", "source"):
+            if not row.get(key):
+                raise UserError(
+                    f"a published number needs a `{key}`", f"{file}:{line}", "see config/reference/README.md"
+                )
+    return rows
+
+
+def published_lines(
+    rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str
+) -> list[Line]:
+    """One line per label, of the rows that have `x` and `y` and whose conditions some of the panel's runs meet."""
+    lines: dict[str, list[Point]] = {}
+    for row in drawable(rows, runs, x, y, series):
+        lines.setdefault(row["label"], []).append(Point(float(row[x]), float(row[y]), kind="published"))
+    return [
+        Line(label, tuple(sorted(points, key=lambda point: point.x)), "published", style)
+        for style, (label, points) in enumerate(lines.items())
+    ]
+
+
+def drawable(
+    rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str
+) -> list[Published]:
+    """The rows that belong into a panel of these runs."""
+    return [row for row in rows if row.get(x) and row.get(y) and not _unmet(row, runs, {x, series})]
+
+
+def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str) -> str:
+    """Why a figure shows none of a file's numbers."""
+    usable = [row for row in rows if row.get(x) and row.get(y)]
+    if not usable:
+        return f"they have no {column_label(y).lower()} over {column_label(x).lower()}"
+    unmet = _unmet(usable[0], runs, {x, series})
+    return "they are for " + ", ".join(f"{key} {usable[0][key]}" for key in unmet)
+
+
+def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str]) -> list[str]:
+    """The conditions of a row that no single run of the panel meets together, fewest first."""
+    keys = {key for run in runs for key in run}
+    conditions = [
+        key for key, cell in row.items() if cell and key in keys and key not in MEASURED and key not in {*free, "kind"}
+    ]
+    misses = [[key for key in conditions if not _meets(run.get(key), key, row[key])] for run in runs]
+    return min(misses, key=len, default=conditions)
+
+
+def _meets(value: Any, key: str, cell: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        tolerance = SAMPLES_TOLERANCE if key == "training_samples" else 1e-9
+        return abs(value - float(cell)) <= tolerance * abs(float(cell))
+    return str(value) == cell

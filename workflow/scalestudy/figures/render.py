@@ -1,0 +1,296 @@
+"""A chart, drawn. Everything is placed in inches, so that text never overlaps and panels keep a column's width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from scalestudy.figures.axes import category_lines, factors, points_of, set_axes
+from scalestudy.figures.chart import Chart, Line, Panel, Point
+from scalestudy.figures.style import (
+    COLOURS,
+    DASHES,
+    FONT,
+    IDEAL,
+    MARKERS,
+    PANEL_WIDTH,
+    PUBLISHED,
+    PUBLISHED_DASHES,
+    PUBLISHED_MARKERS,
+    QUIET,
+    SHADE,
+    SMALL,
+    new_figure,
+    text_width,
+    wrapped,
+)  # fmt: skip
+
+MOST_COLUMNS = 3
+EDGE = 0.06
+PLOT_HEIGHT = 1.95
+TITLE_LINE = 0.155
+PANEL_TITLE_LINE = 0.145
+LEGEND_LINE = 0.155
+LEGEND_HANDLE = 0.4
+LEGEND_GAP = 0.14
+NOTE_LINE = 0.115
+BELOW_AXES = 0.43
+CATEGORY_LINE = 0.125
+MANY_POINTS = 15
+ALIKE = 3.0
+
+
+def render(chart: Chart) -> Figure:
+    """The figure of a chart: title, legend, panels in rows of three, notes."""
+    columns = min(MOST_COLUMNS, len(chart.panels))
+    rows = math.ceil(len(chart.panels) / columns)
+    width = PANEL_WIDTH * columns
+    room = width - 2 * EDGE
+    title = wrapped(chart.title, FONT + 0.5, room, "bold")
+    entries = legend_entries(chart)
+    legend_columns = _legend_columns(entries, room)
+    legend_rows = math.ceil(len(entries) / len(legend_columns))
+    notes = [line for note in chart.notes for line in _hanging(note, room)]
+    titles = [wrapped(panel.title, FONT, PANEL_WIDTH - 0.25) for panel in chart.panels]
+    title_lines = max(len(lines) for lines in titles)
+
+    below = BELOW_AXES + CATEGORY_LINE * (max(category_lines(panel) for panel in chart.panels) - 1)
+    row_height = title_lines * PANEL_TITLE_LINE + 0.06 + PLOT_HEIGHT + below
+    top = EDGE + len(title) * TITLE_LINE + (0.05 if title else 0) + legend_rows * LEGEND_LINE + (0.09 if entries else 0)
+    height = top + rows * row_height + len(notes) * NOTE_LINE + (0.08 if notes else 0) + EDGE
+    figure = new_figure(width, height)
+
+    _text_block(figure, title, EDGE, EDGE, TITLE_LINE, size=FONT + 0.5, weight="bold")
+    if entries:
+        _legend(figure, entries, legend_columns, height - (EDGE + len(title) * TITLE_LINE + (0.05 if title else 0)))
+    made = []
+    for index, (panel, lines) in enumerate(zip(chart.panels, titles, strict=True)):
+        left = (index % columns) * PANEL_WIDTH
+        above = top + (index // columns) * row_height + title_lines * PANEL_TITLE_LINE + 0.06
+        box = (left / width, 1 - (above + PLOT_HEIGHT) / height, PANEL_WIDTH / width, PLOT_HEIGHT / height)
+        axes = figure.add_axes(box)
+        _panel(axes, panel)
+        made.append((axes, lines, above))
+    _share([axes for axes, _, _ in made])
+    for before, after in pairwise(axes for axes, _, _ in made):
+        if before.get_ylabel() == after.get_ylabel() and before.get_position().y0 == after.get_position().y0:
+            after.yaxis.label.set_visible(False)
+    _fit(figure, [axes for axes, _, _ in made], columns, width)
+    for axes, lines, above in made:
+        left = axes.get_position().x0 * width
+        _text_block(figure, lines, left, above - 0.06 - len(lines) * PANEL_TITLE_LINE, PANEL_TITLE_LINE, size=FONT)
+    _text_block(figure, notes, EDGE, height - EDGE - len(notes) * NOTE_LINE, NOTE_LINE, size=SMALL, color=QUIET)
+    return figure
+
+
+def _hanging(note: str, room: float) -> list[str]:
+    """A note in lines, all but the first indented."""
+    first, *rest = wrapped(note, SMALL, room - 0.1)
+    return [first, *(f"   {line}" for line in rest)]
+
+
+def _text_block(figure: Figure, lines: Sequence[str], left: float, top: float, line: float, **style: Any) -> None:
+    """Lines of text from `left` and `top` inches on."""
+    width, height = figure.get_size_inches()
+    for index, text in enumerate(lines):
+        figure.text(left / width, 1 - (top + index * line) / height, text, va="top", ha="left", **style)
+
+
+def legend_entries(chart: Chart) -> list[Line]:
+    """One entry per label: series in their order, then published, then ideal. None where there is nothing to tell apart."""
+    order = {"series": 0, "band": 0, "published": 1, "ideal": 2}
+    found: dict[str, Line] = {}
+    for line in sorted(chart.lines, key=lambda line: (order[line.role], line.style)):
+        known = found.get(line.label)
+        found[line.label] = line if known is None else replace(line, points=known.points + line.points)
+    return list(found.values()) if len(found) > 1 else []
+
+
+def _legend_columns(entries: Sequence[Line], room: float) -> list[float]:
+    """The widths of the legend's columns, filled row by row: as many as fit."""
+    widths = [LEGEND_HANDLE + text_width(entry.label, FONT - 0.5) + LEGEND_GAP for entry in entries]
+    for rows in range(1, len(entries) + 1):
+        columns = math.ceil(len(entries) / rows)
+        fitted = [max(widths[column::columns]) for column in range(columns)]
+        if sum(fitted) - LEGEND_GAP <= room:
+            return fitted
+    return [max(widths, default=0.0)]
+
+
+def _legend(figure: Figure, entries: Sequence[Line], columns: Sequence[float], top: float) -> None:
+    """The legend, drawn by hand, row by row: its size is known before anything is measured."""
+    width, height = figure.get_size_inches()
+    for index, entry in enumerate(entries):
+        row, column = divmod(index, len(columns))
+        left = EDGE + sum(columns[:column])
+        middle = (top - (row + 0.5) * LEGEND_LINE) / height
+        look = looks(entry)
+        xs = [(left + 0.01) / width, (left + LEGEND_HANDLE - 0.08) / width]
+        if entry.connected:
+            figure.add_artist(Line2D(xs, [middle, middle], **{**look, "marker": "none"}))
+        figure.add_artist(Line2D([sum(xs) / 2], [middle], **{**look, "linestyle": "none"}))
+        figure.text((left + LEGEND_HANDLE) / width, middle, entry.label, va="center_baseline", size=FONT - 0.5)
+
+
+def looks(line: Line) -> dict[str, Any]:
+    """Colour, dash and marker of a line; open markers where all of it is extrapolated."""
+    if line.role == "ideal":
+        return {"color": IDEAL, "linewidth": 1.0, "linestyle": "solid", "marker": "none"}
+    if line.role == "published":
+        return {
+            "color": PUBLISHED,
+            "linewidth": 0.9,
+            "linestyle": PUBLISHED_DASHES[line.style % len(PUBLISHED_DASHES)],
+            "marker": PUBLISHED_MARKERS[line.style % len(PUBLISHED_MARKERS)],
+            "markersize": 5,
+            "markeredgewidth": 1.2,
+        }
+    colour = COLOURS[line.style % len(COLOURS)]
+    open_marker = bool(line.points) and all(point.kind == "extrapolated" for point in line.points)
+    return {
+        "color": colour,
+        "linestyle": DASHES[line.style % len(DASHES)],
+        "marker": MARKERS[line.style % len(MARKERS)],
+        "markerfacecolor": "white" if open_marker else colour,
+        "markeredgecolor": colour,
+        "markeredgewidth": 1.1,
+    }
+
+
+def _panel(axes: Axes, panel: Panel) -> None:
+    if not panel.lines or panel.blank:
+        _blank(axes, panel.blank)
+        return
+    x, y = factors(panel)
+    set_axes(axes, panel, x, y)
+    if panel.shaded_from is not None:
+        _shade(axes, panel, x[0])
+    series = [line for line in panel.lines if line.role in ("series", "band")]
+    for line in panel.lines:
+        offset = series.index(line) - (len(series) - 1) / 2 if line in series else 0.0
+        _line(axes, panel, line, x[0], y[0], offset)
+
+
+def _blank(axes: Axes, why: str) -> None:
+    """An empty frame that says why it is empty."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.set_facecolor("#F7F7F7")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    lines = wrapped(why, FONT, PANEL_WIDTH - 0.7)
+    axes.text(
+        0.5, 0.5, "\n".join(lines), transform=axes.transAxes, ha="center", va="center", color=QUIET, linespacing=1.4
+    )
+
+
+def _shade(axes: Axes, panel: Panel, factor: float) -> None:
+    """Where ranks share cores."""
+    assert panel.shaded_from is not None
+    places = sorted({point.x / factor for point in points_of(panel.lines)})
+    start = panel.shaded_from / factor
+    before = [place for place in places if place < start]
+    edge = (
+        (math.sqrt(before[-1] * start) if panel.x.log else (before[-1] + start) / 2) if before else axes.get_xlim()[0]
+    )
+    limits = axes.get_xlim()
+    axes.axvspan(edge, limits[1], facecolor=SHADE, edgecolor="none", zorder=0)
+    axes.set_xlim(limits)
+
+
+def _line(axes: Axes, panel: Panel, line: Line, x: float, y: float, offset: float) -> None:
+    look = looks(line)
+    xs = [_moved(axes, panel, point.x / x, offset) for point in line.points]
+    ys = [point.y / y for point in line.points]
+    if line.role == "band":
+        _band(axes, line, xs, ys, y, look)
+        return
+    zorder = {"ideal": 1.5, "published": 1.8}.get(line.role, 2.5)
+    if line.connected:
+        axes.plot(xs, ys, **{**look, "marker": "none"}, zorder=zorder)
+    if line.role == "ideal":
+        return
+    for place, value, point in zip(xs, ys, line.points, strict=True):
+        if point.low is not None and point.high is not None:
+            span = [[value - point.low / y], [point.high / y - value]]
+            axes.errorbar(
+                [place],
+                [value],
+                yerr=span,
+                ecolor=look["color"],
+                elinewidth=0.8,
+                capsize=1.8,
+                capthick=0.8,
+                fmt="none",
+                zorder=zorder,
+            )
+        axes.plot(
+            [place],
+            [value],
+            **{**look, "linestyle": "none", **_face(line, point, look)},
+            zorder=4 if line.role == "published" else 3,
+        )
+
+
+def _face(line: Line, point: Point, look: dict[str, Any]) -> dict[str, Any]:
+    if line.role == "published":
+        return {}
+    return {"markerfacecolor": "white" if point.kind == "extrapolated" else look["color"]}
+
+
+def _band(
+    axes: Axes, line: Line, xs: Sequence[float], ys: Sequence[float], factor: float, look: dict[str, Any]
+) -> None:
+    lows = [(point.y if point.low is None else point.low) / factor for point in line.points]
+    highs = [(point.y if point.high is None else point.high) / factor for point in line.points]
+    axes.fill_between(xs, lows, highs, facecolor=look["color"], alpha=0.18, edgecolor="none", zorder=2.2)
+    every = max(1, math.ceil(len(xs) / MANY_POINTS))
+    axes.plot(xs, ys, **look, markevery=(line.style % every, every), zorder=2.5)
+
+
+def _moved(axes: Axes, panel: Panel, place: float, offset: float) -> float:
+    """A place moved aside a little, so that intervals of several series can be told apart."""
+    if any(line.role == "band" for line in panel.lines) or (not panel.x.ticks and not panel.x.categories):
+        return place
+    low, high = axes.get_xlim()
+    if panel.x.log:
+        return place * float((high / low) ** (0.008 * offset))
+    return place + (0.008 if panel.x.ticks else 0.12) * offset * ((high - low) if panel.x.ticks else 1.0)
+
+
+def _share(made: Sequence[Axes]) -> None:
+    """One range for all panels whose values are of one size, so that they can be compared by eye."""
+    for which in ("x", "y"):
+        axis = [axes.xaxis if which == "x" else axes.yaxis for axes in made]
+        ranges = [one.get_view_interval() for one in axis]
+        labels = {one.get_label_text() for one in axis}
+        linear = all(one.get_scale() == "linear" for one in axis)
+        highest = [high for _, high in ranges]
+        if len(labels) == 1 and linear and min(highest) > 0 and max(highest) <= ALIKE * min(highest):
+            for axes in made:
+                axes.set(**{f"{which}lim": (min(low for low, _ in ranges), max(highest))})
+
+
+def _fit(figure: Figure, made: Sequence[Axes], columns: int, width: float) -> None:
+    """Give each column of panels the left margin that its tick labels need, then set the axes between the margins."""
+    renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    for column in range(columns):
+        members = made[column::columns]
+        needed = 0.0
+        for axes in members:
+            box = axes.yaxis.get_tightbbox(renderer)
+            if box is not None:
+                needed = max(needed, (axes.bbox.x0 - box.x0) / figure.dpi)
+        left = column * PANEL_WIDTH + EDGE + needed + 0.03
+        right = (column + 1) * PANEL_WIDTH - 0.13
+        for axes in members:
+            place = axes.get_position()
+            axes.set_position((left / width, place.y0, (right - left) / width, place.height))

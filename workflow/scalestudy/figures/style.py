@@ -1,0 +1,140 @@
+"""One look for all figures: readable in grey, at one column's width, and the same bytes whenever drawn."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from scalestudy.files import write_with
+
+PANEL_WIDTH = 3.4
+"""Inches: one column of a two-column paper."""
+
+FONT = 8.0
+SMALL = 6.5
+
+# Okabe and Ito (2008), ordered so that neighbours differ in lightness too; yellow is too pale for thin lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (6, 1.2)),
+    (0, (4, 1, 1, 1)),
+    (0, (1, 0.9)),
+    (0, (7, 1, 1, 1, 1, 1)),
+    (0, (2.5, 0.8)),
+)
+PUBLISHED = "#5A5A5A"
+PUBLISHED_MARKERS = ("x", "+", "1", "2")
+PUBLISHED_DASHES: tuple[Any, ...] = ((0, (3, 2.2)), (0, (1.5, 1.8)), (0, (5, 2, 1.5, 2)))
+IDEAL = "#B8B8B8"
+INK = "#222222"
+QUIET = "#5A5A5A"
+SHADE = "#EFEFEF"
+
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": FONT,
+    "axes.labelsize": FONT,
+    "axes.titlesize": FONT,
+    "axes.edgecolor": "#777777",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "text.color": INK,
+    "xtick.color": "#777777",
+    "ytick.color": "#777777",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": FONT - 0.5,
+    "ytick.labelsize": FONT - 0.5,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.6,
+    "legend.frameon": False,
+    "legend.fontsize": FONT - 0.5,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    # Text as outlines: a reader's browser need not have the font, and measured widths hold.
+    "svg.fonttype": "path",
+    "svg.hashsalt": "scalestudy",
+    "pdf.fonttype": 42,
+}
+
+METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": "scalestudy"},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": "scalestudy"},
+    "png": {"Software": "scalestudy"},
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib's defaults with this project's on top, whatever the user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast(Any, RC))
+        yield
+
+
+def save(figure: Figure, svg: Path) -> list[Path]:
+    """Write SVG, PDF and PNG side by side, each whole or not at all."""
+    files = []
+    for suffix, metadata in METADATA.items():
+        file = svg.with_suffix(f".{suffix}")
+        write_with(file, partial(figure.savefig, format=suffix, dpi=200, metadata=metadata))
+        files.append(file)
+    return files
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """The figure as SVG, for a page."""
+    out = io.BytesIO()
+    figure.savefig(out, format="svg", metadata=METADATA["svg"])
+    return out.getvalue()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that many inches, independent of any display."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """Inches that a line of text takes."""
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
+def wrapped(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
+    """`text` in lines of at most `width` inches; a word longer than that stands alone."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size, weight) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines

@@ -1,0 +1,290 @@
+"""Tables: a row per configuration, each value as mean ± half its 95 % interval; as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.analysis.stats import Interval, interval
+from scalestudy.analysis.summarise import kind_of_all, read_rows, varied_columns
+from scalestudy.errors import UserError, nearest
+from scalestudy.figures import notes
+from scalestudy.figures.build import OWN_PANEL, Row, kind_of, selected
+from scalestudy.figures.catalogue import TableSpec
+from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
+from scalestudy.files import canonical_json, write_text
+from scalestudy.spec.layout import table_file
+from scalestudy.spec.study import Study
+
+WIDE_RANGE = 1000
+"""Values further apart than this share the unit of the smallest."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of one configuration."""
+
+    value: Interval | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row: what it is, its runs, its values."""
+
+    keys: tuple[Any, ...]
+    texts: tuple[str, ...]
+    valid: int
+    planned: int
+    emulated: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table before it is written. `absent` names each run that is not in it, and why."""
+
+    title: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    configurations: tuple[Configuration, ...]
+    notes: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def head(self) -> list[str]:
+        """The text of the head, units included."""
+        units = [scale[1] for scale in self.scales]
+        return [
+            *(column_label(key) for key in self.keys),
+            "n",
+            *(with_unit(column_label(value), unit) for value, unit in zip(self.values, units, strict=True)),
+        ]
+
+    @property
+    def scales(self) -> list[tuple[float, str]]:
+        """For each value's column: what to divide by, and the unit."""
+        return [self._scale(index, column) for index, column in enumerate(self.values)]
+
+    def _scale(self, index: int, column: str) -> tuple[float, str]:
+        means = sorted(abs(cell.value.mean) for row in self.configurations if (cell := row.cells[index]).value)
+        means = [mean for mean in means if mean]
+        wide = bool(means) and means[-1] > WIDE_RANGE * means[0]
+        return friendly(unit_of(column), means[:1] if wide else means)
+
+    def lines(self) -> list[list[str]]:
+        """The text of each row."""
+        return [
+            [
+                *row.texts,
+                str(row.valid) if row.valid == row.planned else f"{row.valid} of {row.planned}",
+                *(cell_text(cell, factor) for cell, (factor, _) in zip(row.cells, self.scales, strict=True)),
+            ]
+            for row in self.configurations
+        ]
+
+
+def write_table(study: Study, machine: str, name: str) -> list[Path]:
+    """Write a table as CSV, Markdown and LaTeX; returns their paths."""
+    table = table_of(study, machine, table_named(study, name))
+    written = []
+    for suffix, text in (("csv", as_csv(table, study)), ("md", as_markdown(table)), ("tex", as_latex(table))):
+        file = table_file(machine, study.scale, study.name, name, suffix)
+        write_text(file, text)
+        written.append(file)
+    return written
+
+
+def table_named(study: Study, name: str) -> TableSpec:
+    """The table of that name; raises UserError naming those there are."""
+    known = {table.name: table for table in study.tables}
+    if name not in known:
+        raise UserError(
+            f"study `{study.name}` has no table `{name}`", f"config/studies/{study.name}.yaml", nearest(name, known)
+        )
+    return known[name]
+
+
+def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
+    """What a table shows, from runs.parquet."""
+    rows = selected(read_rows(study, machine), spec.where)
+    keys = [key for key in varied_columns(study) if len({canonical_json(row.get(key)) for row in rows}) > 1]
+    keys.sort(key=lambda key: key not in OWN_PANEL)
+    order = {key: list(dict.fromkeys(canonical_json(row.get(key)) for row in rows)) for key in keys if key in OWN_PANEL}
+    rows.sort(key=lambda row: [known.index(canonical_json(row.get(key))) for key, known in order.items()])
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["configuration"], []).append(row)
+    mixed = len({row["emulated"] for row in rows}) > 1
+    configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
+    absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
+    return Table(
+        spec.title or spec.name, tuple(keys), spec.values, configurations, _notes(rows, configurations, spec), absent
+    )
+
+
+def _configuration(
+    study: Study, keys: Sequence[str], values: Sequence[str], group: Sequence[Row], mixed: bool
+) -> Configuration:
+    first = group[0]
+    texts = [value_text(study, key, first.get(key)) for key in keys]
+    if mixed and first["emulated"] and texts and not any("emulated" in text for text in texts):
+        texts[0] += " (compute emulated)"
+    valid = [row for row in group if row["status"] == "valid"]
+    cells = []
+    for column in values:
+        found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
+        cells.append(
+            Cell(interval([row[column] for row in found]), kind_of_all([kind_of(row, column) for row in found]))
+        )
+    return Configuration(
+        tuple(first.get(key) for key in keys),
+        tuple(texts),
+        len(valid),
+        len(group),
+        bool(first["emulated"]),
+        tuple(cells),
+    )
+
+
+def run_text(study: Study, keys: Sequence[str], row: Row) -> str:
+    """Which run it is, in the words of the study: `ring all-reduce, 4 ranks, repeat 1`."""
+    return ", ".join([*(value_text(study, key, row.get(key), named=True) for key in keys), f"repeat {row['repeat']}"])
+
+
+def said(row: Row) -> str:
+    """A run's status and its reason."""
+    if row["status"] == "missing":
+        return "not run" if row["reason"] == "no result yet" else str(row["reason"])
+    return f"{row['status']}: {row['reason']}"
+
+
+def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: TableSpec) -> tuple[str, ...]:
+    cells = [cell for row in configurations for cell in row.cells if cell.value]
+    repeated = any(cell.value and cell.value.n > 1 for cell in cells)
+    fewest = notes.baselines(rows) if {"efficiency", "speedup"} & set(spec.values) else []
+    return tuple(
+        filter(
+            None,
+            [
+                "n: valid runs"
+                + ("; values are means ± half the 95 % interval" if repeated else "; one run has no interval"),
+                "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
+                f"Relative to N₀ = {' or '.join(map(str, fewest))}" if fewest else "",
+                notes.emulated(rows),
+                "More threads than cores: no efficiency"
+                if fewest and any(row["oversubscribed"] for row in rows)
+                else "",
+                notes.missing(rows),
+                *notes.trust(rows),
+            ],
+        )
+    )
+
+
+def cell_text(cell: Cell, factor: float) -> str:
+    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to four digits."""
+    if cell.value is None:
+        return "–"
+    mean = cell.value.mean / factor
+    mark = "~" if cell.kind == "extrapolated" else ""
+    half = (cell.value.half_width or 0.0) / factor
+    if half <= abs(mean) * 1e-6:
+        return mark + number(mean, 4)
+    decimals = 1 - math.floor(math.log10(half))
+    if decimals < 0:
+        return f"{mark}{round(mean, decimals):,.0f} ± {round(half, decimals):,.0f}"
+    return f"{mark}{mean:,.{decimals}f} ± {half:,.{decimals}f}"
+
+
+def as_csv(table: Table, study: Study) -> str:
+    """All numbers in full, in the columns' own units."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    labelled = [key for key in table.keys if key in study.labels]
+    head = [*table.keys, *(f"{key} (label)" for key in labelled), "n", "n_planned", "emulated"]
+    writer.writerow([*head, *(f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind"))])
+    for row in table.configurations:
+        keys = [
+            value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
+            for value in row.keys
+        ]
+        labels = [row.texts[table.keys.index(key)] for key in labelled]
+        numbers: list[Any] = []
+        for cell in row.cells:
+            value = cell.value
+            numbers += [value.mean, value.low, value.high, cell.kind] if value else [None, None, None, None]
+        written = [
+            f"{item:.10g}" if isinstance(item, float) else item
+            for item in (*keys, *labels, row.valid, row.planned, row.emulated, *numbers)
+        ]
+        writer.writerow(written)
+    return text.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    """A pipe table, its notes, and each run that is missing."""
+    aligned = ["---"] * len(table.keys) + ["--:"] * (1 + len(table.values))
+    lines = [table.head, aligned, *table.lines()]
+    text = [f"**{markdown(table.title)}**", ""]
+    text += ["| " + " | ".join(cell if cell in aligned else markdown(cell) for cell in line) + " |" for line in lines]
+    text += ["", *(f"{markdown(note)}.  " for note in table.notes)]
+    if table.absent:
+        text += ["", "Not in this table:", "", *(f"- {markdown(absent)}" for absent in table.absent)]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def markdown(text: str) -> str:
+    """`text` with what Markdown would take for markup escaped."""
+    return "".join(f"\\{letter}" if letter in "\\|*_`<~[]" else letter for letter in " ".join(text.split()))
+
+
+def as_latex(table: Table) -> str:
+    """A booktabs tabular with its notes below."""
+    columns = "l" * len(table.keys) + "r" * (1 + len(table.values))
+    body = [" & ".join(map(latex, line)) + r" \\" for line in table.lines()]
+    text = [
+        f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(map(latex, table.head)) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\par\smallskip",
+        r"{\footnotesize " + " ".join(f"{latex(note)}." for note in table.notes) + r"\par}",
+    ]
+    return "\n".join(text) + "\n"
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "^": r"\textasciicircum{}",
+    "~": r"$\sim$",
+    "±": r"$\pm$",
+    "–": "--",
+    "₀": r"$_0$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "…": r"\ldots{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
+
+
+def latex(text: str) -> str:
+    """`text` with what LaTeX would take for a command escaped."""
+    return "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))

@@ -1,0 +1,120 @@
+"""How columns, values and quantities are written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from scalestudy.files import canonical_json
+from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.study import Study, label_of
+
+KEYS = {
+    "batch.global": "Global batch",
+    "batch.per_rank": "Batch per rank",
+    "data.preprocess": "Preprocessing",
+    "data.samples": "Training samples",
+    "data.scale": "Scale of the data",
+    "data.source": "Data",
+    "dtype": "Number type",
+    "loader.prefetch": "Batches ahead per worker",
+    "loader.workers": "Loader workers per rank",
+    "nodes": "Nodes",
+    "ranks": "Ranks",
+    "ranks_per_node": "Ranks per node",
+    "threads_per_rank": "Threads per rank",
+    "train.epochs": "Epochs",
+}
+SELF_EXPLAINING = ("model", "strategy", "device", "data.source", "data.preprocess", "dtype")
+"""Keys whose values say by themselves what they are."""
+
+TIME = ((1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
+BYTES = ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB"))
+
+
+def column_label(column: str) -> str:
+    """What an axis or a table's head calls a column, without its unit."""
+    if column in MEASURED:
+        return MEASURED[column].label
+    words = column.rsplit(".", maxsplit=1)[-1].replace("_", " ")
+    return KEYS.get(column, words[:1].upper() + words[1:])
+
+
+def unit_of(column: str) -> str:
+    """The unit of a column's values as they are stored."""
+    if column in MEASURED:
+        return MEASURED[column].unit
+    match = re.search(r"_(s|mib|gib|kib|bytes)$", column)
+    return {"s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] if match else ""
+
+
+def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
+    """A factor to divide by and the unit that makes most of `values` easy to read: 1 to some hundreds."""
+    finite = sorted(abs(value) for value in values if math.isfinite(value) and value)
+    if not finite:
+        return 1.0, unit
+    middle = finite[len(finite) // 2]
+    if unit == "s":
+        # A unit is left for the next where two of the next are reached: 119 s, 2 min.
+        return next(
+            step for step in reversed(TIME) if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0) or step is TIME[0]
+        )
+    if unit in ("B", "MiB"):
+        base = 1.0 if unit == "B" else 2.0**20
+        factor, name = next(step for step in reversed(BYTES) if middle * base >= step[0] or step is BYTES[0])
+        return factor / base, name
+    return 1.0, unit
+
+
+def with_unit(label: str, unit: str) -> str:
+    """`Training time (h)`; a label without unit stands alone."""
+    return f"{label} ({unit})" if unit else label
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with that many significant digits, plainly written."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "–"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(decimals, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number in the unit that suits it: `4.2 min`."""
+    factor, name = friendly(unit, [value])
+    return f"{number(value / factor)} {name}".strip()
+
+
+def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> str:
+    """A value of a run's key as a person reads it; `named` puts the key beside numbers: `4 ranks`."""
+    label = label_of(study.labels, key, value)
+    if label != str(value):
+        return label
+    if key == "device":
+        return (
+            f"emulated {str(value).partition(':')[2]}"
+            if str(value).startswith("emulated:")
+            else str(value or "this machine")
+        )
+    if isinstance(value, (list, dict)):
+        label = canonical_json(value)
+    elif isinstance(value, float) and not isinstance(value, bool):
+        label = number(value, 6)
+    elif value is None:
+        label = "unset"
+    if not named or key in SELF_EXPLAINING:
+        return label.replace("_", " ") if key in ("strategy", "data.source") else label
+    if key == "ranks":
+        return f"{label} rank" + ("" if label == "1" else "s")
+    name = column_label(key)
+    return f"{name[:1].lower()}{name[1:]} {label}"
+
+
+def listed(items: Iterable[str], most: int = 3) -> str:
+    """`a; b; c; 2 more`."""
+    found = list(items)
+    rest = len(found) - most
+    return "; ".join([*found[:most], *([f"{rest} more"] if rest > 0 else [])])
