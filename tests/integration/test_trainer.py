@@ -203,7 +203,7 @@ def wait_until(question: Any, seconds: float) -> Any:
     ("settings", "message"),
     [
         (("rank=2",), "did you mean `ranks`?"),
-        (("ranks=two",), "value `two` is wrong"),
+        (("ranks=two",), "must be a whole number, not `two`"),
         (("ranks=4",), "strategy `single` has 1 rank, not 4"),
         (("strategy=alreduce",), "did you mean `allreduce`?"),
         (("model=resnet5",), "did you mean `resnet50`?"),
@@ -211,7 +211,7 @@ def wait_until(question: Any, seconds: float) -> Any:
         (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be shared equally"),
         (("epochs",), "is no setting"),
         (("seed=.nan",), "is no value"),
-        (("batch={per_rank: 5000}",), "5,000"),
+        (("batch={per_rank: 5000}",), "a step takes 5000 samples"),
     ],
 )
 def test_a_wrong_setting_gets_one_message_and_nothing_is_written(tmp_path: Path, settings: tuple[str, ...], message: str) -> None:

@@ -166,15 +166,17 @@ BAD = [
     ),
     Bad(
         "list for a model",
-        "question: How?\nbase:\n  strategy: [allreduce]\n",
-        's.yaml:3: base.strategy: must be a name or a map of keys to values, not `["allreduce"]`\n'
-        "    valid: single, allreduce, halving_doubling, parameter_server",
+        "question: How?\nbase:\n  model: [mlp]\n",
+        's.yaml:3: base.model: must be a name or a map of keys to values, not `["mlp"]`\n'
+        "    valid: small_cnn, mlp, a classification network of torchvision such as resnet50, "
+        "or {import: file:Class} from config/extensions/",
     ),
     Bad(
-        "options of a strategy without its name",
-        "question: How?\nbase:\n  strategy: {bucket_mib: 3}\n",
-        "s.yaml:3: base.strategy: the strategy has no `name`\n"
-        "    valid: single, allreduce, halving_doubling, parameter_server",
+        "options of a model without its name",
+        "question: How?\nbase:\n  model: {layers: 3}\n",
+        "s.yaml:3: base.model: the model has no `name`\n"
+        "    valid: small_cnn, mlp, a classification network of torchvision such as resnet50, "
+        "or {import: file:Class} from config/extensions/",
     ),
     Bad(
         "name for a data source",
@@ -545,9 +547,9 @@ BAD = [
         "several errors",
         "question: 5\nbse: {}\nrepeats: none\nfigures:\n- {kind: lnes}\n",
         "s.yaml:1: question: must be text, not `5`\n    put it in quotes\n"
+        "s.yaml:2: bse: unknown key `bse`\n    did you mean `base`?\n"
         "s.yaml:3: repeats: must be a whole number, not `none`\n"
-        "s.yaml:5: figures[0].kind: `lnes` is not valid here\n    did you mean `lines`?\n"
-        "s.yaml:2: bse: unknown key `bse`\n    did you mean `base`?",
+        "s.yaml:5: figures[0].kind: `lnes` is not valid here\n    did you mean `lines`?",
     ),
     Bad(
         "several combinations that are impossible",

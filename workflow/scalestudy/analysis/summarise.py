@@ -79,20 +79,22 @@ def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def varied_columns(study: Study) -> list[str]:
-    """The columns that tell a study's configurations apart: varied keys, or what varies below them.
-
-    A key that moves in step with those before it is left out.
-    """
+    """The fewest columns that tell a study's configurations apart: varied keys, or what varies below them."""
     rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == 0]
+
+    def told_apart(columns: list[str]) -> int:
+        return len({canonical_json([row.get(column) for column in columns]) for row in rows})
+
     chosen: list[str] = []
-    told_apart = 1
     for key in study.varied:
         parts = dict.fromkeys(column for row in rows for column in row if column == key or column.startswith(f"{key}."))
         for part in sorted(parts, key=lambda column: not column.endswith((key, ".source", ".name"))):
-            apart = len({canonical_json([row.get(column) for column in (*chosen, part)]) for row in rows})
-            if apart > told_apart:
+            if told_apart([*chosen, part]) > told_apart(chosen):
                 chosen.append(part)
-                told_apart = apart
+    for column in list(chosen):
+        others = [other for other in chosen if other != column]
+        if told_apart(others) == told_apart(chosen):
+            chosen = others
     return chosen
 
 

@@ -91,7 +91,7 @@ def _divide(axis: XAxis | YAxis, said: Axis, limits: tuple[float, float], factor
     elif said.log:
         axis.set_major_locator(FixedLocator(log_ticks(*limits)))
     else:
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
 
 
 def category_room(axis: Axis) -> float:
@@ -132,4 +132,6 @@ def log_ticks(low: float, high: float) -> list[float]:
             break
     while len(best) > MOST_TICKS or (not best and len(inside) > MOST_TICKS):
         best = (best or inside)[::2]
+    if len(best) < 2:
+        best = [float(tick) for tick in MaxNLocator(3).tick_values(low, high) if low <= tick <= high]
     return best

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
@@ -57,7 +57,7 @@ def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Dr
     shown = [row for group in groups for row in drawable(published, group.runs, drawing.x, drawing.y, series)]
     return Chart(
         figure.title or "",
-        tuple(_shared(panels)),
+        tuple(panels),
         tuple(
             filter(
                 None,
@@ -216,12 +216,18 @@ def _panel(
             column_label(y),
             unit_of(y),
             log_y and min(values, default=1) > 0,
-            limits=(0.0, max([1.1, *values])) if share else None,
+            limits=(0.0, _top(lines)) if share else None,
         ),
         (*([guide] if guide else []), *beside, *lines),
         _shaded_from(group.runs) if x == "ranks" else None,
         blank,
     )
+
+
+def _top(lines: Sequence[Line]) -> float:
+    """The end of an axis of efficiencies: 1.1, more where more was measured, but not for a wide interval."""
+    points = [point for line in lines for point in line.points]
+    return max([1.1, *(point.y for point in points), *(min(point.high or 0.0, 1.5) for point in points)])
 
 
 def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) -> tuple[Point, ...]:
@@ -295,7 +301,7 @@ def _why_blank(runs: Sequence[Row], y: str) -> str:
         return "No valid run yet: " + notes.missing(runs).partition(": ")[2]
     if y in ("efficiency", "speedup") and all(row["oversubscribed"] for row in runs if row["status"] == "valid"):
         return "No run without shared cores"
-    return f"No valid run has a {column_label(y).lower()}"
+    return f"No valid run has measured this: {column_label(y).lower()}"
 
 
 def _cores(panels: Sequence[Panel]) -> str:
@@ -318,14 +324,4 @@ def _citations(
             f"Published numbers of {cited} are not drawn: {why_none(published, runs, drawing.x, drawing.y, series)}"
         ]
     remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
-    return [f"× published: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]
-
-
-def _shared(panels: list[Panel]) -> list[Panel]:
-    """Panels with the same ticks, where all their horizontal axes are whole numbers."""
-    if any(panel.lines and not panel.x.ticks for panel in panels):
-        return panels
-    return [
-        replace(panel, x=replace(panel.x, ticks=panel.x.ticks or next((p.x.ticks for p in panels if p.x.ticks), ())))
-        for panel in panels
-    ]
+    return [f"Published: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]

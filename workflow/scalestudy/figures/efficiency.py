@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from scalestudy.analysis.scaling import series_of
 from scalestudy.figures import notes
 from scalestudy.figures.build import Drawing, chart_over, selected
 from scalestudy.figures.catalogue import FigureSpec
@@ -18,6 +19,7 @@ FORMULA = {"weak": "Weak scaling: X(N)·N₀ / (N·X(N₀))", "strong": "Strong 
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
     """From 0 to at least 1.1, with the formula and N0 below; ranks that share cores are left out."""
+    rows = _with_baseline(study, rows)
     made = chart_over(study, figure, rows, Drawing("efficiency", "ranks", log_x=True, ideal="one"))
     runs = [row for row in selected(rows, figure.where) if row["status"] == "valid"]
     formula = listed(FORMULA[kind] for kind in dict.fromkeys(str(row["scaling"]) for row in runs))
@@ -28,3 +30,10 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
     kept = [note for note in made.notes if not note.startswith("Shaded")]
     panels = [replace(panel, shaded_from=None) for panel in made.panels]
     return replace(made, panels=tuple(panels), notes=(*relative, *kept[:1], *left_out, *kept[1:]))
+
+
+def _with_baseline(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """Without the series that are planned at one rank count only: there is nothing to compare them with."""
+    series = rows["run"].map(series_of(study))
+    several = rows["ranks"].groupby(series).transform("nunique") > 1
+    return rows[several] if several.any() else rows

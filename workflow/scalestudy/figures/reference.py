@@ -59,7 +59,7 @@ def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: st
     """Why a figure shows none of a file's numbers."""
     usable = [row for row in rows if row.get(x) and row.get(y)]
     if not usable:
-        return f"they have no {column_label(y).lower()} over {column_label(x).lower()}"
+        return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
     unmet = _unmet(usable[0], runs, {x, series})
     return "they are for " + ", ".join(f"{key} {usable[0][key]}" for key in unmet)
 

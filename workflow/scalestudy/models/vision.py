@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -19,8 +18,9 @@ LARGEST_TRIED = 512
 def build(options: Torchvision, *, classes: int, channels: int, image_size: tuple[int, int]) -> nn.Module:
     """The network with random weights and `classes` outputs, for images of height and width `image_size`.
 
-    Grey images are shown to it as three equal channels; parameters keep torchvision's names. inception_v3 and googlenet
-    have their auxiliary classifiers (see `outputs`). Raises UserError for images that the network cannot take.
+    Grey images are shown to it as three equal channels; parameters keep torchvision's names. googlenet, and inception_v3
+    for images of 299 or more, have their auxiliary classifiers (see `outputs`); inception_v3's does not fit smaller
+    images, for which it is left out. Raises UserError for images that the network cannot take.
     """
     name = options.name
     if channels not in (1, 3):
@@ -45,7 +45,7 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
 def _arguments(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
     """What some networks want to be told beyond the number of classes."""
     if name in ("inception_v3", "googlenet"):
-        return {"aux_logits": True, "init_weights": True}
+        return {"aux_logits": min(image_size) >= published_size(name) or name == "googlenet", "init_weights": True}
     if name.startswith("vit_"):
         patch = int(name.rpartition("_")[2])
         height, width = image_size
@@ -75,8 +75,13 @@ def _takes(model: nn.Module, channels: int, image_size: tuple[int, int]) -> bool
 
 
 def _sizes_taken(name: str, model: nn.Module, channels: int, image_size: tuple[int, int]) -> str:
-    """A remedy that names the smallest square image the network can take."""
-    fits = (size for size in range(min(image_size), LARGEST_TRIED + 1) if _takes(model, channels, (size, size)))
-    smallest = next(fits)
-    published = 299 if re.match("inception", name) else 224
-    return f"the smallest square images it takes have size {smallest}; {published} as published"
+    """A remedy that names the next larger square images that the network can take."""
+    published = published_size(name)
+    larger = range(min(image_size), LARGEST_TRIED + 1)
+    fits = next((size for size in larger if _takes(model, channels, (size, size))), published)
+    return f"it takes {fits}x{fits}; it was published with {published}x{published}"
+
+
+def published_size(name: str) -> int:
+    """Height and width of the images that the network was published with."""
+    return 299 if name == "inception_v3" else 224

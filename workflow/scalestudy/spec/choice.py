@@ -13,6 +13,7 @@ from scalestudy.errors import nearest
 from scalestudy.spec.base import Spec, refused, shown
 
 OWN = "{import: file:Class} from config/extensions/"
+FEW = 12
 SHORT, REFUSED = "<short>", "<refused>"
 
 
@@ -20,13 +21,14 @@ SHORT, REFUSED = "<short>", "<refused>"
 class Choice:
     """Beside a union of models in `Annotated`: the value of `key` says which member it is, `import` the user's own.
 
-    With `short`, `allreduce` stands for `{name: allreduce}`. `hint` is listed where the names are too many.
+    With `short`, `allreduce` stands for `{name: allreduce}`. `many` stands for the names of a member that has
+    too many to list.
     """
 
     what: str
     key: str
     short: bool = False
-    hint: str = ""
+    many: str = ""
 
     def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         members: tuple[type[Spec], ...] = get_args(union)
@@ -47,7 +49,10 @@ class Choice:
             return by_name[name].model_validate({self.key: name})
 
         def refuse(value: Any) -> Any:
-            raise self._refusal(value, list(by_name), own is not None)
+            listed = [
+                ", ".join(names) if len(names) <= FEW else self.many for names in map(self._names, members) if names
+            ]
+            raise self._refusal(value, list(by_name), ", ".join(listed) + (f", or {OWN}" if own else ""))
 
         return core_schema.tagged_union_schema(
             {
@@ -68,9 +73,9 @@ class Choice:
         field = member.model_fields.get(self.key)
         return get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
 
-    def _refusal(self, value: Any, names: list[str], own: bool) -> PydanticCustomError:
+    def _refusal(self, value: Any, names: list[str], listed: str) -> PydanticCustomError:
         """Why `value` is none of the members, and what is."""
-        valid = f"valid: {self.hint or ', '.join(names)}" + (f", or {OWN}" if own else "")
+        valid = f"valid: {listed}"
         if not isinstance(value, (dict, str) if self.short else dict):
             like = f"write `{{{self.key}: {value}}}`" if value in names else valid
             kinds = "a name or a map of keys to values" if self.short else "a map of keys to values"

@@ -68,8 +68,9 @@ M = TypeVar("M", bound=Spec)
 
 
 def checked(model: type[M], document: Document) -> M:
-    """The document's data as `model`; errors name the file and line."""
+    """The document's data as `model`; errors name file and line, in the order of the file."""
     value, problems = parse(model, document.data)
+    problems.sort(key=lambda problem: document.line(problem.path))
     raise_all([UserError(problem.what, document.where(problem.path), problem.remedy) for problem in problems])
     assert value is not None
     return value

@@ -23,10 +23,7 @@ UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 MOST_BYTES = 10**18
 
 Model = Annotated[
-    AnyModel,
-    Choice(
-        "model", "name", short=True, hint="small_cnn, mlp, a classification network of torchvision such as resnet50"
-    ),
+    AnyModel, Choice("model", "name", short=True, many="a classification network of torchvision such as resnet50")
 ]
 Strategy = Annotated[AnyStrategy, Choice("strategy", "name", short=True)]
 Data = Annotated[AnyData, Choice("data source", "source")]

@@ -54,13 +54,16 @@ class Document:
     data: dict[str, Any]
     lines: dict[Path, int] = field(repr=False, compare=False)
 
+    def line(self, path: Path) -> int:
+        """The line of the deepest part of `path` that the file has."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
     def where(self, path: Path) -> str:
-        """`file:line: dotted.key` of the deepest part of `path` that the file has."""
-        known = path
-        while known and known not in self.lines:
-            known = known[:-1]
-        line = self.lines.get(known, 1)
-        return f"{self.file}:{line}: {printable(dotted(path))}" if path else f"{self.file}:{line}"
+        """`file:line: dotted.key`, the line that of the deepest part of `path` that the file has."""
+        place = f"{self.file}:{self.line(path)}"
+        return f"{place}: {printable(dotted(path))}" if path else place
 
 
 def dotted(path: Iterable[str | int]) -> str:

@@ -145,7 +145,6 @@ def _rank(job: Job, rank: int, parent: int) -> None:
         main(job, rank)
     except UserError as error:
         (job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
-        print(f"{_title(job, rank)}: {error}", flush=True)
         os._exit(2)
     except BaseException:
         print(f"{_title(job, rank)} failed:\n{traceback.format_exc()}", flush=True)

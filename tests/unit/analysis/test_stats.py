@@ -1,0 +1,48 @@
+"""Means, intervals and drift against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scalestudy.analysis.stats import drift, interval
+
+
+def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
+    found = interval([9.0, 10.0, 11.0])
+
+    assert found is not None
+    # s = 1, t(0.975, 2) = 4.302653, half width 4.302653 / sqrt(3) = 2.484138
+    assert (found.mean, found.n, found.least, found.most) == (10.0, 3, 9.0, 11.0)
+    assert found.low == pytest.approx(7.515862, abs=1e-6)
+    assert found.high == pytest.approx(12.484138, abs=1e-6)
+
+
+def test_two_repeats_give_the_wide_interval_of_one_degree_of_freedom() -> None:
+    found = interval([1.0, 3.0])
+
+    assert found is not None
+    # s = sqrt(2), t(0.975, 1) = 12.706205, half width 12.706205
+    assert found.half_width == pytest.approx(12.706205, abs=1e-6)
+
+
+def test_one_repeat_has_a_mean_and_no_interval() -> None:
+    found = interval([5.0, math.nan])
+
+    assert found is not None
+    assert (found.mean, found.n, found.low, found.half_width) == (5.0, 1, None, None)
+
+
+def test_nothing_measured_has_no_mean() -> None:
+    assert interval([math.nan]) is None
+
+
+def test_drift_is_the_spread_of_first_middle_and_last_round_over_their_mean() -> None:
+    # 100, 104 and 96 of five rounds: (104 - 96) / 100
+    assert drift([100.0, 999.0, 104.0, 999.0, 96.0]) == pytest.approx(0.08)
+
+
+def test_drift_needs_two_rounds() -> None:
+    assert drift([100.0]) is None
+    assert drift([100.0, math.nan, math.nan]) is None
