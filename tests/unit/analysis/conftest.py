@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.fake_results import read_study
 from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import read_study
 
 
 @pytest.fixture

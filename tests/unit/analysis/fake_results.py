@@ -72,7 +72,13 @@ def result_of(run: Run, **changes: Any) -> dict[str, Any]:
         "emulated": run.spec.accelerator is not None,
         "oversubscribed": False,
         "evaluations": [
-            {"epoch": epoch, "step": epoch * 10, "time_s": epoch * 1000 / rate, "accuracy": 0.5 + 0.1 * epoch, "auroc": None}
+            {
+                "epoch": epoch,
+                "step": epoch * 10,
+                "time_s": epoch * 1000 / rate,
+                "accuracy": 0.5 + 0.1 * epoch,
+                "auroc": None,
+            }
             for epoch in (1, 2, 3)
         ],
         "instrument": INSTRUMENT,

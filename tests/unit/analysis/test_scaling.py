@@ -92,7 +92,9 @@ def test_a_study_of_one_rank_count_has_no_efficiency(study: Study, tmp_path: Pat
 
 
 def test_keys_that_move_with_the_ranks_do_not_split_a_series(study: Study, tmp_path: Path) -> None:
-    text = SCALING.replace("  ranks: [1, 2]\n", "").replace("repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}\nrepeats: 1")
+    text = SCALING.replace("  ranks: [1, 2]\n", "").replace(
+        "repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}\nrepeats: 1"
+    )
     zipped = read_study(tmp_path, text, "zipped")
     write_results(zipped)
 

@@ -115,7 +115,9 @@ def test_the_same_results_give_the_same_bytes(study: Study) -> None:
 
 
 def test_rows_come_back_as_they_were(study: Study, tmp_path: Path) -> None:
-    mixed = read_study(tmp_path, SCALING.replace("  ranks: [1, 2]", "  ranks: [1, 2]\n  data.scale: [0.5, 64 KiB]"), "mixed")
+    mixed = read_study(
+        tmp_path, SCALING.replace("  ranks: [1, 2]", "  ranks: [1, 2]\n  data.scale: [0.5, 64 KiB]"), "mixed"
+    )
     write_results(mixed)
     summarise(mixed, MACHINE)
 
@@ -135,7 +137,9 @@ def test_rows_of_another_version_of_the_study_are_refused(study: Study, tmp_path
 
 
 def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study: Study, tmp_path: Path) -> None:
-    text = SCALING.replace("  ranks: [1, 2]\n", "").replace("repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}")
+    text = SCALING.replace("  ranks: [1, 2]\n", "").replace(
+        "repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}"
+    )
     zipped = read_study(tmp_path, text, "zipped")
 
-    assert varied_columns(zipped) == ["strategy", "threads_per_rank"] or varied_columns(zipped) == ["strategy", "ranks"]
+    assert varied_columns(zipped) == ["strategy", "ranks"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_object_dtype
 
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval
@@ -166,7 +167,7 @@ def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
 def _storable(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with one type per column: lists, and values of several types, as JSON text."""
     rows = rows.copy()
-    for column in rows.select_dtypes(include=["object"]).columns:
+    for column in [column for column in rows.columns if is_object_dtype(rows[column])]:
         values = [value for value in rows[column] if value is not None]
         kinds = {
             "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__

@@ -54,11 +54,12 @@ def _edges(points: Sequence[Point], log: bool) -> list[float]:
     """What the vertical axis must hold: all means, and intervals as far as they do not dwarf them."""
     means = [point.y for point in points]
     room = WIDEST_INTERVAL * max(max(means) - min(means), abs(max(means)) * 0.5)
-    edges = list(means)
+    edges = [*means, *(value for point in points for value in point.repeats)]
+    least = 0.0 if min(edges) >= 0 else -math.inf
     for point in points:
         if point.high is not None and point.low is not None:
             edges.append(min(point.high, max(means) + room))
-            edges.append(max(point.low, point.y / 3) if log else max(point.low, min(means) - room))
+            edges.append(max(point.low, point.y / 3) if log else max(point.low, min(means) - room, least))
     return edges
 
 

@@ -127,7 +127,7 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
         if name and all(row["emulated"] for row in members) and "emulated" not in name.lower():
             name += ", compute emulated"
         groups.append(
-            Group(name[:1].upper() + name[1:] if panel not in (None, "model") else name, members, lines, note)
+            Group(name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name, members, lines, note)
         )
     return groups
 
@@ -246,7 +246,8 @@ def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) 
             place = None if mean is None else mean.mean
         if place is not None:
             kind: Any = kind_of_all([kind_of(row, y) for row in valid])
-            points.append(Point(place, values.mean, values.low, values.high, values.n, kind))
+            single = tuple(float(row[y]) for row in valid)
+            points.append(Point(place, values.mean, values.low, values.high, values.n, kind, single))
     return tuple(sorted(points, key=lambda point: point.x))
 
 

@@ -16,6 +16,8 @@ class Point:
     high: float | None = None
     n: int = 1
     kind: Literal["measured", "extrapolated", "published"] = "measured"
+    repeats: tuple[float, ...] = ()
+    """The single values that the mean is of."""
 
 
 @dataclass(frozen=True)

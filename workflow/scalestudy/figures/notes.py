@@ -13,10 +13,26 @@ from scalestudy.figures.words import listed
 
 Row = Mapping[str, Any]
 LONGEST_REASON = 110
+MOST_VALUES = 3
+
+INSTRUMENT = {
+    "cpu": "processor",
+    "cores": "cores",
+    "memory_gib": "memory (GiB)",
+    "device_name": "device",
+    "torch": "torch",
+    "nccl": "NCCL",
+    "mpi": "MPI",
+    "driver": "driver",
+    "python": "Python",
+    "system": "system",
+    "code": "measuring code",
+}
+"""What results say about the instrument, in words."""
 
 
 def repeats(lines: Iterable[Line]) -> str:
-    """`n = 3 runs per point; bars: 95 % interval of the mean`."""
+    """`n = 3 runs per point (dots); bars: 95 % interval of the mean`."""
     measured = [line for line in lines if line.role in ("series", "band")]
     counts = {point.n for line in measured for point in line.points}
     if not counts:
@@ -25,8 +41,9 @@ def repeats(lines: Iterable[Line]) -> str:
     text += " run per point" if counts == {1} else " runs per point"
     if max(counts) == 1:
         return f"{text}, so no interval"
-    band = any(line.role == "band" for line in measured)
-    return f"{text}; " + ("band: range over repeats" if band else "bars: 95 % interval of the mean")
+    if any(line.role == "band" for line in measured):
+        return f"{text}; band: range over repeats"
+    return f"{text} (dots); bars: 95 % interval of the mean"
 
 
 def extrapolated(lines: Iterable[Line]) -> str:
@@ -85,7 +102,10 @@ def differing(rows: Sequence[Row]) -> list[str]:
         name = key.removeprefix("instrument.")
         values = sorted({str(row[key]) for row in rows if row[key] and not (name == "device_name" and row["emulated"])})
         if len(values) > 1 and name not in VOLATILE:
-            found.append(f"{name} {' / '.join(values)}")
+            name = INSTRUMENT.get(name, name)
+            found.append(
+                f"{name} {' / '.join(values)}" if len(values) <= MOST_VALUES else f"{len(values)} kinds of {name}"
+            )
     return found
 
 

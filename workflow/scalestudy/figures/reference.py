@@ -61,7 +61,7 @@ def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: st
     if not usable:
         return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
     unmet = _unmet(usable[0], runs, {x, series})
-    return "they are for " + ", ".join(f"{key} {usable[0][key]}" for key in unmet)
+    return "they are for " + ", ".join(f"{column_label(key).lower()} {usable[0][key]}" for key in unmet)
 
 
 def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str]) -> list[str]:

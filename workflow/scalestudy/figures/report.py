@@ -27,20 +27,6 @@ from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Study
 
-INSTRUMENT = {
-    "cpu": "processor",
-    "cores": "cores",
-    "memory_gib": "memory (GiB)",
-    "device_name": "device",
-    "torch": "torch",
-    "nccl": "NCCL",
-    "mpi": "MPI",
-    "driver": "driver",
-    "python": "Python",
-    "system": "system",
-    "code": "measuring code",
-}
-
 KINDS = (
     ("measured", "taken on this machine in a run that was made as planned; filled markers"),
     (
@@ -107,7 +93,7 @@ def write_report(
         run_time=_run_time(runs.values()),
         started=None if started is None else datetime.fromtimestamp(started).astimezone().isoformat(" ", "minutes"),
         instruments=_instruments(runs.values()),
-        instrument_names=INSTRUMENT,
+        instrument_names=notes.INSTRUMENT,
         kinds=KINDS,
         columns={name: MEASURED[name] for name in MEASURED if name in used},
         report_file=str(out),
@@ -167,7 +153,7 @@ def _instruments(rows: Iterable[Row]) -> list[tuple[dict[str, str], int]]:
     """Each instrument found, and with how many runs."""
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for row in rows:
-        facts = tuple((key, str(row[f"instrument.{key}"])) for key in INSTRUMENT if row.get(f"instrument.{key}"))
+        facts = tuple((key, str(row[f"instrument.{key}"])) for key in notes.INSTRUMENT if row.get(f"instrument.{key}"))
         if facts:
             found[facts] += 1
     return [(dict(facts), count) for facts, count in found.most_common()]

@@ -159,7 +159,7 @@ def _watch(processes: list[BaseProcess]) -> None:
     left = {process.sentinel: process for process in processes}
     while left:
         for sentinel in wait_for(list(left)):
-            process = left.pop(sentinel)  # type: ignore[call-overload]
+            process = left.pop(sentinel)  # type: ignore[arg-type]
             process.join()
             if process.exitcode:
                 # Those that only lost their partner fail next; the first to die tells the cause.

@@ -183,7 +183,7 @@ class Rank:
     def train(self) -> None:
         """All steps, with evaluations between epochs; stops where the spec says."""
         spec, report, timer = self.spec, self.report, self.timer
-        device, dtype, task = self.world.device, self.dtype, self.data.task
+        device, dtype = self.world.device, self.dtype
         bytes_before = read_bytes()
         self.barrier()
         begin = time.perf_counter()
@@ -197,7 +197,7 @@ class Rank:
                 x, y = next(stream)
                 x, y = normalise(x, dtype, device), y.to(device, non_blocking=True)
                 timer.mark()
-                loss = self.forward_backward(x, y, task)
+                loss = self.forward_backward(x, y)
                 self.faults.in_step(step)
                 timer.mark()
                 self.strategy.exchange()
@@ -219,10 +219,10 @@ class Rank:
         report.read_bytes = None if after is None or bytes_before is None else after - bytes_before
         report.faults = {**self.faults.fired, **({"slow_decode": loader.slow_decode} if self.faults.slow_decode_s else {})}
 
-    def forward_backward(self, x: torch.Tensor, y: torch.Tensor, task: str) -> torch.Tensor:
+    def forward_backward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
         self.strategy.optimiser.zero_grad(set_to_none=True)
-        loss = outputs.loss(self.module(x), y, task)
+        loss = outputs.loss(self.module(x), y, self.data.task)
         loss.backward()
         return loss.detach()
 
@@ -274,7 +274,7 @@ class Rank:
         if self.strategy.equal_parameters and not self.emulated:
             digest = hashlib.blake2b(digest_size=16)
             for parameter in self.model.parameters():
-                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
+                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
             self.report.parameter_digest = digest.hexdigest()
 
     def keep_weights(self) -> None:
@@ -313,7 +313,9 @@ def join(job: Job, rank: int) -> World:
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
         store = dist.FileStore(str(job.folder / "rendezvous"), processes)
         dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
-        workers = dist.new_group(list(range(spec.ranks)))
+        group = dist.new_group(list(range(spec.ranks)))
+        # A server is not in it.
+        workers = group if isinstance(group, dist.ProcessGroup) else None
     return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers)
 
 

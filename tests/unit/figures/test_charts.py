@@ -1,0 +1,162 @@
+"""What charts show, before they are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.figures.caption import alt_text
+from scalestudy.figures.chart import Chart, Line
+from scalestudy.figures.draw import chart_of, figure_named
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
+
+
+def chart(study: Study, name: str) -> Chart:
+    summarise(study, MACHINE)
+    return chart_of(study, MACHINE, figure_named(study, name))
+
+
+def series(chart: Chart, label: str) -> Line:
+    return next(line for line in chart.lines if line.label == label)
+
+
+def said(chart: Chart, words: str) -> bool:
+    return any(words in note for note in chart.notes)
+
+
+def test_a_point_is_the_mean_of_the_valid_repeats_with_its_interval(study: Study) -> None:
+    write_results(study)
+
+    point = series(chart(study, "throughput"), "ring & all_reduce").points[1]
+
+    assert (point.x, point.y, point.n) == (2.0, 161.0, 3)
+    assert point.low == pytest.approx(158.515862, abs=1e-6)
+
+
+def test_invalid_skipped_and_missing_runs_are_counted_with_their_reasons_and_not_drawn(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any] | None:
+        if run.spec.strategy.name != "allreduce" or run.spec.ranks != 2:
+            return {}
+        return [{"status": "invalid", "reason": "bad loss"}, {"status": "skipped", "reason": "no GPU"}, None][
+            run.spec.repeat
+        ]
+
+    write_results(study, change)
+
+    made = chart(study, "time")
+
+    assert [point.x for point in series(made, "ring & all_reduce").points] == [1.0]
+    assert said(made, "3 of 12 runs missing: 1 invalid (bad loss), 1 skipped (no GPU), 1 not run")
+
+
+def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
+    write_results(study, lambda run: {"kinds": {"training_time_s": "extrapolated"}} if run.spec.ranks == 2 else {})
+
+    points = series(chart(study, "time"), "ring & all_reduce").points
+
+    assert [point.kind for point in points] == ["measured", "extrapolated"]
+    assert said(chart(study, "time"), "Open markers: extrapolated")
+    assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
+
+
+def test_a_figure_without_a_valid_run_says_so(study: Study) -> None:
+    made = chart(study, "efficiency")
+
+    assert made.lines == []
+    assert made.panels[0].blank == "No valid run yet: 12 not run"
+
+
+def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(study: Study, tmp_path: Path) -> None:
+    three = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "three")
+    write_results(three, lambda run: {"oversubscribed": run.spec.ranks == 4})
+
+    made = chart(three, "efficiency")
+
+    assert [point.x for point in series(made, "ring & all_reduce").points] == [1.0, 2.0]
+    assert said(made, "Weak scaling: X(N)·N₀ / (N·X(N₀)), N₀ = 1")
+    assert said(made, "Left out, more threads than cores: 4 ranks")
+
+
+def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
+    write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
+
+    assert chart(study, "time").panels[0].shaded_from == 2.0
+
+
+def test_published_numbers_for_another_model_are_not_drawn_and_this_is_said(study: Study) -> None:
+    write_results(study)
+
+    made = chart(study, "time")
+
+    assert all(line.role != "published" for line in made.lines)
+    assert said(made, "not drawn: they are for model resnet50, epochs 90, training samples 1281167")
+
+
+def test_published_numbers_for_the_same_question_are_drawn_with_their_source(study: Study, tmp_path: Path) -> None:
+    text = SCALING.replace("small_cnn", "resnet50").replace("epochs: 15", "epochs: 90")
+    same = read_study(tmp_path, text, "same")
+    write_results(same, lambda run: {"throughput_samples_per_s": 200.0, "metrics": {"epoch_time_s": 1_280_000 / 200}})
+
+    made = chart(same, "time")
+
+    published = next(line for line in made.lines if line.role == "published")
+    assert [(point.x, point.y) for point in published.points] == [(1, 604987), (4, 154931), (32, 44862), (128, 135905)]
+    assert "Table 2, row (a)" in made.sources[0]
+    assert said(made, "1 and 4 GPUs extrapolated by the authors")
+
+
+def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_path: Path) -> None:
+    text = SCALING.replace(
+        "repeats: 3", 'zip: {model: [small_cnn, resnet50], device: [cpu, "emulated:p100"]}\nrepeats: 1'
+    )
+    two = read_study(tmp_path, text, "two")
+    write_results(two)
+
+    made = chart(two, "throughput")
+
+    assert [panel.title for panel in made.panels] == ["small_cnn", "resnet50, compute emulated"]
+    assert said(made, "Emulated compute waits")
+
+
+def test_curves_are_drawn_over_elapsed_time_with_the_range_of_the_repeats(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        accuracy = [0.7, 0.8, 0.9][run.spec.repeat]
+        return {"evaluations": [{"epoch": 1, "step": 5, "time_s": 2.0 + run.spec.repeat, "accuracy": accuracy}]}
+
+    write_results(study, change)
+
+    point = series(chart(study, "accuracy"), "ring & all_reduce, 2 ranks").points[0]
+
+    assert (point.x, point.y, point.low, point.high, point.n) == (3.0, pytest.approx(0.8), 0.7, 0.9, 3)
+
+
+def test_an_axis_of_names_has_no_lines_between_its_places(study: Study) -> None:
+    write_results(study)
+
+    made = chart(study, "exchange")
+
+    assert made.panels[0].x.categories == ("ring & all_reduce", "parameter server")
+    assert not any(line.connected for line in made.lines)
+
+
+def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        rate = [100.0, 110.0, 120.0][run.spec.repeat]
+        return {"throughput_samples_per_s": rate, "instrument": {**INSTRUMENT, "torch": f"2.{run.spec.ranks}"}}
+
+    write_results(study, change)
+
+    made = chart(study, "time")
+
+    assert said(made, "Instruments mixed: torch 2.1 / 2.2")
+    assert said(made, "throughput differs by 18% between rounds")
+
+
+def test_the_alternative_text_tells_each_line(study: Study) -> None:
+    write_results(study)
+
+    assert "ring & all_reduce: 101 samples/s at 1, 161 samples/s at 2" in alt_text(chart(study, "throughput"))

@@ -1,0 +1,91 @@
+"""Drawn files, units and ticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.errors import UserError
+from scalestudy.figures.axes import log_ticks
+from scalestudy.figures.draw import draw
+from scalestudy.figures.style import text_width, wrapped
+from scalestudy.figures.words import friendly, number, quantity
+from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import MACHINE, write_results
+
+
+def test_a_figure_is_the_same_bytes_when_drawn_again(study: Study) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+
+    first = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
+    second = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
+
+    assert sorted(first) == ["time.pdf", "time.png", "time.svg"]
+    assert first == second
+
+
+def test_a_figure_without_any_result_is_still_drawn(study: Study) -> None:
+    summarise(study, MACHINE)
+
+    assert all(file.stat().st_size > 1000 for file in draw(study, MACHINE, "accuracy"))
+
+
+def test_figures_hold_no_dates(study: Study) -> None:
+    summarise(study, MACHINE)
+
+    svg, pdf, _ = draw(study, MACHINE, "efficiency")
+
+    assert "<dc:date>" not in svg.read_text(encoding="utf-8")
+    assert b"CreationDate" not in pdf.read_bytes()
+
+
+def test_figures_are_drawn_from_the_summary_and_not_from_results(study: Study) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+    for file in Path("results", MACHINE, "runs").rglob("result.json"):
+        file.unlink()
+
+    assert draw(study, MACHINE, "time")
+
+
+def test_an_unknown_figure_names_the_nearest(study: Study) -> None:
+    with pytest.raises(UserError, match="did you mean `throughput`"):
+        draw(study, MACHINE, "troughput")
+
+
+def test_a_figure_before_its_summary_says_what_to_make(study: Study) -> None:
+    with pytest.raises(UserError, match=r"snakemake results/fake/paper/studies/scaling/runs\.parquet"):
+        draw(study, MACHINE, "time")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.004, "4 ms"), (45, "45 s"), (119, "119 s"), (121, "2.02 min"), (7200, "2 h"), (604_987, "7 days")],
+)
+def test_times_are_written_in_the_unit_that_suits_them(seconds: float, written: str) -> None:
+    assert quantity(seconds, "s") == written
+
+
+def test_bytes_become_mebibytes_and_gibibytes() -> None:
+    assert friendly("B", [64 * 2**20]) == (2**20, "MiB")
+    assert friendly("B", [3 * 2**30]) == (2**30, "GiB")
+    assert friendly("MiB", [3 * 2**10]) == (2**10, "GiB")
+
+
+def test_numbers_keep_their_significant_digits() -> None:
+    assert [number(value) for value in (0.012345, 1234567.0, 2.0, 0.0)] == ["0.0123", "1,234,567", "2", "0"]
+
+
+def test_a_logarithmic_axis_has_few_round_ticks() -> None:
+    assert log_ticks(0.9, 1100) == [1, 10, 100, 1000]
+    assert log_ticks(1.9, 11) == [2, 3, 5, 7, 10]
+
+
+def test_text_is_wrapped_to_the_width_that_it_takes() -> None:
+    lines = wrapped("a sentence that does not fit into one inch of paper", 8, 1.0)
+
+    assert len(lines) > 1
+    assert all(text_width(line, 8) <= 1.0 for line in lines)

@@ -1,0 +1,42 @@
+"""The published numbers that are shipped."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.figures.reference import read_reference
+from scalestudy.models.catalogue import Torchvision
+
+FOLDER = Path(__file__).resolve().parents[3] / "config" / "reference"
+FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_published_number_has_a_label_and_a_source(name: str) -> None:
+    rows = read_reference(name, FOLDER)
+
+    assert rows
+    assert {row["kind"] for row in rows} == {"published"}
+
+
+def test_a_number_without_a_source_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bare.csv").write_text("label,ranks,source\na,1,somewhere\nb,2,\n", encoding="utf-8")
+
+    with pytest.raises(UserError, match=r"bare\.csv:3: a published number needs a `source`"):
+        read_reference("bare", tmp_path)
+
+
+def test_step_times_are_unambiguous_and_of_known_models() -> None:
+    with open(FOLDER / "step_times.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+
+    assert len({(row["model"], row["accelerator"], row["batch"]) for row in rows}) == len(rows)
+    assert {row["model"] for row in rows} <= set(get_args(Torchvision.model_fields["name"].annotation))
+    assert all(float(row["images_per_s"]) > 0 and row["source"] for row in rows)
+    for accelerator in {row["accelerator"] for row in rows}:
+        assert len({row["precision"] for row in rows if row["accelerator"] == accelerator}) == 1

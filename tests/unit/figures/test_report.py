@@ -1,0 +1,108 @@
+"""The report: one page that needs nothing else, and that can be read without seeing it."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.figures.report import write_report
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import MACHINE, write_results
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, its identifiers, and whether all of them are closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def text(study: Study) -> str:
+    """The report of a study of which one run is skipped."""
+
+    def change(run: Run) -> dict[str, str]:
+        return {"status": "skipped", "reason": "no <GPU> here"} if run.id == study.runs[0].id else {}
+
+    write_results(study, change)
+    summarise(study, MACHINE)
+    return write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
+    page = Page(text)
+
+    assert page.open == []
+    for _, attributes in page.elements:
+        assert (attributes.get("src") or "data:").startswith("data:")
+        assert (attributes.get("href") or "#").startswith("#")
+    assert page.all("script") == page.all("link") == []
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_every_figure_has_an_alternative_text(text: str) -> None:
+    images = Page(text).all("img")
+
+    assert len(images) == 5
+    assert all(len(image["alt"] or "") > 60 for image in images)
+
+
+def test_headings_tables_and_identifiers_are_in_order(text: str) -> None:
+    page = Page(text)
+
+    assert len(page.all("h1")) == 1
+    assert page.all("html") == [{"lang": "en"}]
+    assert all(head.get("scope") in ("col", "row", "rowgroup") for head in page.all("th"))
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in names}
+
+
+def test_what_comes_from_results_is_escaped(text: str) -> None:
+    assert "no &lt;GPU&gt; here" in text
+    assert "no <GPU>" not in text
+    assert "ring &amp; all_reduce" in text
+
+
+def test_the_page_says_what_there_is_and_how_to_make_it_again(text: str) -> None:
+    assert "12 runs, 3 repeats: 11 valid, 1 skipped." in text
+    assert "snakemake results/fake/paper/figures/scaling/time.svg" in text
+    assert "snakemake results/fake/paper/tables/scaling/times.md" in text
+    # 12 runs of 10 s each
+    assert "<dd>2 min</dd>" in text
+    assert "a CPU" in text
+
+
+def test_the_same_results_give_the_same_page(study: Study, text: str) -> None:
+    again = write_report([study], MACHINE, "paper", Path("results/report.html"))
+
+    assert again.read_text(encoding="utf-8") == text
+
+
+def test_a_study_without_any_result_is_reported_as_such(study: Study) -> None:
+    summarise(study, MACHINE)
+
+    page = write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+
+    assert "12 without a result" in page
+    assert "No run has a result yet." in page

@@ -1,0 +1,105 @@
+"""Tables in three formats."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from scalestudy.analysis.stats import Interval
+from scalestudy.analysis.summarise import summarise
+from scalestudy.figures.tables import Cell, cell_text, latex, markdown, write_table
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import MACHINE, write_results
+
+
+def written(study: Study) -> dict[str, str]:
+    summarise(study, MACHINE)
+    return {file.suffix: file.read_text(encoding="utf-8") for file in write_table(study, MACHINE, "times")}
+
+
+def test_a_mean_is_rounded_to_two_digits_of_its_half_width() -> None:
+    assert cell_text(Cell(Interval(1234.567, 1211.567, 1257.567, 3, 0, 0), "measured"), 1) == "1,235 ± 23"
+    assert cell_text(Cell(Interval(1234.567, 1000.567, 1468.567, 3, 0, 0), "measured"), 1) == "1,230 ± 230"
+    assert cell_text(Cell(Interval(0.8, 0.7988, 0.8012, 3, 0, 0), "measured"), 1) == "0.8000 ± 0.0012"
+
+
+def test_an_extrapolated_mean_has_a_tilde() -> None:
+    assert cell_text(Cell(Interval(120.0, None, None, 1, 120, 120), "extrapolated"), 60) == "~2"
+
+
+def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> None:
+    write_results(study)
+
+    lines = written(study)[".md"].splitlines()
+
+    assert lines[2] == "| Strategy | Ranks | n | Training time (min) | Throughput (samples/s) | Scaling efficiency |"
+    # the mean of 15000 s over 160, 161 and 162, in minutes, and 160, 161, 162 samples/s
+    assert lines[5].startswith(r"| ring & all\_reduce | 2 | 3 | 1.553 ± 0.024 | 161.0 ± 2.5 | 0.7970")
+
+
+def test_runs_that_are_not_in_the_table_are_listed_with_their_reason(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        first = run.id == study.runs[0].id
+        return {"status": "skipped", "reason": "no | GPU"} if first else {}
+
+    write_results(study, change)
+
+    text = written(study)[".md"]
+
+    assert r"- ring & all\_reduce, 1 rank, repeat 0: skipped: no \| GPU" in text
+    assert r"| ring & all\_reduce | 1 | 2 of 3 |" in text
+
+
+def test_extrapolated_cells_are_marked_and_the_mark_is_explained(study: Study) -> None:
+    write_results(study, lambda run: {"kinds": {"training_time_s": "extrapolated"}})
+
+    text = written(study)
+
+    assert r"| \~1.553 ± 0.024 |" in text[".md"]
+    assert r"\~: extrapolated from a measured window" in text[".md"]
+    assert r"$\sim$1.553 $\pm$ 0.024" in text[".tex"]
+
+
+def test_latex_is_escaped_and_uses_booktabs(study: Study) -> None:
+    write_results(study)
+
+    text = written(study)[".tex"]
+
+    assert r"ring \& all\_reduce & 2 & 3 &" in text
+    assert r"\begin{tabular}{llrrrr}" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+
+
+def test_markup_is_escaped() -> None:
+    assert latex(r"50% of $x_1 {a}\b ~ #2") == r"50\% of \$x\_1 \{a\}\textbackslash{}b $\sim$ \#2"
+    assert markdown("a|b*c_d <e>") == r"a\|b\*c\_d \<e>"
+
+
+def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:
+    write_results(study)
+
+    row = list(csv.DictReader(written(study)[".csv"].splitlines()))[1]
+
+    assert (row["strategy"], row["strategy (label)"], row["ranks"], row["n"]) == (
+        "allreduce",
+        "ring & all_reduce",
+        "2",
+        "3",
+    )
+    assert row["throughput_samples_per_s"] == "161"
+    assert row["training_time_s"] == "93.17009815"
+    assert row["training_time_s_kind"] == "measured"
+
+
+def test_a_table_is_the_same_bytes_when_written_again(study: Study) -> None:
+    write_results(study)
+
+    assert written(study) == written(study)
+
+
+def test_files_lie_side_by_side(study: Study) -> None:
+    summarise(study, MACHINE)
+
+    folder = Path("results/fake/paper/tables/scaling")
+    assert write_table(study, MACHINE, "times") == [folder / "times.csv", folder / "times.md", folder / "times.tex"]

@@ -1,0 +1,307 @@
+"""The models by name, users' own, their losses, and the stand-in for compute."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.distributed as dist
+import torchvision
+from torch import nn
+from torchvision.models.googlenet import GoogLeNetOutputs
+from torchvision.models.inception import InceptionOutputs
+
+from scalestudy.errors import UserError
+from scalestudy.models import count, outputs
+from scalestudy.models.build import build
+from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, Torchvision
+from scalestudy.models.emulated import emulate
+from scalestudy.strategies.base import World
+from scalestudy.strategies.build import build as build_strategy
+from scalestudy.strategies.catalogue import AllReduce
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small tensors gain nothing from several threads, and lose much on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def made(options: AnyModel, classes: int = 10, channels: int = 3, image_size: Any = 32, **more: Any) -> nn.Module:
+    return build(options, classes=classes, channels=channels, image_size=image_size, task="classification", **more)
+
+
+def vision(name: Any) -> Torchvision:
+    return Torchvision(name=name)
+
+
+# By name
+
+
+def test_torchvision_has_every_network_of_the_catalogue() -> None:
+    names = set(get_args(Torchvision.model_fields["name"].annotation))
+    assert names <= set(torchvision.models.list_models(torchvision.models))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "parameters"),
+    [
+        ("alexnet", 224, 61_100_840),
+        ("vgg16", 224, 138_357_544),
+        ("resnet50", 224, 25_557_032),
+        ("inception_v3", 299, 27_161_264),
+        ("densenet121", 224, 7_978_856),
+    ],
+)
+def test_networks_have_the_published_number_of_parameters(name: str, size: int, parameters: int) -> None:
+    with torch.device("meta"):
+        assert count.parameters(made(vision(name), classes=1000, image_size=size)) == parameters
+
+
+def test_resnet50_takes_the_published_4_09_billion_multiply_adds() -> None:
+    with torch.device("meta"):
+        model = made(vision("resnet50"), classes=1000, image_size=224)
+    assert count.flops_per_sample(model, (3, 224, 224), training=False) == 8_178_368_512
+    assert model.training
+
+
+def test_training_takes_three_times_the_operations_less_the_first_layers_input_gradient() -> None:
+    model = made(MLP(name="mlp", hidden=100, layers=2), channels=5, image_size=())
+    assert count.flops_per_sample(model, (5,), training=False) == 2 * (5 * 100 + 100 * 10)
+    assert count.flops_per_sample(model, (5,)) == 6 * (5 * 100 + 100 * 10) - 2 * 5 * 100
+
+
+def test_grey_images_are_shown_to_an_rgb_network_under_its_own_parameter_names() -> None:
+    grey, rgb = made(vision("resnet18"), channels=1), made(vision("resnet18"))
+    assert [*grey.state_dict()] == [*rgb.state_dict()]
+    rgb.load_state_dict(grey.state_dict())
+    image = torch.randn(2, 1, 32, 32)
+    assert torch.equal(grey(image), rgb(image.repeat(1, 3, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "size", "message"),
+    [
+        ("inception_v3", 3, 74, "it takes 75x75; it was published with 299x299"),
+        ("alexnet", 1, 28, "it takes 63x63; it was published with 224x224"),
+        ("vit_b_16", 3, 100, "sides a multiple of 16"),
+        ("resnet18", 5, 32, "not 5 channels"),
+        ("resnet18", 3, (), "takes images, not samples of vectors"),
+    ],
+)
+def test_a_network_that_cannot_take_the_images_says_which_it_can(
+    name: str, channels: int, size: Any, message: str
+) -> None:
+    with torch.device("meta"), pytest.raises(UserError, match=message):
+        made(vision(name), channels=channels, image_size=size)
+
+
+def test_inception_leaves_out_its_auxiliary_classifier_for_small_images() -> None:
+    with torch.device("meta"):
+        assert count.parameters(made(vision("inception_v3"), classes=1000, image_size=75)) == 23_834_568
+
+
+def test_mlp_has_as_many_linear_layers_as_asked_and_flattens_its_input() -> None:
+    model = made(MLP(name="mlp", hidden=16, layers=4), channels=2, image_size=(3, 5))
+    assert [module.in_features for module in model if isinstance(module, nn.Linear)] == [30, 16, 16, 16]  # type: ignore[attr-defined]
+    assert model(torch.randn(7, 2, 3, 5)).shape == (7, 10)
+
+
+def test_small_cnn_learns_digits() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    order = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+    x = torch.tensor(digits.images, dtype=torch.float32)[order].unsqueeze(1) / 8 - 1
+    y = torch.tensor(digits.target)[order]
+    torch.manual_seed(0)
+    model = made(SmallCNN(name="small_cnn"), channels=1, image_size=8)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(6):
+        for xs, ys in zip(x[:1437].split(32), y[:1437].split(32), strict=True):
+            optimiser.zero_grad()
+            outputs.loss(model(xs), ys, "classification").backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    right = outputs.predictions(model(x[1437:])).argmax(1) == y[1437:]
+    assert right.double().mean() > 0.95
+
+
+# Users' own
+
+NETS = """\
+from torch import nn
+from neighbour import WIDTH
+
+class Net(nn.Module):
+    def __init__(self, classes, channels, width=WIDTH):
+        super().__init__()
+        if width < 0:
+            raise ArithmeticError("no negative width")
+        self.head = nn.Linear(channels * width, classes)
+
+class Plain(nn.Linear):
+    pass
+
+class NoModel:
+    pass
+"""
+
+
+@pytest.fixture
+def extensions(tmp_path: Path) -> Path:
+    (tmp_path / "nets.py").write_text(NETS)
+    (tmp_path / "neighbour.py").write_text("WIDTH = 4\n")
+    (tmp_path / "broken.py").write_text("x = 1\n\nx = = 2\n")
+    (tmp_path / "failing.py").write_text("import math\nmath.sqrt(-1)\n")
+    return tmp_path
+
+
+def own(extensions: Path, target: str, **kwargs: Any) -> nn.Module:
+    return made(OwnModel(import_=target, kwargs=kwargs), extensions=extensions)
+
+
+def test_an_own_model_is_told_classes_and_channels_where_it_takes_them(extensions: Path) -> None:
+    assert own(extensions, "nets:Net").get_submodule("head").weight.shape == (10, 12)
+    assert own(extensions, "nets:Net", width=2, classes=5).get_submodule("head").weight.shape == (5, 6)
+    assert own(extensions, "nets:Plain", in_features=3, out_features=2).weight.shape == (2, 3)
+
+
+def test_reading_an_own_model_leaves_the_search_path_as_it_was(extensions: Path) -> None:
+    before = list(sys.path)
+    own(extensions, "nets:Net")
+    with pytest.raises(UserError):
+        own(extensions, "failing:Net")
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("target", "kwargs", "where", "what"),
+    [
+        ("nests:Net", {}, "nests.py", "no such file"),
+        ("nets:Nett", {}, "nets.py", "no class `Nett`"),
+        ("nets:NoModel", {}, "nets.py", "is no model"),
+        ("nets:Net", {"width": -1}, "nets.py:8", "ArithmeticError: no negative width"),
+        ("nets:Net", {"breadth": 3}, "nets.py", "unexpected keyword argument 'breadth'"),
+        ("broken:Net", {}, "broken.py:3", "SyntaxError: invalid syntax"),
+        ("failing:Net", {}, "failing.py:2", "ValueError"),
+    ],
+)
+def test_what_is_wrong_in_a_users_file_is_said_with_its_line(
+    extensions: Path, target: str, kwargs: dict[str, Any], where: str, what: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        own(extensions, target, **kwargs)
+    assert raised.value.where == str(extensions / where)
+    assert what in raised.value.what
+
+
+def test_a_misspelt_own_model_is_answered_with_the_nearest(extensions: Path) -> None:
+    with pytest.raises(UserError, match="did you mean `nets`"):
+        own(extensions, "nests:Net")
+    with pytest.raises(UserError, match="did you mean `Net`"):
+        own(extensions, "nets:Nett")
+
+
+# Losses
+
+LOGITS = torch.tensor([[2.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+
+
+def test_classification_loss_is_cross_entropy() -> None:
+    loss = outputs.loss(LOGITS, torch.tensor([0, 1]), "classification")
+    assert loss.item() == pytest.approx((0.1269280110 + 0.6931471806) / 2)
+
+
+def test_multilabel_loss_is_binary_cross_entropy_over_labels() -> None:
+    loss = outputs.loss(LOGITS, torch.tensor([[1, 0], [0, 1]]), "multilabel")
+    assert loss.item() == pytest.approx((0.1269280110 + 3 * 0.6931471806) / 4)
+
+
+def test_auxiliary_classifiers_count_as_their_authors_weighed_them() -> None:
+    target, flat = torch.tensor([0, 1]), torch.zeros_like(LOGITS)
+    inception = InceptionOutputs(LOGITS, flat)
+    googlenet = GoogLeNetOutputs(LOGITS, flat, flat)
+    assert outputs.loss(inception, target, "classification").item() == pytest.approx(0.4100375958 + 0.4 * 0.6931471806)
+    assert outputs.loss(googlenet, target, "classification").item() == pytest.approx(0.4100375958 + 0.6 * 0.6931471806)
+    assert outputs.predictions(googlenet) is LOGITS
+
+
+def test_a_model_that_returns_no_logits_is_the_users_error() -> None:
+    with pytest.raises(UserError, match="returned dict"):
+        outputs.loss({"logits": LOGITS}, torch.tensor([0, 1]), "classification")
+
+
+# The stand-in for compute
+
+
+def test_a_stand_in_shares_the_models_parameters_under_their_names() -> None:
+    model = made(SmallCNN(name="small_cnn", width=4), channels=1, image_size=8)
+    stand_in = emulate(model, 0.0)
+    assert [name for name, _ in stand_in.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert all(a is b for a, b in zip(stand_in.parameters(), model.parameters(), strict=True))
+    assert [*stand_in.state_dict()] == [*model.state_dict()]
+
+
+def test_gradients_of_a_stand_in_appear_last_layer_first_and_without_a_copy() -> None:
+    model = made(vision("googlenet"), classes=6)
+    stand_in, appeared = emulate(model, 0.0), []
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: appeared.append(name))  # type: ignore[misc]
+    output = stand_in(torch.randn(2, 3, 32, 32))
+    assert (output.shape, output.dtype) == ((2, 6), torch.float32)
+    outputs.loss(output, torch.tensor([0, 1]), "classification").backward()  # type: ignore[no-untyped-call]
+    assert appeared == [name for name, _ in model.named_parameters()][::-1]
+    addresses = [parameter.grad.data_ptr() for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    stand_in(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert addresses == [parameter.grad.data_ptr() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def test_a_stand_in_takes_no_less_than_its_step_time_and_only_forward_without_gradients() -> None:
+    stand_in = emulate(made(MLP(name="mlp", hidden=8, layers=3), channels=4, image_size=()), 0.06, forward_share=0.5)
+    x = torch.randn(2, 4)
+    begin = time.perf_counter()
+    output = stand_in(x)
+    middle = time.perf_counter()
+    output.sum().backward()
+    end = time.perf_counter()
+    assert middle - begin >= 0.03
+    assert end - begin >= 0.06
+    with torch.no_grad():
+        assert not stand_in(x).requires_grad
+
+
+def test_buckets_of_a_stand_in_are_exchanged_while_backward_goes_on(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        world = World(0, 1, 0, torch.device("cpu"), 1, dist.group.WORLD)
+        model = made(MLP(name="mlp", hidden=64, layers=6), channels=64, image_size=())
+        strategy = build_strategy(AllReduce(name="allreduce", bucket_mib=0.01), world)
+        module = strategy.prepare(emulate(model, 0.0), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+        events: list[str] = []
+
+        def hook(_: Any, bucket: Any) -> Any:
+            events.append("bucket")
+            future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        hook.__annotations__.clear()
+        module.register_comm_hook(None, hook)  # type: ignore[operator]
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _: events.append("gradient"))
+        for _ in range(2):  # DDP makes its buckets after its first step
+            events.clear()
+            module(torch.randn(2, 64)).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    assert events.count("gradient") == 12
+    assert events.index("bucket") < 6
