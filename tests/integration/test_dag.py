@@ -158,3 +158,47 @@ def test_forget_names_the_nearest_run(project: Project) -> None:
     assert done.returncode == 2
     assert f"did you mean `{run}`?" in done.stdout
     assert len(project.results()) == 4
+
+
+def test_a_crashed_run_is_shown_with_the_end_of_its_log_and_named_at_the_end(project: Project) -> None:
+    fault = "include: [{strategy: allreduce, ranks: 2, faults: [{kind: killed_rank, rank: 1, at_step: 3}]}]\nscales:"
+    project.edit("config/studies/tiny.yaml", "scales:", fault)
+    done = project.snakemake("all")
+    assert done.returncode == 1
+    assert "FAILED train small_cnn.digits.allreduce.x2.r0-" in done.stdout
+    assert "rank 1 was killed by signal 9 (SIGKILL), cause unknown; no result is written" in done.stdout
+    assert "whole log: results/local/runs/small_cnn.digits.allreduce.x2.r0-" in done.stdout
+    assert "1 × tiny: no result; see results/local/runs/" in done.stdout
+    assert len(project.results()) == 4
+
+
+def test_a_skipped_run_does_not_hold_up_a_figure_that_says_so(project: Project) -> None:
+    if Path("/proc/driver/nvidia/gpus").exists():
+        pytest.skip("this machine has a GPU")
+    project.edit("config/studies/tiny.yaml", "scales:", "include: [{strategy: allreduce, ranks: 2, device: cuda}]\nscales:")
+    done = project.snakemake("all")
+    assert done.returncode == 0, done.stdout
+    assert "skipped: 2 ranks need as many GPUs; this machine has 0" in done.stdout
+    figure = (project.folder / "results/local/mini/figures/tiny/time.svg").read_text()
+    assert "1 of 5 runs missing" in figure
+    assert project.planned() == {}
+
+
+def test_measured_runs_go_study_by_study_and_round_by_round(project: Project) -> None:
+    project.edit("config/studies/tiny.yaml", "scales:", "repeats: 2\nscales:")
+    project.study.with_name("first.yaml").write_text(project.study.read_text().replace("epochs: 4", "epochs: 3"))
+    done = project.snakemake("all")
+    assert done.returncode == 0, done.stdout
+    order = [line.split("]")[1] for line in done.stdout.splitlines() if line.startswith("[") and "samples/s" in line]
+    rounds = [(line.split(":")[0].strip(), line.split("repeat ")[1][0]) for line in order]
+    assert rounds == [("first", "1")] * 4 + [("first", "2")] * 4 + [("tiny", "2")] * 4
+
+
+def test_wrong_configuration_ends_before_anything_is_made(project: Project) -> None:
+    shutil.rmtree(project.folder / "results")
+    project.edit("config/studies/tiny.yaml", "model: small_cnn", "modle: small_cnn")
+    done = project.snakemake("all")
+    assert done.returncode == 2
+    assert "config/studies/tiny.yaml:3: base.modle: unknown key `modle`" in done.stdout
+    assert "did you mean `model`?" in done.stdout and "Traceback" not in done.stdout
+    assert not (project.folder / "results").exists()

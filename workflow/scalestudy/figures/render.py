@@ -235,7 +235,7 @@ def _line(axes: Axes, panel: Panel, line: Line, x: float, y: float, offset: floa
         if len(point.repeats) > 1:
             singles = [single / y for single in point.repeats]
             axes.plot(
-                [place] * len(singles), singles, ".", color=look["color"], markersize=4, markeredgewidth=0, zorder=2.8
+                [place] * len(singles), singles, ".", color=look["color"], markersize=5, markeredgewidth=0, zorder=2.8
             )
         axes.plot(
             [place],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import gc
 import json
 import multiprocessing
 import os
@@ -98,6 +99,8 @@ def start_and_watch(job: Job, beside: Path) -> float | None:
     Raises RankFailed when one dies, after ending the others.
     """
     context = multiprocessing.get_context("fork")
+    # A collection in a rank would copy the pages that it shares with this process: a pause of half a second in a step.
+    gc.freeze()
     count = job.spec.ranks + job.spec.strategy.servers_beside
     parent = os.getpid()
     processes: list[BaseProcess] = []

@@ -1,0 +1,142 @@
+"""The parts of a run that can be judged without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalestudy.data.manifest import Manifest, SplitInfo
+from scalestudy.errors import UserError
+from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
+from scalestudy.training.evaluate import mean_auroc
+from scalestudy.training.job import Job, Resolved, emulated_step_time
+from scalestudy.training.optim import rate_at
+from scalestudy.training.result import Measured, expected_read_bytes, metrics, verdict
+
+
+def spec(**data: object) -> RunSpec:
+    """A run from plain data."""
+    return RunSpec.model_validate_json(json.dumps(data))
+
+
+def manifest(samples: int = 100, size: int = 1000, data_format: str = "files") -> Manifest:
+    """A dataset of a stated number of samples and bytes."""
+    return Manifest(
+        id="d", status="ready", reason=None, spec={}, format=data_format, classes=10, task="classification", channels=3,
+        train=SplitInfo(samples, size), test=SplitInfo(10, 100), bulk="bulk", fingerprint="", seconds=0.0, index="", width=None, height=None,
+    )  # fmt: skip
+
+
+def job(run: RunSpec, step_time_s: float | None = None) -> Job:
+    """A run that is never started."""
+    return Job("r", run, Resolved(1, run.ranks, 1, "cpu", 2, step_time_s), Path("m"), Path("f"), Path("e"), None)
+
+
+def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
+    """Ranks whose every step takes 0.1 s: data 0.04, compute 0.03, exchange 0.02, optimiser 0.01; made up, not run."""
+    marks = np.cumsum([[0.0, 0.04, 0.03, 0.02, 0.01]] * steps, axis=1) + 0.1 * np.arange(steps)[:, None]
+    report = {
+        "finite": True, "parameter_digest": "a", "samples_seen": steps * run.rank_batch, "steps_done": steps, "window": [2, steps],
+        "evaluations": [], "evaluation_s": None, "loader_samples_per_s": None, "read_bytes": 0, "epochs_done": 1.0, "parameters": 5,
+        "loop_s": 1.5,
+    }  # fmt: skip
+    reports = [{**report, "rank": rank} for rank in range(run.ranks)]
+    reports[-1].update(changes)
+    return Measured(reports, np.stack([marks] * run.ranks), np.ones((run.ranks, steps)))
+
+
+CUT = {"measure": {"steps": 8, "warmup_steps": 2}}
+
+
+def test_the_rate_falls_in_steps_and_warms_up_from_a_tenth() -> None:
+    optimiser = Optimiser(learning_rate=1.0, warmup_epochs=2.0, steps=LearningRateSteps(every_epochs=30.0, factor=0.1))
+    assert [rate_at(step, 10, optimiser) for step in (0, 10, 20, 299)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
+    assert [rate_at(step, 10, optimiser) for step in (300, 599, 600)] == pytest.approx([0.1, 0.1, 0.01])
+
+
+def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> None:
+    run = spec(strategy="halving_doubling", ranks=2, **CUT)
+    values = metrics(job(run), measured(run), manifest(640), 2.0, None)
+    assert values["throughput_samples_per_s"] == pytest.approx(640.0)
+    assert values["step_time_s"] == pytest.approx(0.1)
+    assert [values[f"{phase}_s"] for phase in ("data", "compute", "exchange", "optimiser")] == pytest.approx([0.04, 0.03, 0.02, 0.01])
+    assert values["data_stall"] == pytest.approx(0.4)
+    assert values["epoch_time_s"] == pytest.approx(1.0)
+
+
+def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
+    run = spec(strategy="allreduce", ranks=2, **CUT)
+    assert metrics(job(run), measured(run), manifest(640), 2.0, None)["exchange_s"] is None
+
+
+def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
+    run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
+    values = metrics(job(run), measured(run, evaluation_s=3.0), manifest(320), 2.0, None)
+    assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
+
+
+def test_the_training_time_of_a_full_run_is_its_loop() -> None:
+    run = spec()
+    assert metrics(job(run), measured(run), manifest(320), 2.0, None)["training_time_s"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"finite": False}, "not finite"),
+        ({"parameter_digest": "b"}, "different parameters"),
+        ({"samples_seen": 319}, "639 samples were seen, 640 were planned"),
+    ],
+)
+def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], reason: str | None) -> None:
+    run = spec(strategy="allreduce", ranks=2, **CUT)
+    found = measured(run, **change)
+    said = verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+    assert said is None if reason is None else reason in str(said)
+
+
+def test_a_full_run_that_stopped_early_is_invalid() -> None:
+    run = spec(train={"epochs": 2})
+    found = measured(run)
+    assert "10 of 20 steps" in str(verdict(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320)))
+
+
+def test_a_cold_run_that_read_too_little_is_invalid() -> None:
+    run = spec(loader={"cache": "cold"}, **CUT)
+    found = measured(run, read_bytes=899)
+    assert "the data was cached" in str(verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
+    found = measured(run, read_bytes=901)
+    assert verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
+
+
+def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
+    mib = 2**20
+    data = manifest(size=4 * mib)
+    assert expected_read_bytes(spec(loader={"cache": "cold"}), data, 3.0) == 4 * mib
+    assert expected_read_bytes(spec(loader={"memory_limit_mib": 1}), data, 3.0) == (4 + 2 * 3) * mib
+    assert expected_read_bytes(spec(loader={"memory_limit_mib": 8}), data, 3.0) == 4 * mib
+    assert expected_read_bytes(spec(loader={"cache": "cold"}), data, 0.5) == 2 * mib
+    assert expected_read_bytes(spec(loader={"cache": "warm"}), data, 3.0) == 0.0
+    assert expected_read_bytes(spec(), data, 3.0) is None
+
+
+def test_an_emulated_step_takes_as_long_as_the_nearest_published_batch() -> None:
+    assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
+    assert emulated_step_time("resnet50", "p100", 64) == pytest.approx(64 / 219)
+    assert emulated_step_time("resnet50", "infinite", 64) == 0.0
+
+
+def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(UserError, match="no step time of `small_cnn` on `p100` is known"):
+        emulated_step_time("small_cnn", "p100", 32)
+
+
+def test_auroc_is_the_mean_over_labels_that_have_both_classes() -> None:
+    label = np.array([[0, 0], [0, 0], [1, 0], [1, 0]])
+    score = np.array([[0.1, 0.0], [0.4, 0.0], [0.35, 0.0], [0.8, 0.0]])
+    assert mean_auroc(score, label) == pytest.approx(0.75)
+    assert mean_auroc(score, np.zeros((4, 2), int)) is None
