@@ -40,10 +40,18 @@ class Case:
 CASES = (
     Case(
         "resnet18, 3x64x64, batch 32",
-        {"model": "resnet18", "data": {"source": "synthetic", "samples": 4096, "shape": [3, 64, 64]}, "batch": {"per_rank": 32}},
+        {
+            "model": "resnet18",
+            "data": {"source": "synthetic", "samples": 4096, "shape": [3, 64, 64]},
+            "batch": {"per_rank": 32},
+        },
         steps=6,
     ),
-    Case("small_cnn, digits, batch 32", {"model": "small_cnn", "data": {"source": "digits"}, "batch": {"per_rank": 16}}, steps=40),
+    Case(
+        "small_cnn, digits, batch 32",
+        {"model": "small_cnn", "data": {"source": "digits"}, "batch": {"per_rank": 16}},
+        steps=40,
+    ),
 )
 
 
@@ -97,11 +105,16 @@ def report(case: Case, turns: np.ndarray) -> bool:
     """Print a case; whether it keeps to its allowance."""
     bare, own = np.median(turns, axis=0) * 1e3
     difference, ratio = (turns[:, 1] - turns[:, 0]) * 1e3, turns[:, 1] / turns[:, 0]
-    ranges = [bootstrap((values,), np.median, rng=np.random.default_rng(0)).confidence_interval for values in (difference, ratio)]
+    ranges = [
+        bootstrap((values,), np.median, rng=np.random.default_rng(0)).confidence_interval
+        for values in (difference, ratio)
+    ]
     allowance = 0.02 * bare if bare >= 50 else 0.5
     print(f"{case.name}: {len(turns)} alternations of {case.steps} steps")
     print(f"  bare DistributedDataParallel {bare:8.3f} ms/step, this loop {own:8.3f} ms/step (medians)")
-    print(f"  paired difference {np.median(difference):+.3f} ms [{ranges[0].low:+.3f} .. {ranges[0].high:+.3f}], allowed {allowance:.3f} ms")
+    print(
+        f"  paired difference {np.median(difference):+.3f} ms [{ranges[0].low:+.3f} .. {ranges[0].high:+.3f}], allowed {allowance:.3f} ms"
+    )
     print(f"  paired ratio      {np.median(ratio):.4f} [{ranges[1].low:.4f} .. {ranges[1].high:.4f}]", flush=True)
     return bool(np.median(difference) <= allowance)
 
@@ -126,7 +139,10 @@ def main() -> None:
             resolved = Resolved(1, arguments.ranks, 1, "cpu", os.cpu_count() or 1, None)
             job = Job("overhead", spec, resolved, manifest, Path(folder), Path("config/extensions"), None)
             results = Path(folder) / "turns.json"
-            ranks = [context.Process(target=rank_main, args=(job, rank, case, arguments.alternations, results)) for rank in range(arguments.ranks)]
+            ranks = [
+                context.Process(target=rank_main, args=(job, rank, case, arguments.alternations, results))
+                for rank in range(arguments.ranks)
+            ]
             for process in ranks:
                 process.start()
             for process in ranks:

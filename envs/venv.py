@@ -69,7 +69,9 @@ def write_stamp(known: dict[str, str]) -> None:
 def works(known: dict[str, str]) -> bool:
     """Whether the interpreter that the environment was made with is still there."""
     try:
-        return "path" in known and subprocess.run([python(), "-c", ""], capture_output=True, check=False).returncode == 0
+        return (
+            "path" in known and subprocess.run([python(), "-c", ""], capture_output=True, check=False).returncode == 0
+        )
     except OSError:
         return False
 
@@ -90,7 +92,10 @@ def create() -> None:
 def install(lock: Path) -> None:
     """What a lock file pins."""
     begin = time.monotonic()
-    say(f"installing what {lock.relative_to(ROOT)} pins" + (" (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] else ""))
+    say(
+        f"installing what {lock.relative_to(ROOT)} pins"
+        + (" (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] else "")
+    )
     index = os.environ.get("TORCH_INDEX")
     if index and lock == LOCKS["run"]:
         pins = without_torch(lock)
@@ -133,7 +138,10 @@ def pip(*arguments: str) -> None:
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         print(done.stdout, file=sys.stderr)
-        fail("pip could not install it (its words are above)", "check network and disk space, then run the same command again")
+        fail(
+            "pip could not install it (its words are above)",
+            "check network and disk space, then run the same command again",
+        )
 
 
 def python() -> str:

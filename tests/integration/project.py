@@ -91,7 +91,8 @@ class Project:
 
 def make_project(folder: Path) -> Project:
     """Copy what a clone has, with the tiny study alone."""
-    for name in ("Snakefile", "workflow", "profiles"):
+    folder.mkdir(parents=True)
+    for name in ("Snakefile", "workflow", "profiles", "envs"):
         source = ROOT / name
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(source, folder / name, ignore=ignore) if source.is_dir() else shutil.copy(source, folder / name)

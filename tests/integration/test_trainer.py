@@ -47,7 +47,9 @@ def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path
 
 
 def test_kept_weights_have_the_unwrapped_models_names(tmp_path: Path) -> None:
-    attempt(tmp_path, *SHORT, "strategy=allreduce", "ranks=2", "model={name: mlp, hidden: 16, layers: 2}", "keep=weights")
+    attempt(
+        tmp_path, *SHORT, "strategy=allreduce", "ranks=2", "model={name: mlp, hidden: 16, layers: 2}", "keep=weights"
+    )
     assert not [name for name in weights(tmp_path) if name.startswith("module.")]
     shapes = sorted(tuple(tensor.shape) for tensor in load_file(tmp_path / "weights.safetensors").values())
     assert shapes == [(10,), (10, 16), (16,), (16, 64)]
@@ -145,14 +147,23 @@ def test_a_killed_rank_ends_the_run_names_itself_and_leaves_nothing(tmp_path: Pa
     assert done.returncode == 1
     assert "rank 1 was killed by signal 9 (SIGKILL), cause unknown" in done.stdout
     assert not (tmp_path / "result.json").exists()
-    new = [process for process in psutil.process_iter() if process.pid not in before and "scalestudy" in " ".join(process.cmdline())]
+    new = [
+        process
+        for process in psutil.process_iter()
+        if process.pid not in before and "scalestudy" in " ".join(process.cmdline())
+    ]
     assert [process for process in new if "try" in process.cmdline()] == []
 
 
 def test_a_slow_rank_is_counted_and_seen_in_its_steps(tmp_path: Path) -> None:
     import pandas as pd
 
-    settings = (*SHORT, "strategy=halving_doubling", "ranks=2", "faults=[{kind: slow_rank, rank: 1, seconds: 0.02, from_step: 10}]")
+    settings = (
+        *SHORT,
+        "strategy=halving_doubling",
+        "ranks=2",
+        "faults=[{kind: slow_rank, rank: 1, seconds: 0.02, from_step: 10}]",
+    )
     attempt(tmp_path, *settings)
     found = result(tmp_path)
     assert found["faults"] == {"slow_rank": 34}
@@ -166,7 +177,15 @@ def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).parent / "scalestudy"), "try", "ranks=2", "strategy=allreduce", "train.epochs=10000", "--out", str(tmp_path)]
+    command = [
+        str(Path(sys.executable).parent / "scalestudy"),
+        "try",
+        "ranks=2",
+        "strategy=allreduce",
+        "train.epochs=10000",
+        "--out",
+        str(tmp_path),
+    ]
     # A warm parent first, so that the client's death is what ends the run.
     attempt(tmp_path / "first", "train.epochs=1")
     client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -174,7 +193,9 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
     assert len(ranks) == 2
     client.send_signal(signal.SIGKILL)
     client.wait()
-    assert wait_until(lambda: not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks), 20)
+    assert wait_until(
+        lambda: not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks), 20
+    )
     assert not (tmp_path / "result.json").exists()
 
 
@@ -214,7 +235,9 @@ def wait_until(question: Any, seconds: float) -> Any:
         (("batch={per_rank: 5000}",), "a step takes 5000 samples"),
     ],
 )
-def test_a_wrong_setting_gets_one_message_and_nothing_is_written(tmp_path: Path, settings: tuple[str, ...], message: str) -> None:
+def test_a_wrong_setting_gets_one_message_and_nothing_is_written(
+    tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
     done = attempt(tmp_path / "out", *settings)
     assert done.returncode == 2, done.stdout
     assert message in done.stdout
@@ -230,11 +253,23 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
         "    def __init__(self, classes, channels, width=8):\n"
         "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, width), torch.nn.Linear(width, classes))\n"
     )
-    command = [str(Path(sys.executable).parent / "scalestudy"), "try", "model={import: 'my_nets:Tiny', kwargs: {width: 12}}", *SHORT, "keep=weights", "--out", "out"]
-    done = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [
+        str(Path(sys.executable).parent / "scalestudy"),
+        "try",
+        "model={import: 'my_nets:Tiny', kwargs: {width: 12}}",
+        *SHORT,
+        "keep=weights",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(
+        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
     assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
     command[2] = "model={import: 'my_nets:Tny'}"
-    done = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     assert done.returncode == 2
     assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout

@@ -43,7 +43,9 @@ def place(module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert locks["run"].exists()
 
 
-def test_a_moved_clone_is_repaired_without_installing_again(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_clone_is_repaired_without_installing_again(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (setup.ROOT / "envs").mkdir()
     for name in ("requirements.txt", "requirements-dev.txt"):
         (setup.ROOT / "envs" / name).write_text("torch==1 \\\n    --hash=sha256:0\n")

@@ -62,7 +62,9 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     values = metrics(job(run), measured(run), manifest(640), 2.0, None)
     assert values["throughput_samples_per_s"] == pytest.approx(640.0)
     assert values["step_time_s"] == pytest.approx(0.1)
-    assert [values[f"{phase}_s"] for phase in ("data", "compute", "exchange", "optimiser")] == pytest.approx([0.04, 0.03, 0.02, 0.01])
+    assert [values[f"{phase}_s"] for phase in ("data", "compute", "exchange", "optimiser")] == pytest.approx(
+        [0.04, 0.03, 0.02, 0.01]
+    )
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
 
@@ -102,13 +104,17 @@ def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], rea
 def test_a_full_run_that_stopped_early_is_invalid() -> None:
     run = spec(train={"epochs": 2})
     found = measured(run)
-    assert "10 of 20 steps" in str(verdict(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320)))
+    assert "10 of 20 steps" in str(
+        verdict(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320))
+    )
 
 
 def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     run = spec(loader={"cache": "cold"}, **CUT)
     found = measured(run, read_bytes=899)
-    assert "the data was cached" in str(verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
+    assert "the data was cached" in str(
+        verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+    )
     found = measured(run, read_bytes=901)
     assert verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
 

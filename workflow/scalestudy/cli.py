@@ -78,8 +78,12 @@ def list_runs(machine: str, scale: str, study: str | None) -> None:
 
 @cli.command()
 @OUT
-@click.option("--spec", "text", default=None, help="The dataset's spec as JSON; by default `dataset.json` beside --out.")
-@click.option("--bulk", default=None, type=click.Path(path_type=Path), help="Folder for the bulk; by default beside the manifest.")
+@click.option(
+    "--spec", "text", default=None, help="The dataset's spec as JSON; by default `dataset.json` beside --out."
+)
+@click.option(
+    "--bulk", default=None, type=click.Path(path_type=Path), help="Folder for the bulk; by default beside the manifest."
+)
 def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
     """Prepare a dataset and write its manifest.
 
@@ -97,11 +101,15 @@ def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
     spec = RunSpec.model_validate_json(json.dumps({"data": data})).data
     with beside_measured_runs():
         manifest = prepare_data(spec, out, bulk, read_site())
-    click.echo(manifest.reason or f"{manifest.train.samples:,} training samples, {manifest.train.bytes / 2**20:,.1f} MiB")
+    click.echo(
+        manifest.reason or f"{manifest.train.samples:,} training samples, {manifest.train.bytes / 2**20:,.1f} MiB"
+    )
 
 
 @cli.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it."
+)
 def train(out: Path) -> None:
     """Make one run: what its spec.json says, into its result.json.
 
@@ -243,7 +251,9 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
 @click.argument("study")
 @MACHINE
 @SCALE
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Archive to write; default STUDY-MACHINE-SCALE.tar.gz.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="Archive to write; default STUDY-MACHINE-SCALE.tar.gz."
+)
 def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     """Pack a study's results (no data, no checkpoints) to hand them on; `tar xzf` in another clone unpacks them.
 
@@ -253,7 +263,9 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
     file = out or Path(f"{study}-{machine}-{scale}.tar.gz")
     count = export_study(_study(machine, scale, study), machine, scale, file)
-    click.echo(f"{file}: {count} runs, {file.stat().st_size / 2**20:.1f} MiB. Unpack it at the top of a clone: tar xzf {file.name}")
+    click.echo(
+        f"{file}: {count} runs, {file.stat().st_size / 2**20:.1f} MiB. Unpack it at the top of a clone: tar xzf {file.name}"
+    )
 
 
 @cli.command()
@@ -304,7 +316,9 @@ def run_command(arguments: list[str]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except OSError as error:
-        click.echo(f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
+        click.echo(
+            f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True
+        )
         return 1
 
 

@@ -76,7 +76,9 @@ class Project:
         self.chosen = self._chosen()
         for study in self.chosen:
             if study.name in RESERVED:
-                raise UserError(f"`{study.name}` cannot be the name of a study", f"config/studies/{study.name}.yaml", "rename it")
+                raise UserError(
+                    f"`{study.name}` cannot be the name of a study", f"config/studies/{study.name}.yaml", "rename it"
+                )
 
     def _chosen(self) -> list[Study]:
         config = self.config
@@ -102,7 +104,11 @@ class Project:
         found: dict[str, Planned] = self._runs.setdefault(machine, {})
         scales = [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]
         for scale in scales:
-            studies = self.chosen if (machine, scale) == (self.config.machine, self.config.scale) else self._all(machine, scale)
+            studies = (
+                self.chosen
+                if (machine, scale) == (self.config.machine, self.config.scale)
+                else self._all(machine, scale)
+            )
             for position, study in enumerate(studies):
                 for run in study.runs:
                     found.setdefault(run.id, (position, run.spec.repeat, run))
@@ -118,7 +124,11 @@ class Project:
 
     @functools.cached_property
     def _own(self) -> dict[str, Planned]:
-        return {run.id: (position, run.spec.repeat, run) for position, study in reversed(list(enumerate(self.chosen))) for run in study.runs}
+        return {
+            run.id: (position, run.spec.repeat, run)
+            for position, study in reversed(list(enumerate(self.chosen)))
+            for run in study.runs
+        }
 
     def _find(self, machine: str, run: str) -> Planned:
         """A run by its id: among those of the configuration first, then among all that any study has."""
@@ -140,7 +150,10 @@ class Project:
         if layout.result_file(machine, run).exists():
             return {}
         folder = layout.run_folder(machine, run)
-        return {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(self._find(machine, run)[2].dataset))}
+        return {
+            "spec": str(folder / "spec.json"),
+            "data": str(layout.manifest_file(self._find(machine, run)[2].dataset)),
+        }
 
     def priority(self, machine: str, run: str) -> int:
         """Study by study, and in each round by round: the first figure comes early, drift hits all configurations."""
@@ -172,15 +185,23 @@ class Project:
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles."""
         study = self.study(machine, scale, name)
-        return canonical_json([study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]])
+        return canonical_json(
+            [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
+        )
 
     def drawing(self, machine: str, scale: str, study: str, name: str) -> str:
         """How a figure or table is declared."""
         found = self.study(machine, scale, study)
-        known = {figure.file_name: figure.plain() for figure in found.figures} | {f"table {t.name}": t.plain() for t in found.tables}
+        known = {figure.file_name: figure.plain() for figure in found.figures} | {
+            f"table {t.name}": t.plain() for t in found.tables
+        }
         if name not in known:
             names = [key for key in known if key.startswith("table ") == name.startswith("table ")]
-            raise UserError(f"study `{study}` has no {name if name.startswith('table') else f'figure {name}'}", f"config/studies/{study}.yaml", nearest(name, names))
+            raise UserError(
+                f"study `{study}` has no {name if name.startswith('table') else f'figure {name}'}",
+                f"config/studies/{study}.yaml",
+                nearest(name, names),
+            )
         return canonical_json(known[name])
 
     def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
@@ -211,7 +232,9 @@ class Project:
     def report_inputs(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""
         if (machine, scale) != (self.config.machine, self.config.scale):
-            raise UserError(f"the report of {machine}/{scale} is made with `--config machine={machine} scale={scale}`", "report")
+            raise UserError(
+                f"the report of {machine}/{scale} is made with `--config machine={machine} scale={scale}`", "report"
+            )
         return [target for study in self.chosen for target in self.study_targets(study)]
 
 

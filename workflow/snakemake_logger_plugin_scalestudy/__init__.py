@@ -126,14 +126,23 @@ class LogHandler(LogHandlerBase):
     def plan(self, stats: dict[str, int]) -> str:
         """What is to be done, counted."""
         words = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
-        parts = [f"{stats[rule]} {word}{'s' if stats[rule] != 1 else ''}" for rule, word in words.items() if stats.get(rule)]
+        parts = [
+            f"{stats[rule]} {word}{'s' if stats[rule] != 1 else ''}" for rule, word in words.items() if stats.get(rule)
+        ]
         return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")
 
     def begin(self, record: LogRecord) -> None:
         """A job starts."""
         data = record.__dict__
         study = str(data["resources"].get("study", ""))
-        job = Job(data["rule_name"], dict(data["wildcards"] or {}), list(data["output"]), list(data["log"]), study, time.monotonic())
+        job = Job(
+            data["rule_name"],
+            dict(data["wildcards"] or {}),
+            list(data["output"]),
+            list(data["log"]),
+            study,
+            time.monotonic(),
+        )
         self.jobs[int(data["jobid"])] = job
         if job.rule == "train":
             number = self.counts.done + self.counts.failed + 1
@@ -149,9 +158,13 @@ class LogHandler(LogHandlerBase):
         if job.rule == "train":
             self.counts.done += 1
             self.counts.seconds.append(time.monotonic() - job.began)
-            self.say(f"[{self.counts.done + self.counts.failed}/{self.counts.runs}] {result_line(job)}{self.counts.remaining()}")
+            self.say(
+                f"[{self.counts.done + self.counts.failed}/{self.counts.runs}] {result_line(job)}{self.counts.remaining()}"
+            )
         elif job.rule in ("figure", "table", "report"):
-            self.say(f"{job.rule}: {next((path for path in job.output if path.endswith(('.svg', '.md', '.html'))), job.output[0])}")
+            self.say(
+                f"{job.rule}: {next((path for path in job.output if path.endswith(('.svg', '.md', '.html'))), job.output[0])}"
+            )
         elif job.rule == "dataset":
             self.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
 
@@ -210,7 +223,9 @@ def result_line(job: Job) -> str:
     if result["status"] != "valid" or metrics.get("throughput_samples_per_s") is None:
         return f"{who}: {result['status']}: {result['reason']}"
     accuracy = metrics.get("accuracy")
-    return f"{who}: {metrics['throughput_samples_per_s']:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
+    return f"{who}: {metrics['throughput_samples_per_s']:,.0f} samples/s" + (
+        f", accuracy {accuracy:.3f}" if accuracy is not None else ""
+    )
 
 
 def last_lines(logs: list[str], count: int) -> str:

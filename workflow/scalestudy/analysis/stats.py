@@ -14,7 +14,7 @@ DRIFT_LIMIT = 0.05
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean of n repeats and its 95 % interval; `low` and `high` are None for one repeat."""
+    """Mean of n repeats and its 95 % interval; of two repeats their range, of one nothing (`low`, `high` None)."""
 
     mean: float
     low: float | None
@@ -30,7 +30,10 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Mean and Student's t interval of the finite `values`: mean ± t(0.975, n - 1)·s/√n. None where there is none."""
+    """Mean and Student's t interval of the finite `values`: mean ± t(0.975, n - 1)·s/√n. None where there is none.
+
+    With one degree of freedom t is 12.7: such an interval says only that two are few. Their range is given instead.
+    """
     finite = [float(value) for value in values if math.isfinite(value)]
     n = len(finite)
     if n == 0:
@@ -38,6 +41,8 @@ def interval(values: Sequence[float]) -> Interval | None:
     mean = math.fsum(finite) / n
     if n == 1:
         return Interval(mean, None, None, 1, mean, mean)
+    if n == 2:
+        return Interval(mean, min(finite), max(finite), 2, min(finite), max(finite))
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, min(finite), max(finite))

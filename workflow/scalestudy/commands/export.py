@@ -22,7 +22,11 @@ def export_study(study: Study, machine: str, scale: str, out: Path) -> int:
     """
     done = [run for run in study.runs if result_file(machine, run.id).exists()]
     if not done:
-        raise UserError(f"no run of `{study.name}` has a result on `{machine}`", study.name, "make it first: snakemake " + study.name)
+        raise UserError(
+            f"no run of `{study.name}` has a result on `{machine}`",
+            study.name,
+            "make it first: snakemake " + study.name,
+        )
     with atomic_path(out) as temporary, tarfile.open(temporary, "w:gz") as archive:
         for run in done:
             for name in FILES:

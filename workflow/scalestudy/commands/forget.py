@@ -19,7 +19,11 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
         if run not in known:
             raise UserError(f"there is no run `{run}`", str(folder), nearest(run, known) if known else "")
     if skipped:
-        runs += [run for run in known if result_file(machine, run).exists() and read_json(result_file(machine, run))["status"] == "skipped"]
+        runs += [
+            run
+            for run in known
+            if result_file(machine, run).exists() and read_json(result_file(machine, run))["status"] == "skipped"
+        ]
     runs = list(dict.fromkeys(runs))
     if not runs:
         click.echo("nothing to forget")

@@ -29,7 +29,9 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
                 left_out[f"{study.name}: " + (f"no result; see {log}" if log.exists() else "not run")] += 1
             elif status != "valid":
                 left_out[f"{study.name}: {status}: {result['reason']}"] += 1
-        click.echo(f"\n{study.title}: {', '.join(f'{count} {status}' for status, count in states.items())} of {len(study.runs)} runs")
+        click.echo(
+            f"\n{study.title}: {', '.join(f'{count} {status}' for status, count in states.items())} of {len(study.runs)} runs"
+        )
         for figure in study.figures:
             _line("figure", figure_file(machine, scale, study.name, figure.file_name))
         for table in study.tables:

@@ -43,7 +43,9 @@ def repeats(lines: Iterable[Line]) -> str:
         return f"{text}, so no interval"
     if any(line.role == "band" for line in measured):
         return f"{text}; band: range over repeats"
-    return f"{text} (dots); bars: 95 % interval of the mean"
+    if counts <= {1, 2}:
+        return f"{text} (dots); bars: their range"
+    return f"{text} (dots); bars: 95 % interval of the mean" + (", of two runs their range" if 2 in counts else "")
 
 
 def extrapolated(lines: Iterable[Line]) -> str:

@@ -1,4 +1,4 @@
-"""Tables: a row per configuration, each value as mean ± half its 95 % interval; as CSV, Markdown and LaTeX."""
+"""Tables: a row per configuration, each value as mean ± half its interval; as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -174,14 +174,13 @@ def said(row: Row) -> str:
 
 def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: TableSpec) -> tuple[str, ...]:
     cells = [cell for row in configurations for cell in row.cells if cell.value]
-    repeated = any(cell.value and cell.value.n > 1 for cell in cells)
+    counts = {cell.value.n for cell in cells if cell.value}
     fewest = notes.baselines(rows) if {"efficiency", "speedup"} & set(spec.values) else []
     return tuple(
         filter(
             None,
             [
-                "n: valid runs"
-                + ("; values are means ± half the 95 % interval" if repeated else "; one run has no interval"),
+                "n: valid runs; " + _meaning_of_half_widths(counts),
                 "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
                 f"Relative to N₀ = {' or '.join(map(str, fewest))}" if fewest else "",
                 notes.emulated(rows),
@@ -193,6 +192,14 @@ def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: T
             ],
         )
     )
+
+
+def _meaning_of_half_widths(counts: set[int]) -> str:
+    if not counts - {1}:
+        return "one run has no interval"
+    if not counts - {1, 2}:
+        return "values are means ± half the range of two runs"
+    return "values are means ± half the 95 % interval" + (", of two runs half their range" if 2 in counts else "")
 
 
 def cell_text(cell: Cell, factor: float) -> str:

@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
     `1e-3` is a number; `1:30`, `0777`, `yes`, `on` and `2020-01-01` are not what YAML 1.1 makes of them.
     """
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
 
 _TAG = "tag:yaml.org,2002:"

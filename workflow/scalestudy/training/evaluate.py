@@ -19,7 +19,9 @@ BATCH = 256
 
 
 @torch.no_grad()
-def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype) -> dict[str, float | None]:
+def evaluate(
+    module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype
+) -> dict[str, float | None]:
     """`{"accuracy": …, "auroc": …, "loss": …}` over the whole held-out set, the same on every rank.
 
     BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.

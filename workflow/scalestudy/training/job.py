@@ -53,7 +53,9 @@ def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Pat
     of_accelerator = [row for row in rows if row["accelerator"] == accelerator]
     if not of_accelerator:
         known = {row["accelerator"] for row in rows} | {"infinite"}
-        raise UserError(f"no step times are known for accelerator `{accelerator}`", str(table), nearest(accelerator, known))
+        raise UserError(
+            f"no step times are known for accelerator `{accelerator}`", str(table), nearest(accelerator, known)
+        )
     of_model = [row for row in of_accelerator if row["model"] == model]
     if not of_model:
         known = {row["model"] for row in of_accelerator}

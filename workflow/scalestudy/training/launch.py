@@ -60,7 +60,9 @@ def gpus() -> int:
     return found if visible is None else min(found, len([name for name in visible.split(",") if name.strip()]))
 
 
-def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, extensions: Path = EXTENSIONS) -> dict[str, Any]:
+def run(
+    run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, extensions: Path = EXTENSIONS
+) -> dict[str, Any]:
     """Make one run and write `out` (result.json) with steps.parquet and system.parquet beside it.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
@@ -75,7 +77,13 @@ def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Mac
         resolved = resolve(spec, machine)
     except Skipped as error:
         skipped = str(error)
-    head = {"run": run_id, "status": "skipped", "reason": skipped, "spec": spec.plain(), "started": started.isoformat(timespec="seconds")}
+    head = {
+        "run": run_id,
+        "status": "skipped",
+        "reason": skipped,
+        "spec": spec.plain(),
+        "started": started.isoformat(timespec="seconds"),
+    }
     if skipped is not None or resolved is None:
         result = {**head, "metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
     else:
@@ -219,7 +227,9 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "metrics": values,
         "kinds": {} if spec.runs_full_training else {"training_time_s": "extrapolated"},
         "emulated": emulated,
-        "oversubscribed": not emulated and resolved.device == "cpu" and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
+        "oversubscribed": not emulated
+        and resolved.device == "cpu"
+        and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
         "resolved": {
             "nodes": resolved.nodes,
@@ -231,7 +241,10 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         },
         "instrument": result.instrument(first["device_name"]),
         "affinity": [report["affinity"] for report in measured.reports],
-        "faults": {key: sum(report["faults"].get(key, 0) for report in measured.reports) for key in first["faults"] | {k: 0 for r in measured.reports for k in r["faults"]}},
+        "faults": {
+            key: sum(report["faults"].get(key, 0) for report in measured.reports)
+            for key in first["faults"] | {k: 0 for r in measured.reports for k in r["faults"]}
+        },
         "warnings": [],
     }
 
@@ -248,7 +261,9 @@ def write_steps(measured: Any, file: Path) -> None:
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
     first, last = measured.window
     step = np.tile(np.arange(steps), ranks)
-    frame = pd.DataFrame({"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()})
+    frame = pd.DataFrame(
+        {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
+    )
     for index, phase in enumerate(PHASES):
         frame[f"{phase}_s"] = phases[:, index]
     frame["loss"] = measured.losses.ravel()

@@ -217,7 +217,10 @@ class Rank:
         report.window = (min(spec.measure.warmup_steps, max(0, report.steps_done - 1)), report.steps_done)
         after = read_bytes()
         report.read_bytes = None if after is None or bytes_before is None else after - bytes_before
-        report.faults = {**self.faults.fired, **({"slow_decode": loader.slow_decode} if self.faults.slow_decode_s else {})}
+        report.faults = {
+            **self.faults.fired,
+            **({"slow_decode": loader.slow_decode} if self.faults.slow_decode_s else {}),
+        }
 
     def forward_backward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
@@ -261,7 +264,9 @@ class Rank:
         start = time.perf_counter()
         scores = evaluate(self.model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
-        self.report.evaluations.append({"epoch": epoch, "step": step, "time_s": start - begin, "evaluation_s": end - start, **scores})
+        self.report.evaluations.append(
+            {"epoch": epoch, "step": step, "time_s": start - begin, "evaluation_s": end - start, **scores}
+        )
 
     # What can be believed, and what is left behind
 
@@ -282,7 +287,9 @@ class Rank:
         if self.job.weights is not None and self.world.rank == 0:
             from safetensors.torch import save_file
 
-            state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.model.state_dict().items()}
+            state = {
+                name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.model.state_dict().items()
+            }
             temporary = self.job.folder / "weights.safetensors"
             save_file(state, temporary)
 

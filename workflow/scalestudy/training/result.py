@@ -56,7 +56,9 @@ def read_reports(job: Job) -> Measured:
     )
 
 
-def metrics(job: Job, measured: Measured, manifest: Manifest, wall_s: float, memory_bytes: float | None) -> dict[str, float | None]:
+def metrics(
+    job: Job, measured: Measured, manifest: Manifest, wall_s: float, memory_bytes: float | None
+) -> dict[str, float | None]:
     """All measured columns (spec/columns.py has units and meanings)."""
     spec, reports = job.spec, measured.reports
     first, last = measured.window

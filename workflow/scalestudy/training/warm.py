@@ -39,7 +39,11 @@ PR_SET_PDEATHSIG = 1
 
 def wanted() -> bool:
     """Whether a warm parent may be used here."""
-    return sys.platform == "linux" and os.environ.get("SCALESTUDY_WARM") != "0" and not any(os.environ.get(name) for name in IN_A_JOB)
+    return (
+        sys.platform == "linux"
+        and os.environ.get("SCALESTUDY_WARM") != "0"
+        and not any(os.environ.get(name) for name in IN_A_JOB)
+    )
 
 
 def call(arguments: list[str]) -> int | None:
@@ -49,7 +53,9 @@ def call(arguments: list[str]) -> int | None:
     if connection is None:
         return None
     with connection:
-        request = json.dumps({"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
+        request = json.dumps(
+            {"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(os.environ)}
+        ).encode()
         descriptors = array.array("i", [1, 2])
         header = len(request).to_bytes(8, "big")
         connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
@@ -154,7 +160,14 @@ def serve(address: Path, work: Callable[[list[str]], int]) -> None:
         os.kill(child.pid, signal.SIGTERM)
 
 
-PRELOAD = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "scalestudy.training.loop", "scalestudy.training.result")
+PRELOAD = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "scalestudy.training.loop",
+    "scalestudy.training.result",
+)
 """What every rank needs; none of it starts threads or touches a GPU."""
 
 
@@ -170,7 +183,9 @@ def _bind(listener: socket.socket, address: Path) -> None:
     temporary.replace(address)
 
 
-def _fork(client: socket.socket, listener: socket.socket, children: list[_Child], work: Callable[[list[str]], int]) -> _Child | None:
+def _fork(
+    client: socket.socket, listener: socket.socket, children: list[_Child], work: Callable[[list[str]], int]
+) -> _Child | None:
     client.settimeout(5)
     try:
         header, ancillary, _, _ = client.recvmsg(8, socket.CMSG_SPACE(2 * 4))
