@@ -101,9 +101,8 @@ def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
     spec = RunSpec.model_validate_json(json.dumps({"data": data})).data
     with beside_measured_runs():
         manifest = prepare_data(spec, out, bulk, read_site())
-    click.echo(
-        manifest.reason or f"{manifest.train.samples:,} training samples, {manifest.train.bytes / 2**20:,.1f} MiB"
-    )
+    size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
+    click.echo(manifest.reason or f"{manifest.train.samples:,} training samples, {size}")
 
 
 @cli.command()

@@ -20,6 +20,7 @@ from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
 from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec, geometry_problems
+from scalestudy.spec.study import in_bytes
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exchange_s", "optimiser_s", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s", "wall_s")  # fmt: skip
@@ -36,7 +37,7 @@ def train_from_spec(out: Path) -> None:
 
 def try_settings(settings: tuple[str, ...], out: Path) -> None:
     """Make one run from `key=value` settings into a folder, and print its figures."""
-    spec = checked_run(from_settings(settings), "try")
+    spec = in_bytes(checked_run(from_settings(settings), "try"), Machine())
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():

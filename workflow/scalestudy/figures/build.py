@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -39,9 +39,13 @@ class Drawing:
 
 
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
-    """The rows that agree with `where`, as plain dictionaries."""
+    """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
     records = [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
-    return [row for row in records if all(row.get(key) == wanted for key, wanted in where.items())]
+    return [row for row in records if all(_agrees(row.get(key), wanted) for key, wanted in where.items())]
+
+
+def _agrees(value: Any, wanted: Any) -> bool:
+    return bool(value == wanted) or (isinstance(wanted, list) and value in wanted)
 
 
 def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Drawing) -> Chart:
@@ -52,7 +56,11 @@ def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Dr
     groups = grouped(study, figure, runs, series, drawing.x)
     labels = list(dict.fromkeys(line for group in groups for line in group.lines))
     categories = _categories(study, drawing.x, runs)
-    panels = [_panel(study, figure, drawing, group, labels, categories, published, series) for group in groups]
+    mark = (figure.mark.x, figure.mark.label) if figure.mark else None
+    panels = [
+        replace(_panel(study, figure, drawing, group, labels, categories, published, series), mark=mark)
+        for group in groups
+    ]
     lines = [line for panel in panels for line in panel.lines]
     shown = [row for group in groups for row in drawable(published, group.runs, drawing.x, drawing.y, series)]
     return Chart(

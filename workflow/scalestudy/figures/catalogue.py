@@ -11,6 +11,15 @@ from scalestudy.spec.base import Spec
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
+class MarkSpec(Spec):
+    """A place on the horizontal axis worth a thin line: a memory limit, a number of cores."""
+
+    x: float
+    """Where, in the unit of the column."""
+    label: Annotated[str, Field(min_length=1, max_length=60)]
+    """What it is."""
+
+
 class FigureSpec(Spec):
     """One figure of a study: a file name, what is drawn over what, and which published numbers stand beside."""
 
@@ -29,11 +38,13 @@ class FigureSpec(Spec):
     panel: str | None = None
     """One panel per value of this column."""
     where: dict[str, Any] = {}
-    """Only runs with these values."""
+    """Only runs with these values; a list stands for any of its values."""
     log_x: bool | None = None
     """Logarithmic horizontal axis; the kind's own choice when unset."""
     log_y: bool | None = None
     """Logarithmic vertical axis; the kind's own choice when unset."""
+    mark: MarkSpec | None = None
+    """A thin vertical line with a label."""
     reference: Name | None = None
     """Published numbers drawn beside: `config/reference/<name>.csv`."""
 
@@ -53,4 +64,4 @@ class TableSpec(Spec):
     values: Annotated[tuple[str, ...], Field(min_length=1)]
     """Measured columns, each shown as mean with its interval."""
     where: dict[str, Any] = {}
-    """Only runs with these values."""
+    """Only runs with these values; a list stands for any of its values."""

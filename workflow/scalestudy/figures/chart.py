@@ -58,6 +58,8 @@ class Panel:
     lines: tuple[Line, ...]
     shaded_from: float | None = None
     blank: str = ""
+    mark: tuple[float, str] | None = None
+    """A place on the horizontal axis that a thin line marks, and what it says."""
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
     set_axes(axes, panel, x, y)
     if panel.shaded_from is not None:
         _shade(axes, panel, x[0])
+    if panel.mark is not None:
+        _mark(axes, panel.mark[0] / x[0], panel.mark[1])
     series = [line for line in panel.lines if line.role in ("series", "band")]
     for line in panel.lines:
         offset = series.index(line) - (len(series) - 1) / 2 if line in series else 0.0
@@ -190,6 +192,15 @@ def _blank(axes: Axes, why: str) -> None:
     axes.text(
         0.5, 0.5, "\n".join(lines), transform=axes.transAxes, ha="center", va="center", color=QUIET, linespacing=1.4
     )
+
+
+def _mark(axes: Axes, place: float, label: str) -> None:
+    """A thin vertical line, labelled at its upper end."""
+    axes.axvline(place, color=QUIET, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1.2)
+    axes.annotate(
+        label, (place, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points",
+        ha="left", va="top", size=FONT - 1, color=QUIET,
+    )  # fmt: skip
 
 
 def _shade(axes: Axes, panel: Panel, factor: float) -> None:

@@ -306,7 +306,7 @@ def _first_round(
             errors[""] = UserError("may have more errors; the first are listed", document.file)
             break
         if run is not None and not wrong:
-            found.append((_in_bytes(run, machine), point, counts[position]))
+            found.append((in_bytes(run, machine), point, counts[position]))
     raise_all(list(errors.values()))
     return found
 
@@ -508,7 +508,9 @@ def _agrees(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) 
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    """Whether two values agree; a name agrees with a map of that name."""
+    """Whether two values agree; a name agrees with a map of that name, and one value with a list that holds it."""
+    if isinstance(wanted, list) and not isinstance(value, (list, tuple)):
+        return any(_same(value, one) for one in wanted)
     if isinstance(value, dict) and isinstance(wanted, str):
         return wanted in (value.get("name"), value.get("source"))
     if isinstance(value, str) and isinstance(wanted, dict):
@@ -522,7 +524,7 @@ def _get(data: Any, key: str) -> Any:
     return data
 
 
-def _in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
+def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
     """A size of the data turned into bytes, so that the id says what it is on this machine."""
     if not isinstance(spec.data.scale, str):
         return spec
