@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,3 +211,23 @@ def test_wrong_configuration_ends_before_anything_is_made(project: Project) -> N
     assert "config/studies/tiny.yaml:3: base.modle: unknown key `modle`" in done.stdout
     assert "did you mean `model`?" in done.stdout and "Traceback" not in done.stdout
     assert not (project.folder / "results").exists()
+
+
+@pytest.mark.parametrize("width", [500, 1200])
+def test_the_report_loads_whole_and_fits_its_window_in_a_browser(finished: Project, tmp_path: Path, width: int) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Debian's package chromium is not installed")
+    page = (finished.folder / "results/local/mini/report.html").read_text()
+    # What the page finds out about itself goes where the dumped page shows it.
+    asks = (
+        "<script>onload = () => { document.title = [document.documentElement.scrollWidth <= innerWidth,"
+        " document.images.length, [...document.images].every(image => image.naturalWidth > 0)].join(' ') }</script>"
+    )
+    (tmp_path / "report.html").write_text(page.replace("</body>", asks + "</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900", "--dump-dom"]
+    done = subprocess.run(
+        [chromium, *flags, (tmp_path / "report.html").as_uri()], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert "<title>true 2 true</title>" in done.stdout, done.stdout[:500] + done.stderr[-500:]

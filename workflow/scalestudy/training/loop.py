@@ -176,7 +176,7 @@ class Rank:
                 normalise(x, self.dtype, self.world.device)
                 samples += len(y)
             self.report.loader_samples_per_s = samples / (time.perf_counter() - begin) if samples else None
-        self.barrier()
+        self.prepare_cache()  # what was just read is no longer cold
 
     # The training
 
@@ -188,6 +188,7 @@ class Rank:
         self.barrier()
         begin = time.perf_counter()
         window_end = None if spec.measure.minutes is None else float("inf")
+        last_warmup = max(0, spec.measure.warmup_steps - 1)
         with closing(self.loader()) as loader:
             stream = iter(loader)
             for step in range(self.planned_steps):
@@ -207,7 +208,7 @@ class Rank:
                 self.losses.append(loss)
                 report.samples_seen += len(y)
                 report.steps_done = step + 1
-                if step + 1 == spec.measure.warmup_steps and spec.measure.minutes is not None:
+                if step == last_warmup and spec.measure.minutes is not None:
                     window_end = time.perf_counter() + 60 * spec.measure.minutes
                 if window_end is not None and self.time_is_up(step, window_end):
                     break

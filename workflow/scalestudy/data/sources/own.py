@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
 from scalestudy.data.sources import Live
 from scalestudy.errors import UserError
+from scalestudy.extensions import blamed_on, load_class
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import EXTENSIONS
@@ -61,36 +63,35 @@ class OwnDataset(TensorDataset):
             x = torch.stack([x for x, _ in items])
             y = torch.stack([y for _, y in items])
         except RuntimeError as error:
-            raise UserError(f"items of `{self._spec.import_}` differ in shape: {error}", _where(self._spec)) from None
+            raise UserError(
+                f"items of `{self._spec.import_}` differ in shape: {error}", str(_where(self._spec))
+            ) from None
         return x, y.float() if self.task == "multilabel" else y.long()
 
 
-def _where(spec: OwnData) -> str:
-    return str(EXTENSIONS / f"{spec.import_.partition(':')[0]}.py")
+def _where(spec: OwnData) -> Path:
+    return EXTENSIONS / f"{spec.import_.partition(':')[0]}.py"
 
 
 def _made(spec: OwnData, split: Split) -> Any:
     """An instance for one split; anything that goes wrong in the user's file is told as a UserError."""
-    module_name, _, class_name = spec.import_.partition(":")
-    try:
-        found = importlib.util.spec_from_file_location(f"scalestudy_extension_{module_name}", _where(spec))
-        assert found is not None and found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-        items = getattr(module, class_name)(train=split == "train", **spec.kwargs)
+    found = load_class(_where(spec), spec.import_.partition(":")[2])
+    with _blamed(spec, f"making `{spec.import_}` for {split}"):
+        items = found(train=split == "train", **spec.kwargs)
         if len(items) < 1:
-            raise ValueError(f"has no items for {split}")
-        return items
-    except Exception as error:
-        raise _told(spec, error) from error
+            raise ValueError(f"it has no items for {split}")
+    return items
+
+
+def _blamed(spec: OwnData, doing: str) -> AbstractContextManager[None]:
+    return blamed_on(_where(spec), doing, f"raised by {doing}; mend the class: {CONTRACT}")
 
 
 def _item(spec: OwnData, items: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-    try:
+    with _blamed(spec, f"item {index} of `{spec.import_}`"):
         x, y = items[index]
         return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
-    except Exception as error:
-        raise _told(spec, error, f" item {index}") from error
+    raise AssertionError("the block above returns or raises")
 
 
 def _labels(spec: OwnData, items: Any) -> NDArray[np.int64] | None:
@@ -98,10 +99,8 @@ def _labels(spec: OwnData, items: Any) -> NDArray[np.int64] | None:
     targets = getattr(items, "targets", None)
     if targets is None:
         return None
-    try:
+    with _blamed(spec, f"`targets` of `{spec.import_}`"):
         labels = np.asarray(targets).astype(np.int64)
-    except (TypeError, ValueError) as error:
-        raise _told(spec, error, " `targets`") from error
     return labels if labels.ndim == 1 and len(labels) == len(items) else None
 
 
@@ -112,8 +111,3 @@ def _classes(spec: OwnData, items: Any, labels: NDArray[np.int64] | None) -> int
     if labels is None:
         labels = np.array([int(_item(spec, items, index)[1]) for index in range(len(items))])
     return int(labels.max()) + 1
-
-
-def _told(spec: OwnData, error: Exception, part: str = "") -> UserError:
-    what = f"`{spec.import_}`{part} fails: {type(error).__name__}: {error}"
-    return UserError(what, _where(spec), f"mend the class: {CONTRACT}")
