@@ -336,5 +336,5 @@ def test_own_data_that_cannot_be_made_is_an_error_with_its_file(
 def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
-    with pytest.raises(UserError, match="mine.py:17: RuntimeError: no such record\n    raised by item 4 of"):
+    with pytest.raises(UserError, match=r"mine\.py:17: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0, train=True)
