@@ -225,7 +225,7 @@ def wait_until(question: Any, seconds: float) -> Any:
     [
         (("rank=2",), "did you mean `ranks`?"),
         (("ranks=two",), "must be a whole number, not `two`"),
-        (("ranks=4",), "strategy `single` has 1 rank, not 4"),
+        (("ranks=4",), "strategy `single` has at most 1 rank, not 4"),
         (("strategy=alreduce",), "did you mean `allreduce`?"),
         (("model=resnet5",), "did you mean `resnet50`?"),
         (("data.source=digit",), "did you mean `digits`?"),

@@ -162,9 +162,9 @@ class Project:
 
     def study_of(self, machine: str, run: str) -> str:
         """The study for whose sake a run is made; of several that share it, the first."""
-        position, _, found = self._find(machine, run)
-        mine = position < len(self.chosen) and found in self.chosen[position].runs
-        return self.chosen[position].name if mine else "other"
+        if machine == self.config.machine and run in self._own:
+            return self.chosen[self._own[run][0]].name
+        return "other"
 
     def dataset_json(self, dataset: str) -> str:
         """The spec of a dataset."""
