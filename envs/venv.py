@@ -92,11 +92,9 @@ def create() -> None:
 def install(lock: Path) -> None:
     """What a lock file pins."""
     begin = time.monotonic()
-    say(
-        f"installing what {lock.relative_to(ROOT)} pins"
-        + (" (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] else "")
-    )
     index = os.environ.get("TORCH_INDEX")
+    large = " (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] and not index else ""
+    say(f"installing what {lock.relative_to(ROOT)} pins{large}")
     if index and lock == LOCKS["run"]:
         pins = without_torch(lock)
         pip("install", "--no-deps", "--require-hashes", "-r", str(pins))

@@ -222,9 +222,10 @@ class Project:
         ]
 
     def summary_command(self, targets: Iterable[str]) -> str:
-        """The command that gives an account of everything; of single files none is due."""
-        names = [study.name for study in self.chosen]
-        if set(targets) and not {"all", *names} & set(targets):
+        """The command that gives an account of the studies asked for; of single files none is due."""
+        asked_for = set(targets) or {"all"}
+        names = [study.name for study in self.chosen if {"all", study.name} & asked_for]
+        if not names:
             return "true"
         config = self.config
         return f"scalestudy summary --machine {config.machine} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"
