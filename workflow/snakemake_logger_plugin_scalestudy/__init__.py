@@ -116,6 +116,8 @@ class LogHandler(LogHandlerBase):
             self.fail(record)
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
+        elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
+            return  # the failed job has been shown
         elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
             text = record.getMessage()
             if "At least one job did not complete" not in text:
