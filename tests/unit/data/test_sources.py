@@ -10,7 +10,7 @@ import pytest
 
 from scalestudy.data.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
-from scalestudy.data.sources import fashion_mnist
+from scalestudy.data.sources import fashion_mnist, synthetic_jpeg
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, photo
@@ -338,3 +338,17 @@ def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, p
     data = open_dataset(path, "train")
     with pytest.raises(UserError, match=r"mine\.py:17: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0, train=True)
+
+
+@pytest.mark.parametrize(("height", "width"), [(31, 40), (32, 41), (31, 41)])
+def test_a_picture_of_odd_size_depends_on_nothing_that_lies_beyond_it_in_memory(height: int, width: int) -> None:
+    random = np.random.default_rng(0)
+    half = ((height + 1) // 2, (width + 1) // 2)
+    planes = [random.integers(0, 256, shape).astype(np.int16) for shape in ((height, width), half, half)]
+    wanted = synthetic_jpeg.encoded(planes, 85)
+    for fill in range(256):
+        dirt = [
+            np.full(size, fill, np.uint8) for size in (height * width, height * width + width, 2 * half[0] * half[1])
+        ]
+        del dirt
+        assert synthetic_jpeg.encoded(planes, 85) == wanted

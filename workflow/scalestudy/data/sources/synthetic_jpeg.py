@@ -7,6 +7,7 @@ same libjpeg-turbo.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,8 +111,7 @@ class Maker:
         top, left, size = self._patch(label)
         luma[top : top + size, left : left + size] += 40
         blue, red = self._chroma(colour, label, (top // 2, left // 2, size // 2))
-        planes = (np.clip(plane, 0, 255).astype(np.uint8) for plane in (luma, blue, red))
-        return simplejpeg.encode_jpeg_yuv_planes(*planes, quality)
+        return encoded((luma, blue, red), quality)
 
     def _window(self, texture: NDArray[np.int16], down: int, across: int) -> NDArray[np.int16]:
         top, left = down % MARGIN, across % MARGIN
@@ -133,6 +133,20 @@ class Maker:
             plane[top : top + size, left : left + size] += tint
             planes.append(plane)
         return planes
+
+
+def encoded(planes: Sequence[NDArray[np.int16]], quality: int) -> bytes:
+    """Y, Cb and Cr (4:2:0) as JPEG.
+
+    libjpeg-turbo's encoder of planes reads them to even height and width, beyond the end of an odd one. So each lies in
+    a larger buffer, its last row and column repeated.
+    """
+    views = []
+    for plane in planes:
+        height, width = plane.shape
+        pixels = np.clip(plane, 0, 255).astype(np.uint8)
+        views.append(np.pad(pixels, ((0, height % 2), (0, width % 2)), mode="edge")[:height, :width])
+    return bytes(simplejpeg.encode_jpeg_yuv_planes(*views, quality))
 
 
 def texture(height: int, width: int, number: int) -> NDArray[np.int16]:
