@@ -231,3 +231,15 @@ def test_the_report_loads_whole_and_fits_its_window_in_a_browser(finished: Proje
         [chromium, *flags, (tmp_path / "report.html").as_uri()], capture_output=True, text=True, timeout=90, check=False
     )
     assert "<title>true 2 true</title>" in done.stdout, done.stdout[:500] + done.stderr[-500:]
+
+
+def test_what_was_skipped_is_looked_for_again_once_it_is_forgotten(project: Project) -> None:
+    project.edit("config/studies/tiny.yaml", "scales:", "include: [{data.source: image_folder}]\nscales:")
+    done = project.snakemake("all")
+    assert done.returncode == 0, done.stdout
+    assert "image_folder" in done.stdout.partition("Left out:")[2]
+    assert len(project.results()) == 5
+    done = project.run("scalestudy", "forget", "--skipped", "--yes")
+    assert done.returncode == 0, done.stdout
+    assert len(project.results()) == 4
+    assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}

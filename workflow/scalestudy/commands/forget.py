@@ -12,28 +12,36 @@ from scalestudy.spec.layout import RESULTS, result_file, run_folder
 
 
 def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None:
-    """Delete the folders of `runs` (and of all skipped ones) after asking; history.jsonl stays."""
+    """Delete the folders of `runs` (and of all skipped ones) after asking; history.jsonl stays.
+
+    With skipped runs go the manifests of data that could not be had, so that it is looked for again.
+    """
     folder = RESULTS / machine / "runs"
     known = sorted(path.name for path in folder.glob("*") if path.is_dir())
     for run in runs:
         if run not in known:
             raise UserError(f"there is no run `{run}`", str(folder), nearest(run, known) if known else "")
     if skipped:
-        runs += [
-            run
-            for run in known
-            if result_file(machine, run).exists() and read_json(result_file(machine, run))["status"] == "skipped"
-        ]
+        runs += [run for run in known if _status(machine, run) == "skipped"]
     runs = list(dict.fromkeys(runs))
     if not runs:
         click.echo("nothing to forget")
         return
     for run in runs:
-        file = result_file(machine, run)
-        click.echo(f"{read_json(file)['status'] if file.exists() else 'no result':9} {run}")
+        click.echo(f"{_status(machine, run):9} {run}")
     if not yes and not click.confirm(f"Delete these {len(runs)} runs?", default=False, err=True):
         raise click.exceptions.Abort
+    if any(_status(machine, run) == "skipped" for run in runs):
+        for manifest in (RESULTS / "data").glob("*/manifest.json"):
+            if read_json(manifest).get("status") == "skipped":
+                manifest.unlink()
     for run in runs:
         # The result goes first: what is left of a deletion that is interrupted is no result.
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
+
+
+def _status(machine: str, run: str) -> str:
+    """The status of a run's result, or that it has none."""
+    file = result_file(machine, run)
+    return str(read_json(file)["status"]) if file.exists() else "no result"

@@ -42,6 +42,8 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
         manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
+    if manifest.exists() and read_json(manifest).get("status") == "skipped":
+        manifest.unlink()  # what could not be had last time is looked for again
     write_json(out / "spec.json", spec.plain())
     result = _make(identity, spec, manifest, out / "result.json", Machine())
     click.echo(f"{identity}\n{out / 'result.json'}")

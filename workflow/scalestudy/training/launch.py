@@ -231,6 +231,7 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
+        "samples_seen": sum(report["samples_seen"] for report in measured.reports),
         "resolved": {
             "nodes": resolved.nodes,
             "ranks_per_node": resolved.ranks_per_node,
