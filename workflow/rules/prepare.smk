@@ -9,7 +9,7 @@ rule dataset:
         "../../envs/conda.yaml"
     params:
         spec=dag.asked(lambda w: PROJECT.dataset_json(w.dataset)),
-        bulk=f"--bulk {PROJECT.config.paths.data}" if PROJECT.config.paths.data else "",
+        bulk=PROJECT.bulk_option,
     shell:
         "scalestudy prepare --out {output.manifest} --spec {params.spec:q} {params.bulk} > {log} 2>&1"
 

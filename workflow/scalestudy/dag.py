@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +15,6 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
 from scalestudy.spec.config import SCALES, Config, read_config, read_machine
-from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
@@ -70,6 +70,8 @@ class Project:
         if "site" in config:
             os.environ["SCALESTUDY_SITE"] = str(config["site"])  # commands read the site by this name
         self.config: Config = read_config("config/config.yaml", config)
+        bulk = self.config.paths.data
+        self.bulk_option = f"--bulk {shlex.quote(bulk)}" if bulk else ""
         self.report = str(layout.report_file(self.config.machine, self.config.scale))
         self._studies: dict[tuple[str, str, str], Study] = {}
         self._runs: dict[str, dict[str, Planned]] = {}
@@ -139,6 +141,12 @@ class Project:
             raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
         return known[run]
 
+    def _known(self) -> Iterator[dict[str, Planned]]:
+        """Runs by where to look first: those of the configuration, those of paths seen so far, those of any study."""
+        yield self._own
+        yield from list(self._runs.values())
+        yield self.runs(self.config.machine)
+
     # train
 
     def spec_json(self, machine: str, run: str) -> str:
@@ -168,12 +176,10 @@ class Project:
 
     def dataset_json(self, dataset: str) -> str:
         """The spec of a dataset."""
-        for _, _, run in self._own.values():
-            if run.dataset == dataset:
-                return canonical_json(run.spec.data.plain())
-        for _, _, run in self.runs(self.config.machine).values():
-            if dataset_id(run.spec.data) == dataset:
-                return canonical_json(run.spec.data.plain())
+        for known in self._known():
+            for _, _, run in known.values():
+                if run.dataset == dataset:
+                    return canonical_json(run.spec.data.plain())
         raise UserError(f"no study uses a dataset `{dataset}`", "results/data")
 
     # analyse and publish

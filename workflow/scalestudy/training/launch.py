@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
@@ -242,11 +243,7 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         },
         "instrument": result.instrument(first["device_name"]),
         "affinity": [report["affinity"] for report in measured.reports],
-        "faults": {
-            key: sum(report["faults"].get(key, 0) for report in measured.reports)
-            for key in first["faults"] | {k: 0 for r in measured.reports for k in r["faults"]}
-        },
-        "warnings": [],
+        "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }
 
 
