@@ -46,6 +46,12 @@ class Site(Spec):
 
     data_roots: dict[str, str] = {}
     """Data that the site already has: source name to folder."""
+    scratch: str | None = None
+    """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
+    launcher: Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh"] = "auto"
+    """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
+    scheduler: dict[str, Any] = {}
+    """How jobs are submitted; read by the executor, whose README has the keys."""
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:

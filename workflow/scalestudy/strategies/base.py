@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import nn
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Loss = Callable[[Any, torch.Tensor], torch.Tensor]
+"""From the model's output and the labels to the mean loss."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class World:
 class Strategy(ABC):
     """One rank's side of an exchange.
 
-    A step is: gradients to None, `module(x)` and loss, `backward()`, `exchange()`, `update()`. A strategy that overlaps
+    A step is: `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps
     its exchange with backward does nothing in `exchange()` and says so by `overlapped`. A parameter that the loss does
     not depend on counts as one whose gradient is zero, under every strategy: weight decay and momentum still move it.
 
@@ -69,6 +71,13 @@ class Strategy(ABC):
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(self.trainable)
         return model
+
+    def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
+        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned."""
+        self.optimiser.zero_grad(set_to_none=True)
+        value = loss(module(x), y)
+        value.backward()
+        return value.detach()
 
     @abstractmethod
     def exchange(self) -> None:

@@ -225,10 +225,11 @@ class Rank:
 
     def forward_backward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
-        self.strategy.optimiser.zero_grad(set_to_none=True)
-        loss = outputs.loss(self.module(x), y, self.data.task)
-        loss.backward()
-        return loss.detach()
+        return self.strategy.forward_backward(self.module, x, y, self.loss)
+
+    def loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
+        """The mean loss over this rank's batch."""
+        return outputs.loss(output, y, self.data.task)
 
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
