@@ -88,11 +88,37 @@ class Measure(Spec):
     """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
 
 
+class Storage(Spec):
+    """A slower storage than the one that is there, emulated for all ranks of a node together."""
+
+    mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """What it delivers at most, MiB/s per node; unset: as much as there is."""
+    latency_ms: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    """Wait before each request, milliseconds; requests under way at the same time wait together."""
+
+
 class Loader(Spec):
     """How batches come to a rank."""
 
+    mode: Literal["file", "shards", "stream", "database", "memory", "synthetic"] | None = None
+    """`file`, `shards`, `database`: each sample by itself, in random order; `stream`: in sequence, through a shuffle
+    buffer, never onto a disk; `memory`: read once, then from memory; `synthetic`: nothing is read or decoded. Unset: as
+    the data's format is read sample by sample."""
+    kind: Literal["threads", "processes"] = "threads"
+    """What workers are. Processes hand batches over through shared memory."""
+    last_batch: Literal["drop", "pad"] = "drop"
+    """The last batch of an epoch where it is incomplete: left out, or filled with samples of the epoch's start."""
+    origin: str | None = None
+    """Where the data is read from instead of its own folder: another folder, or an http(s) address with range requests,
+    that holds the same files."""
+    shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    """Samples per rank from which a stream draws the next one."""
+    pin_memory: bool = True
+    """Page-locked batches where there is a GPU, copied to it ahead of their use on a stream of their own."""
+    storage: Storage | None = None
+    """A storage of a stated rate and latency, emulated; unset: the one that is there."""
     workers: Annotated[int, Field(ge=0, le=4096)] = 1
-    """Threads per rank, each making whole batches; 0: the training thread makes them itself."""
+    """Workers per rank, each making whole batches; 0: the training thread makes them itself."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
     """Batches made ahead per worker."""
     size: Annotated[int, Field(ge=1, le=16384)] | None = None
