@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.data.dataset import Dataset, normalise, open_dataset
-from scalestudy.data.loader import Loader
+from scalestudy.data import kernel
+from scalestudy.data.loader import Loader, on_device
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
-from scalestudy.data.sampler import batches
+from scalestudy.data.sampler import batches, steps_per_epoch
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
@@ -51,6 +52,8 @@ class Report:
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    readiness: dict[str, float] = field(default_factory=dict)
+    decoder: str = ""
     parameters: int = 0
     parameter_digest: str | None = None
     finite: bool = True
@@ -69,6 +72,7 @@ class Rank:
         self.faults = Faults(job.spec, rank)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.decoder = kernel.state()
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
 
@@ -93,10 +97,11 @@ class Rank:
     def open_data(self) -> None:
         """The training and held-out sets, and how many steps an epoch has."""
         spec = self.spec
-        self.data: Dataset = open_dataset(self.job.manifest, "train")
-        self.held_out: Dataset = open_dataset(self.job.manifest, "test")
-        plan = batches(self.data.samples, spec.global_batch, 0, spec.ranks, spec.seed, 0)
-        self.steps_per_epoch = len(plan)
+        # All ranks of a node share the rate of an emulated storage.
+        place = self.job.folder / f"storage.{self.world.rank // self.resolved.ranks_per_node}"
+        self.data: Dataset = open_dataset(self.job.manifest, "train", spec.loader, place)
+        self.held_out: Dataset = open_dataset(self.job.manifest, "test", spec.loader, place)
+        self.steps_per_epoch = steps_per_epoch(self.data.samples, spec.global_batch, spec.loader.last_batch)
         self.planned_steps = self.steps_per_epoch * spec.train.epochs
         if spec.measure.steps is not None:
             self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
@@ -150,7 +155,16 @@ class Rank:
         """Epoch and sample indices of each of this rank's batches."""
         spec, world, left = self.spec, self.world, self.planned_steps
         for epoch in range(spec.train.epochs):
-            for indices in batches(self.data.samples, spec.global_batch, world.rank, world.ranks, spec.seed, epoch):
+            for indices in batches(
+                self.data.samples,
+                spec.global_batch,
+                world.rank,
+                world.ranks,
+                spec.seed,
+                epoch,
+                last=spec.loader.last_batch,
+                stream=self.data.stream,
+            ):
                 if left == 0:
                     return
                 left -= 1
@@ -190,7 +204,7 @@ class Rank:
         window_end = None if spec.measure.minutes is None else float("inf")
         last_warmup = max(0, spec.measure.warmup_steps - 1)
         with closing(self.loader()) as loader:
-            stream = iter(loader)
+            stream = on_device(loader, device) if spec.loader.pin_memory else iter(loader)
             for step in range(self.planned_steps):
                 self.faults.before_step(step)
                 self.strategy.set_rate(self.rate(step))
@@ -216,6 +230,7 @@ class Rank:
         report.loop_s = time.perf_counter() - begin
         report.epochs_done = report.steps_done / self.steps_per_epoch
         report.window = (min(spec.measure.warmup_steps, max(0, report.steps_done - 1)), report.steps_done)
+        report.readiness = loader.readiness
         after = read_bytes()
         report.read_bytes = None if after is None or bytes_before is None else after - bytes_before
         report.faults = {
