@@ -32,8 +32,6 @@ from scalestudy.data.throttle import Throttle
 from scalestudy.errors import UserError
 
 PICTURE_FORMATS = ("files", "raw", "shards", "database")
-UNREADABLE = (OSError, EOFError, ValueError, SyntaxError)
-"""What stores and decoders raise; pillow has SyntaxError for broken PNG."""
 NOTHING, UNWATCHED = -1, -2
 """Samples in a worker's progress while it is at none, and while it does what may take any time."""
 
@@ -97,7 +95,7 @@ class Pictures:
             try:
                 data = self.reader.read(sample, epoch)
                 self._show(sample, data, numbers if augment == "crop_flip" else None, flip, out[row])
-            except UNREADABLE as error:
+            except images.UNREADABLE as error:
                 raise self.unreadable(sample, error) from None
         progress[0] = NOTHING
 
