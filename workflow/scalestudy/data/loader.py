@@ -158,4 +158,3 @@ def _used_here(batch: Batch, done: torch.cuda.Event) -> Batch:
     for tensor in batch:
         tensor.record_stream(current)
     return batch
-

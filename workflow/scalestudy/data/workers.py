@@ -338,4 +338,3 @@ class _Process:
         connection = Connection(ours.detach())
         connection.send(setup)
         return cls(process, connection)
-

@@ -241,7 +241,8 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
             "step_time_s": resolved.step_time_s,
             "backend": first["backend"],
         },
-        "instrument": result.instrument(first["device_name"]),
+        "emulated_storage": None if spec.loader.storage is None else spec.loader.storage.plain(),
+        "instrument": {**result.instrument(first["device_name"]), "decoder": first["decoder"]},
         "affinity": [report["affinity"] for report in measured.reports],
         "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,22 @@ from scalestudy.errors import UserError
 MAX_READERS = 4096
 
 
+_environments: weakref.WeakValueDictionary[tuple[int, str], lmdb.Environment] = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _opened(folder: Path) -> lmdb.Environment:
+    """The environment, which a process may open only once; a forked process opens its own."""
+    key = (os.getpid(), os.path.realpath(folder))
+    with _opening:
+        found = _environments.get(key)
+        if found is None:
+            found = _environments[key] = lmdb.open(
+                key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
+            )
+        return found
+
+
 class DatabaseReader(Reader):
     """Records are handed out as they lie in the mapped file; each thread keeps one read transaction.
 
@@ -27,10 +44,8 @@ class DatabaseReader(Reader):
     def __init__(self, folder: Path, throttle: Throttle | None) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
         try:
-            self._environment = lmdb.open(
-                os.fspath(folder), readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
-            )
-        except lmdb.Error as error:
+            self._environment = _opened(folder)
+        except (OSError, lmdb.Error) as error:
             raise UserError(f"the database cannot be opened: {error}", str(folder), REMEDY) from None
 
     def read(self, sample: int, epoch: int) -> Any:
