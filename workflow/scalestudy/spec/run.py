@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from scalestudy.data.catalogue import AnyData, Digits
+from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
 from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
@@ -258,10 +259,37 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     yield from _node_problems(spec)
+    yield from _loader_problems(spec)
     for index, fault in enumerate(spec.faults):
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Ways of reading that the data, or another option, does not allow."""
+    loader, shard = spec.loader, getattr(spec.data, "shard", None)
+    tensors = spec.data.source in TENSOR_SOURCES
+    format = "tensors" if tensors else FORMAT_OF_SHARD[shard.format] if shard is not None else None
+    if format == "files" and spec.data.preprocess == "raw":
+        format = "raw"
+    # Pictures that are used where they lie may be ranges of containers: only opening them tells.
+    unknown = format is None or (format == "files" and loader.mode == "shards")
+    if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
+        what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
+        yield Problem(("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form")
+    if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
+        what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
+        yield Problem(("loader", "kind"), what, "take `threads` with `mode: stream`")
+    if loader.storage is not None and loader.storage.mib_per_s is None and not loader.storage.latency_ms:
+        yield Problem(("loader", "storage"), "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`")
+    if tensors and (loader.storage is not None or loader.origin is not None):
+        key = "storage" if loader.storage is not None else "origin"
+        what = f"`{spec.data.source}` comes from memory, not from a storage"
+        yield Problem(("loader", key), what, "leave it away, or take pictures")
+    if loader.memory_limit_mib is not None and format == "database":
+        what = "the pages of a database are mapped, and cannot be dropped"
+        yield Problem(("loader", "memory_limit_mib"), what, "take shards, or limit `loader.storage`")
 
 
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:

@@ -12,26 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.modes import MODES, Mode
 from scalestudy.errors import UserError
 
 Indices = NDArray[np.int64]
-Mode = Literal["file", "shards", "stream", "database", "memory", "synthetic"]
 REMEDY = "replace it, or delete the manifest and prepare the data again"
-
-MODES: dict[str, tuple[Mode, ...]] = {
-    "files": ("file", "stream", "memory", "synthetic"),
-    "shards": ("shards", "stream", "memory", "synthetic"),
-    "raw": ("shards", "stream", "memory", "synthetic"),
-    "database": ("database", "memory", "synthetic"),
-    "tensors": ("memory", "synthetic"),
-}
-"""The input modes that each format of data has, its own first."""
-
 
 @dataclass(frozen=True)
 class How:
