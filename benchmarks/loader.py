@@ -130,12 +130,13 @@ def pip(python: Path, environment: dict[str, str], *what: str) -> None:
 
 
 def _opencv_description(folder: Path) -> Path:
-    """A pkg-config file with just the parts of OpenCV that FFCV uses: Debian describes only the whole, 1 GB."""
+    """A pkg-config file and a header with the two parts of OpenCV that FFCV uses; Debian has only the whole, 1 GB."""
     place = folder / "pkgconfig"
-    place.mkdir(exist_ok=True)
+    (place / "opencv2").mkdir(parents=True, exist_ok=True)
+    (place / "opencv2" / "opencv.hpp").write_text("#include <opencv2/core.hpp>\n#include <opencv2/imgproc.hpp>\n")
     (place / "opencv4.pc").write_text(
         "Name: opencv4\nDescription: core and imgproc\nVersion: 4\n"
-        "Cflags: -I/usr/include/opencv4\nLibs: -lopencv_imgproc -lopencv_core\n"
+        f"Cflags: -I{place} -I/usr/include/opencv4\nLibs: -lopencv_imgproc -lopencv_core\n"
     )
     return place
 
@@ -319,23 +320,21 @@ def memory_rows(folder: Path) -> list[str]:
 
 def _large_index(folder: Path, samples: int) -> None:
     """A manifest of many samples, which are the same few files again and again: memory depends on the index alone."""
+    import dataclasses
+
     import numpy as np
 
-    from scalestudy.data.index import Index, read_index, write_index
+    from scalestudy.data.index import read_index, write_index
     from scalestudy.data.manifest import SplitInfo, read_manifest, write_manifest
-    from scalestudy.files import write_with  # noqa: F401
 
     place = folder / f"index-{samples}" / "manifest.json"
     if place.is_file():
         return
-    import dataclasses
-
     first = read_manifest(folder / "files" / "manifest.json")
     index = read_index(folder / "files" / first.index, "train")
     order = np.arange(samples) % len(index)
     many = index.taken(order)
     write_index(place.parent / "index.npz", {"train": many, "test": index})
-    assert isinstance(many, Index)
     write_manifest(
         place,
         dataclasses.replace(

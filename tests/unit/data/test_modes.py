@@ -70,13 +70,13 @@ def left_behind() -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    before = set(os.listdir("/dev/shm"))
+    before = set(Path("/dev/shm").iterdir())
     yield
     deadline = time.monotonic() + 3  # a stream's threads finish the request that they are at
     while left_behind() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left_behind()
-    assert set(os.listdir("/dev/shm")) <= before
+    assert set(Path("/dev/shm").iterdir()) <= before
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -424,9 +424,11 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     file = data.files[9]
     file.unlink()
     os.mkfifo(file)  # opening it waits until somebody writes
-    with pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has been at it for"):
-        with Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made:
-            list(made)
+    with (
+        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has been at it for"),
+        Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
+    ):
+        list(made)
     os.close(os.open(file, os.O_WRONLY))
 
 

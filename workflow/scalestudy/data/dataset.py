@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from scalestudy.data import draw, images
 from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
-from scalestudy.data.pictures import PICTURE_FORMATS, Pictures, Recipe
 from scalestudy.data.modes import MODES
+from scalestudy.data.pictures import PICTURE_FORMATS, Pictures, Recipe
 from scalestudy.data.readers import How
 from scalestudy.data.readers.memory import MemoryReader
 from scalestudy.data.sampler import Stored

@@ -43,6 +43,16 @@ class View(NamedTuple):
     flip: bool = False
 
 
+class Box(NamedTuple):
+    """A region that may begin and end within pixels."""
+
+    top: float
+    left: float
+    height: float
+    width: float
+    flip: bool = False
+
+
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
     """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
@@ -134,7 +144,10 @@ def show_coded(
         if changed():
             raise ValueError("it is damaged: its checksum is not the one that it was stored with") from None
         image = decode(data, shrink)
-    show(image, height, width, view, _as_tensor(out))
+    if image.shape[:2] == (height, width):
+        show(image, view, _as_tensor(out))
+    else:
+        show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
 
 
 def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> None:
@@ -149,7 +162,7 @@ def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> 
         crop = image[top : top + rows, left : left + columns]
         out[:] = crop[:, ::-1] if flip else crop
     else:
-        show(image, height, width, view, _as_tensor(out))
+        show(image, view, _as_tensor(out))
 
 
 def _as_tensor(out: Pixels) -> torch.Tensor:
@@ -158,26 +171,34 @@ def _as_tensor(out: Pixels) -> torch.Tensor:
     return torch.from_numpy(out).permute(2, 0, 1)
 
 
-def show(image: Pixels, height: int, width: int, view: View, out: torch.Tensor) -> None:
-    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last).
-
-    `view` counts in pixels of a picture of `height` x `width`; `image` may have been decoded smaller.
-    """
+def show(image: Pixels, view: View, out: torch.Tensor) -> None:
+    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last)."""
     import torch
 
-    top, left, rows, columns, flip = scaled_view(view, (height, width), (image.shape[0], image.shape[1]))
+    top, left, rows, columns, flip = view
     crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
     shown = resized(crop, (out.shape[1], out.shape[2]))
     out.copy_((shown.flip(-1) if flip else shown)[0])
 
 
-def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> View:
-    """The view in a picture of another height and width, to whole pixels."""
+def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Box:
+    """The view in a picture that was decoded smaller, of height and width `decoded` in place of `size`."""
     if size == decoded:
-        return view
+        return Box(*view)
     down, across = decoded[0] / size[0], decoded[1] / size[1]
-    rows, columns = max(1, round(view.height * down)), max(1, round(view.width * across))
-    return View(int(view.top * down), int(view.left * across), rows, columns, view.flip)
+    return Box(view.top * down, view.left * across, view.height * down, view.width * across, view.flip)
+
+
+def show_part(image: Pixels, box: Box, out: Pixels) -> None:
+    """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
+    top, left, height, width, flip = box
+    first_row, first_column = int(top), int(left)
+    last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
+    touched = Image.fromarray(image[first_row:last_row, first_column:last_column])
+    top, left = top - first_row, left - first_column
+    region = (left, top, min(touched.width, left + width), min(touched.height, top + height))
+    shown = np.asarray(touched.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, region))
+    out[:] = shown[:, ::-1] if flip else shown
 
 
 def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,5 +266,5 @@ def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
     shape = header["shape"]
     if 0 in shape:
         return np.zeros(shape, header["descr"])
-    order = "F" if header["fortran_order"] else "C"
+    order: Literal["C", "F"] = "F" if header["fortran_order"] else "C"
     return np.asarray(np.memmap(path, header["descr"], "r", begin, shape, order))

@@ -1,4 +1,4 @@
-"""A worker process of a loader: `python -m scalestudy.data.worker CONNECTION MEMORY PARENT`, all three numbers.
+"""A worker process of a loader: `main` with the descriptors of its connection and memory, and its parent, as arguments.
 
 It imports torch only where the data, or a picture that the kernel does not take, needs it.
 """
@@ -136,10 +136,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_LOOK_S)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    # Under this module's own name, so that what it answers is known to the other side.
-    from scalestudy.data import worker
-
-    worker.main()

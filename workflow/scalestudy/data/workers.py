@@ -147,7 +147,7 @@ class Workers(ABC):
     def finish(self, task: Task) -> Batch:
         """The batch when it is ready; raises what went wrong with it."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End the workers."""
 
 
@@ -332,7 +332,9 @@ class _Process:
     def started(cls, setup: Setup, memory: int) -> _Process:
         """A worker process that has its set-up and waits for batches to make."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "scalestudy.data.worker", str(theirs.fileno()), str(memory), str(os.getpid())]
+        # Not by `-m`: what it answers would be of another module than the one that is known here.
+        program = "from scalestudy.data.worker import main; main()"
+        command = [sys.executable, "-c", program, str(theirs.fileno()), str(memory), str(os.getpid())]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), memory))
         theirs.close()
         connection = Connection(ours.detach())

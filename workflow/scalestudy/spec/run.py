@@ -277,7 +277,9 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
     unknown = format is None or (format == "files" and loader.mode == "shards")
     if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
         what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
-        yield Problem(("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form")
+        yield Problem(
+            ("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form"
+        )
     if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
         what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
         yield Problem(("loader", "kind"), what, "take `threads` with `mode: stream`")

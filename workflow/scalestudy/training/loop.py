@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data import kernel
+from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader, on_device
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
 from scalestudy.data.sampler import batches, steps_per_epoch

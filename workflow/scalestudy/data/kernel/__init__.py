@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,8 @@ DONE = 0
 INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
 
 
-class Region(Protocol):
-    """A view, as scalestudy.data.images has it."""
-
-    top: int
-    left: int
-    height: int
-    width: int
-    flip: bool
+Region = tuple[float, float, float, float, bool]
+"""A view, as scalestudy.data.images has it: top, left, height, width, flip."""
 
 
 def source_key() -> str:
@@ -59,7 +53,7 @@ class Kernel:
         self._c.kernel_new.restype = address
         self._c.kernel_free.argtypes = [address]
         self._c.kernel_header.argtypes = [address, address, size, address, address]
-        self._c.kernel_jpeg.argtypes = [address, address, size, *[number] * 7, address]
+        self._c.kernel_jpeg.argtypes = [address, address, size, number, *[ctypes.c_double] * 4, number, number, address]
         self._c.kernel_pixels.argtypes = [address, address, *[number] * 8, address]
         self.instructions = INSTRUCTIONS[self._c.kernel_choose(most)]
         self._local = threading.local()
@@ -76,10 +70,10 @@ class Kernel:
     def show_jpeg(self, data: Any, shrink: int, view: Region, out: NDArray[np.uint8]) -> bool:
         """Write a view of a JPEG into `out`, uint8 [side, side, 3]; False where the kernel does not take it.
 
-        The JPEG is decoded 1/shrink as large (1, 2, 4 or 8), and the view counts in pixels of that size.
+        The JPEG is decoded 1/shrink as large (1, 2, 4 or 8), and the view counts in pixels of that size, or parts of them.
         """
         place, size = _address(data)
-        top, left, height, width, flip = view  # type: ignore[misc]
+        top, left, height, width, flip = view
         side, target = _target(out)
         return bool(
             self._c.kernel_jpeg(
@@ -92,10 +86,20 @@ class Kernel:
         """Write a view of pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
         place, size = _address(data)
         assert size >= height * width * 3
-        top, left, rows, columns, flip = view  # type: ignore[misc]
+        top, left, rows, columns, flip = view
         side, target = _target(out)
         status = self._c.kernel_pixels(
-            self._context().pointer, place, height, width, top, left, rows, columns, side, flip, target
+            self._context().pointer,
+            place,
+            height,
+            width,
+            int(top),
+            int(left),
+            int(rows),
+            int(columns),
+            side,
+            flip,
+            target,
         )
         if status != DONE:
             raise MemoryError(f"the kernel could not show {view} of {height} x {width} pixels (status {status})")

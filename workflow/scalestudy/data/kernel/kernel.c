@@ -87,9 +87,9 @@ void kernel_free(Context *context) {
     free(context);
 }
 
-/* Weights of `outputs` pixels over `inputs` pixels that begin at `begin` in memory. flip: the last comes first. */
-static int make_filter(Memory *memory, Filter *filter, int begin, int inputs, int outputs, int flip) {
-    double scale = (double)inputs / outputs, support = scale > 1 ? scale : 1;
+/* Weights of `outputs` pixels, which divide `length` of `inputs` pixels from `offset` on. flip: the last comes first. */
+static int make_filter(Memory *memory, Filter *filter, double offset, double length, int inputs, int outputs, int flip) {
+    double scale = length / outputs, support = scale > 1 ? scale : 1;
     int most = (int)ceil(support) * 2 + 1;
     most += most & 1;
     size_t starts = (size_t)outputs * sizeof(int32_t);
@@ -101,7 +101,7 @@ static int make_filter(Memory *memory, Filter *filter, int begin, int inputs, in
     double *exact = (double *)(memory->bytes + (used + 15) / 16 * 16);
     int widest = 0;
     for (int at = 0; at < outputs; at++) {
-        double centre = (at + 0.5) * scale, sum = 0;
+        double centre = offset + (at + 0.5) * scale, sum = 0;
         int first = (int)(centre - support + 0.5), end = (int)(centre + support + 0.5);
         if (first < 0) first = 0;
         if (end > inputs) end = inputs;
@@ -118,7 +118,7 @@ static int make_filter(Memory *memory, Filter *filter, int begin, int inputs, in
             total += weight[k];
         }
         weight[largest] += (int16_t)((1 << WEIGHT_BITS) - total); /* an even surface stays even */
-        filter->start[place] = begin + first;
+        filter->start[place] = first;
         for (int k = own; k > 0; k--)
             if (weight[k - 1]) {
                 if (k > widest) widest = k;
@@ -281,10 +281,25 @@ static void flipped(const uint8_t *in, int pixels, uint8_t *out) {
     flip_plain(in, pixels, out);
 }
 
-/* The view of pixels in memory, resized. `pixels` points at the view's first pixel. */
-static int resize(Context *context, const uint8_t *pixels, size_t stride, int rows, int columns, int side, int flip,
-                  uint8_t *out) {
-    if (rows == side && columns == side) {
+/* A part of a picture that need not begin or end with a whole pixel, and the whole pixels that it touches. */
+typedef struct {
+    double top, left, height, width;
+    int first_row, first_column, rows, columns;
+} View;
+
+static int make_view(View *view, double top, double left, double height, double width, int most_rows, int most_columns) {
+    if (!(top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= most_rows + 1e-6 &&
+          left + width <= most_columns + 1e-6))
+        return 0;
+    int last_row = (int)ceil(top + height - 1e-6), last_column = (int)ceil(left + width - 1e-6);
+    *view = (View){top, left, height, width, (int)top, (int)left, last_row - (int)top, last_column - (int)left};
+    return view->rows > 0 && view->columns > 0;
+}
+
+/* The view of pixels in memory, resized. `pixels` points at the first pixel that it touches. */
+static int resize(Context *context, const uint8_t *pixels, size_t stride, const View *view, int side, int flip, uint8_t *out) {
+    int rows = view->rows, columns = view->columns;
+    if (view->height == side && view->width == side && view->top == view->first_row && view->left == view->first_column) {
         for (int at = 0; at < side; at++) {
             if (flip) flipped(pixels + at * stride, side, out + (size_t)at * side * 3);
             else memcpy(out + (size_t)at * side * 3, pixels + at * stride, (size_t)side * 3);
@@ -292,8 +307,8 @@ static int resize(Context *context, const uint8_t *pixels, size_t stride, int ro
         return DONE;
     }
     Filter vertical, horizontal;
-    if (!make_filter(&context->down, &vertical, 0, rows, side, 0)) return NO_MEMORY;
-    if (!make_filter(&context->across, &horizontal, 0, columns, side, flip)) return NO_MEMORY;
+    if (!make_filter(&context->down, &vertical, view->top - view->first_row, view->height, rows, side, 0)) return NO_MEMORY;
+    if (!make_filter(&context->across, &horizontal, view->left - view->first_column, view->width, columns, side, flip)) return NO_MEMORY;
     /* Weights of 0 may read beyond the last pixel: there is room for them, and it is set. */
     size_t kept = ((size_t)columns + horizontal.count) * 3 * sizeof(int16_t) + SLACK;
     if (!hold(&context->row, kept)) return NO_MEMORY;
@@ -325,8 +340,8 @@ int kernel_header(Context *context, const uint8_t *data, size_t size, int *heigh
 }
 
 /* The view of a JPEG decoded 1/shrink as large (1, 2, 4, 8); the view counts in pixels of that size. */
-int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, int top, int left, int rows, int columns,
-                int side, int flip, uint8_t *out) {
+int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, double top, double left, double height,
+                double width, int side, int flip, uint8_t *out) {
     struct jpeg_decompress_struct *jpeg = &context->jpeg;
     if (setjmp(context->errors.escape)) {
         jpeg_abort_decompress(jpeg);
@@ -339,20 +354,20 @@ int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, 
     jpeg->out_color_space = JCS_EXT_RGB;
     jpeg->dct_method = JDCT_ISLOW;
     jpeg_start_decompress(jpeg);
-    if (top < 0 || left < 0 || rows < 1 || columns < 1 || top + rows > (int)jpeg->output_height ||
-        left + columns > (int)jpeg->output_width) {
+    View view;
+    if (!make_view(&view, top, left, height, width, (int)jpeg->output_height, (int)jpeg->output_width)) {
         jpeg_abort_decompress(jpeg);
         return NOT_FOR_US;
     }
     /* Smooth upsampling of colour looks at neighbours, of which there are none beyond what is decoded: a margin. */
-    JDIMENSION begin = left > MARGIN ? left - MARGIN : 0;
-    JDIMENSION wide = left + columns + MARGIN - begin;
+    JDIMENSION begin = view.first_column > MARGIN ? view.first_column - MARGIN : 0;
+    JDIMENSION wide = view.first_column + view.columns + MARGIN - begin;
     if (begin + wide > jpeg->output_width) wide = jpeg->output_width - begin;
     if (begin > 0 || wide < jpeg->output_width) jpeg_crop_scanline(jpeg, &begin, &wide);
-    int above = top > MARGIN ? top - MARGIN : 0;
+    int above = view.first_row > MARGIN ? view.first_row - MARGIN : 0;
     if (above) jpeg_skip_scanlines(jpeg, above);
     size_t stride = (size_t)wide * 3;
-    int lines = top + rows - above;
+    int lines = view.first_row + view.rows - above;
     if (!hold(&context->pixels, stride * lines + SLACK)) {
         jpeg_abort_decompress(jpeg);
         return NO_MEMORY;
@@ -364,13 +379,15 @@ int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, 
         done += (int)jpeg_read_scanlines(jpeg, line, count);
     }
     jpeg_abort_decompress(jpeg);
-    const uint8_t *view = context->pixels.bytes + (size_t)(top - above) * stride + (size_t)(left - (int)begin) * 3;
-    return resize(context, view, stride, rows, columns, side, flip, out);
+    const uint8_t *first =
+        context->pixels.bytes + (size_t)(view.first_row - above) * stride + (size_t)(view.first_column - (int)begin) * 3;
+    return resize(context, first, stride, &view, side, flip, out);
 }
 
 /* The view of stored pixels [height][width][3]. */
 int kernel_pixels(Context *context, const uint8_t *data, int height, int width, int top, int left, int rows, int columns,
                   int side, int flip, uint8_t *out) {
-    if (top < 0 || left < 0 || rows < 1 || columns < 1 || top + rows > height || left + columns > width) return NOT_FOR_US;
-    return resize(context, data + ((size_t)top * width + left) * 3, (size_t)width * 3, rows, columns, side, flip, out);
+    View view;
+    if (!make_view(&view, top, left, rows, columns, height, width)) return NOT_FOR_US;
+    return resize(context, data + ((size_t)top * width + left) * 3, (size_t)width * 3, &view, side, flip, out);
 }

@@ -23,6 +23,7 @@ from scalestudy.errors import UserError
 Indices = NDArray[np.int64]
 REMEDY = "replace it, or delete the manifest and prepare the data again"
 
+
 @dataclass(frozen=True)
 class How:
     """How a run wants its data read: plain data, so that it can be handed to a worker process."""
@@ -82,13 +83,13 @@ class Reader(ABC):
         """The local files whose pages in the page cache matter."""
         return []
 
-    def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
+    def follow(self, epoch: int, coming: Indices, ahead: int) -> None:  # noqa: B027
         """The samples of this epoch that will be read, in this order; a stream begins to bring them.
 
         At any time, not more than the next `ahead` of them are asked for.
         """
 
-    def leave(self) -> None:
+    def leave(self) -> None:  # noqa: B027
         """No longer bring what was followed; those who wait for it get an error."""
 
     @property
@@ -96,7 +97,7 @@ class Reader(ABC):
         """By queue of this reader, the share of time in which something waited in it."""
         return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of files, connections and threads."""
 
 

@@ -32,7 +32,7 @@ class Store(ABC):
     local = False
     """Whether files go through this machine's page cache."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of files and connections."""
 
 
