@@ -215,10 +215,11 @@ def start(peer: Peer, cores: int, kind: str, folder: Path) -> Running:
     return running
 
 
-def measure(setting: tuple[int, str], peers: list[Peer], options: argparse.Namespace, files: list[Path]) -> None:
+def measure(
+    setting: tuple[int, str], peers: list[Peer], options: argparse.Namespace, files: list[Path], record: Record
+) -> None:
     """All repeats of one setting that are not there yet, peers in turn."""
     cores, kind = setting
-    record = Record(options)
     missing = [
         peer for peer in peers if record.repeats(peer, setting) < options.repeats and not record.error(peer, setting)
     ]
@@ -349,9 +350,10 @@ def _large_index(folder: Path, samples: int) -> None:
 # The table
 
 
-def report(options: argparse.Namespace, settings: list[tuple[int, str]], peers: list[Peer], memory: list[str]) -> str:
+def report(
+    options: argparse.Namespace, settings: list[tuple[int, str]], peers: list[Peer], memory: list[str], record: Record
+) -> str:
     """What is printed and kept."""
-    record = Record(options)
     cores = len(os.sched_getaffinity(0))
     lines = [
         "python benchmarks/loader.py",
@@ -439,10 +441,11 @@ def main() -> None:
             except (RuntimeError, subprocess.CalledProcessError) as error:
                 say(f"{peer.title}: {error}")
         return
+    record = Record(options)
     settings = [(cores, kind) for kind in options.kinds for cores in options.cores]
     for setting in settings:
-        measure(setting, peers, options, files)
-    text = report(options, settings, peers, [] if options.no_memory else memory_rows(options.folder))
+        measure(setting, peers, options, files, record)
+    text = report(options, settings, peers, [] if options.no_memory else memory_rows(options.folder), record)
     print(text, end="")
     if options.out:
         options.out.write_text(text)
