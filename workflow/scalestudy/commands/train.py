@@ -35,9 +35,13 @@ def train_from_spec(out: Path) -> None:
     print(one_line(result), flush=True)
 
 
-def try_settings(settings: tuple[str, ...], out: Path) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures."""
+def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = None) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
     spec = in_bytes(checked_run(from_settings(settings), "try"), Machine())
+    if borrow is not None:
+        from scalestudy.training import checkpoint
+
+        checkpoint.borrowed_state(borrow, spec)
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -45,7 +49,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     if manifest.exists() and read_json(manifest).get("status") == "skipped":
         manifest.unlink()  # what could not be had last time is looked for again
     write_json(out / "spec.json", spec.plain())
-    result = _make(identity, spec, manifest, out / "result.json", Machine())
+    result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for name in SHOWN:
@@ -54,7 +58,9 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
 
 
-def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
+def _make(
+    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, borrow: Path | None = None
+) -> dict[str, Any]:
     from scalestudy.data.prepare import ensure, prepare
     from scalestudy.training import launch, stopping
 
@@ -64,7 +70,7 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine)
+            return launch.run(identity, spec, manifest, out, machine, borrow=borrow)
         except stopping.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(stopping.EXIT_STOPPED)

@@ -20,6 +20,7 @@ from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
 from scalestudy.data.sampler import batches
+from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
@@ -192,10 +193,23 @@ class Rank:
         self.strategy.load_state(checkpoint.read_state(self.job.resume))
         self.report.steps_done = facts["step"]
         if self.job.borrowed:
-            self.report.first_step = facts["step"]
+            self.begin_at(facts["step"])
             self.report.evaluations = facts["reports"][0]["evaluations"]
         elif not self.world.is_server:
             self.remember(facts["reports"][self.world.rank])
+
+    def begin_at(self, step: int) -> None:
+        """Another run made the steps before: warm-up and window of this one begin here."""
+        spec, self.report.first_step = self.spec, step
+        self.planned_steps = self.steps_per_epoch * spec.train.epochs
+        if spec.measure.steps is not None:
+            self.planned_steps = min(self.planned_steps, step + spec.measure.warmup_steps + spec.measure.steps)
+        if step >= self.planned_steps:
+            raise UserError(
+                f"it is after step {step}; the training has {self.planned_steps}",
+                str(self.job.resume),
+                "raise train.epochs",
+            )
 
     def remember(self, earlier: dict[str, Any]) -> None:
         """Take over what this rank knew and had counted."""
@@ -350,7 +364,8 @@ class Rank:
     def between_steps(self, done: int) -> tuple[bool, str]:
         """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
         minutes = self.spec.measure.minutes
-        if minutes is not None and self.window_end is None and done >= max(1, self.spec.measure.warmup_steps):
+        warm = self.report.first_step + max(1, self.spec.measure.warmup_steps)
+        if minutes is not None and self.window_end is None and done >= warm:
             self.window_end = time.perf_counter() + 60 * minutes
         ahead = self.evaluation_due(done)
         if ahead or (self.strategy.lockstep and self.agreement.due(done)):

@@ -184,11 +184,11 @@ def chain(run: str, out: Path, borrow: Path | None = None) -> Iterator[Chain]:
         (out.parent / STOP_FILE).unlink(missing_ok=True)
         raise
     except EndedBySignal as error:
-        found.end_link(None, str(error))
+        found.end_link(_progress(found), str(error))
         found.save()
         raise
     except Exception as error:
-        found.end_link(None, str(error))
+        found.end_link(_progress(found), str(error))
         if isinstance(error, UserError) and not _progress(found):
             shutil.rmtree(found.checkpoints, ignore_errors=True)  # it never began
         else:
@@ -215,7 +215,7 @@ def _begin(found: Chain, borrow: Path | None) -> None:
         for warning in warnings:
             print(f"scalestudy: {found.run}: {warning}", file=sys.stderr, flush=True)
     if found.resume is None and borrow is not None:
-        found.resume, found.borrowed = borrow, True
+        _borrow(found, borrow)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     for link in found.links:
         if link["cause"] is None:
@@ -226,6 +226,16 @@ def _begin(found: Chain, borrow: Path | None) -> None:
         {"started": started, "ended": None, "job": job, "from_step": begun, "hours": None, "steps": None, "cause": None}
     )  # fmt: skip
     found.save()
+
+
+def _borrow(found: Chain, path: Path) -> None:
+    from scalestudy.training import checkpoint
+
+    facts = checkpoint.read_facts(path)
+    found.resume, found.borrowed = path, True
+    found.warnings.append(
+        f"the first {facts['step']} steps were made by {facts['run']} on {facts['ranks']} ranks; all times are of the steps since"
+    )
 
 
 def _close_silent(found: Chain, link: dict[str, Any]) -> None:
