@@ -214,7 +214,9 @@ def judge(file: Path = RECORDING, first: float = FIRST) -> list[Judged]:
             facts = json.loads(str(runs[f"{key}.facts"]))
             marks = np.cumsum(runs[f"{key}.gaps"].astype(np.int64)).reshape(-1, 2) / 1e4
             found = _from_first(facts, marks, first)
-            judged.append(Judged(facts["name"], facts["loop_s"], found.value, found.low or math.nan, found.high or math.nan))
+            judged.append(
+                Judged(facts["name"], facts["loop_s"], found.value, found.low or math.nan, found.high or math.nan)
+            )
     return judged
 
 
@@ -223,7 +225,8 @@ def _from_first(facts: dict[str, Any], marks: np.ndarray, first: float) -> Any:
     steps = max(1, round(first * len(marks)))
     # A run cut short makes one evaluation and one checkpoint at its end if it has had none: the next stands for it.
     evaluations, checkpoints = (
-        [each for each in facts[name] if each["step"] <= steps] or facts[name][:1] for name in ("evaluations", "checkpoints")
+        [each for each in facts[name] if each["step"] <= steps] or facts[name][:1]
+        for name in ("evaluations", "checkpoints")
     )
     report = {
         "first_step": 0, "left_out": [], "steps_done": steps, "window": [2, steps], "evaluations": evaluations, "checkpoints": checkpoints,

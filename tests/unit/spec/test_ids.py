@@ -118,6 +118,7 @@ DEFAULTS = {
     },
     "train": {"epochs": 1, "evaluate_every_epochs": 1},
     "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0},
+    "checkpoint": {"every_steps": None, "every_minutes": None},
     "keep": None,
     "faults": [],
 }
@@ -228,6 +229,9 @@ CHANGED: dict[str, Any] = {
     "measure.steps": 7,
     "measure.minutes": 7,
     "measure.loader_batches": 7,
+    "checkpoint": {"checkpoint": {"every_steps": 5, "every_minutes": 2}},
+    "checkpoint.every_steps": 7,
+    "checkpoint.every_minutes": 7,
     "keep": "weights",
     "faults": [{"kind": "slow_decode", "seconds": 1}],
     "faults.kind": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},

@@ -125,5 +125,5 @@ class Agreement:
 
 
 def say_agreed(folder: Path) -> None:
-    """Tell the process that started the ranks that they have agreed to stop, and now write."""
+    """Tell the process that started the ranks that they have agreed to stop, and now write or finish."""
     (folder / stopping.AGREED).touch()

@@ -104,6 +104,8 @@ class Rank:
         if cause:
             self.stop(cause)
             return
+        if self.world.rank == 0:
+            say_agreed(self.job.folder)  # the result is near: a wish to stop is met by finishing
         self.evaluate_at_end()
         self.time_a_checkpoint()
         self.strategy.finish()
