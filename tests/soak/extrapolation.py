@@ -13,15 +13,16 @@ pytest replays the recording that is kept in tests/data/.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import math
+import multiprocessing
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -157,16 +158,22 @@ def make(case: Case, seconds: float, out: Path) -> None:
 
 
 def record(folder: Path, seconds: float, count: int, beside: int) -> None:
-    """All runs, so many side by side; those that are there already are kept."""
+    """All runs, so many side by side, forked from this process, which has imported what they need."""
+    from scalestudy.training import warm
+
+    for module in warm.PRELOAD:
+        importlib.import_module(module)
     folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("fork")
     waiting = [case for case in cases(count) if not (folder / f"{case.number:02}.npz").exists()]
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[BaseProcess] = []
     while waiting or running:
-        running = [process for process in running if process.poll() is None]
+        running = [process for process in running if process.is_alive()]
         if waiting and len(running) < beside:
-            number = waiting.pop(0).number
-            command = [sys.executable, "-m", "tests.soak.extrapolation", "one", str(number), "--seconds", str(seconds)]
-            running.append(subprocess.Popen([*command, "--out", str(folder / f"{number:02}.npz")]))
+            case = waiting.pop(0)
+            process = context.Process(target=make, args=(case, seconds, folder / f"{case.number:02}.npz"))
+            process.start()
+            running.append(process)
         time.sleep(0.2)
     pack(folder, folder / "extrapolation.npz")
 
@@ -263,15 +270,8 @@ def main() -> None:
     recording.add_argument("--seconds", type=float, default=125.0)
     recording.add_argument("--runs", type=int, default=40)
     recording.add_argument("--beside", type=int, default=10)
-    one = verbs.add_parser("one")
-    one.add_argument("number", type=int)
-    one.add_argument("--seconds", type=float, required=True)
-    one.add_argument("--out", type=Path, required=True)
     verbs.add_parser("judge").add_argument("file", type=Path, nargs="?", default=RECORDING)
     arguments = parser.parse_args()
-    if arguments.verb == "one":
-        make(cases(40)[arguments.number], arguments.seconds, arguments.out)
-        return
     if arguments.verb == "record":
         record(arguments.out, arguments.seconds, arguments.runs, arguments.beside)
     file = arguments.out / "extrapolation.npz" if arguments.verb == "record" else arguments.file
