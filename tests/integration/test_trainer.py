@@ -295,7 +295,13 @@ def test_mixed_precision_and_memory_format_still_learn(tmp_path: Path, settings:
 
 @pytest.mark.slow
 def test_a_compiled_model_trains(tmp_path: Path) -> None:
-    settings = ("model={name: mlp, layers: 2, hidden: 16}", "train.evaluate_every_epochs=0", "compile=true", "train.epochs=40", "optimiser.learning_rate=0.05")
+    settings = (
+        "model={name: mlp, layers: 2, hidden: 16}",
+        "train.evaluate_every_epochs=0",
+        "compile=true",
+        "train.epochs=40",
+        "optimiser.learning_rate=0.05",
+    )
     done = attempt(tmp_path, *settings)
     found = result(tmp_path)
     assert found["status"] == "valid", done.stdout
