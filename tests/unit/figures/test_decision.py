@@ -19,7 +19,14 @@ def _one_varied_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(plain: list[float], scaled: list[float], ranks: int = 2) -> list[dict[str, Any]]:
     """Runs without and with the setting, repeat by repeat."""
     return [
-        {"status": "valid", "scaled": name, "ranks": ranks, "repeat": repeat, "accuracy": value, "training_time_s": value}
+        {
+            "status": "valid",
+            "scaled": name,
+            "ranks": ranks,
+            "repeat": repeat,
+            "accuracy": value,
+            "training_time_s": value,
+        }
         for name, values in (("off", plain), ("on", scaled))
         for repeat, value in enumerate(values)
     ]
@@ -32,7 +39,10 @@ def said(data: list[dict[str, Any]], column: str = "accuracy") -> list[str]:
 
 def test_a_difference_that_all_pairs_share_decides() -> None:
     [sentence] = said(rows([0.80, 0.70, 0.60], [0.90, 0.80, 0.71]))
-    assert sentence.startswith("scaled on instead of scaled off: better; Held-out accuracy changes by +0.103 [+0.0889")
+    assert (
+        sentence
+        == "scaled on instead of scaled off: better; Held-out accuracy changes by +0.103 [+0.089 … +0.118], 3 pairs"
+    )
 
 
 def test_what_repeats_disagree_about_is_undecided() -> None:
