@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -52,6 +53,11 @@ class AllReduce(Strategy):
         """Let DDP sort its buckets: in its second forward pass, by the order of gradients in the first backward pass."""
         backward()
         backward()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """DDP's own way to add up gradients."""
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
 
     def exchange(self) -> None:
         """Nothing: it happened inside backward."""

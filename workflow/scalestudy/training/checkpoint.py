@@ -267,9 +267,11 @@ def borrowed_state(path: Path, spec: RunSpec) -> dict[str, Any]:
     if damage is not None:
         raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
     old, new = facts["spec"], spec.plain()
-    different = [key for key in ("model", "data", "dtype", "seed", "optimiser") if old.get(key) != new.get(key)]
-    shown = ("size", "augment")
-    different += [f"loader.{key}" for key in shown if _of(old, "loader", key) != _of(new, "loader", key)]
+    different = [
+        key for key in ("model", "data", "dtype", "autocast", "seed", "optimiser") if old.get(key) != new.get(key)
+    ]
+    parts = (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss"))
+    different += [f"{part}.{key}" for part, key in parts if _of(old, part, key) != _of(new, part, key)]
     if facts["global_batch"] != spec.global_batch:
         different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
     if different:
