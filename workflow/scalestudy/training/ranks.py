@@ -148,7 +148,8 @@ class Ranks:
             if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._left[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
-                what = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
+                said = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
+                what = said + "; `tolerate_stall_s` says how long it may"
                 self._note("silent", self.ranks[slot], what)
 
     def _note(self, kind: str, rank: int, what: str) -> None:
