@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -153,3 +153,88 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         else:
             raise AssertionError((folder / "slurmctld.log").read_text(errors="replace"))
         yield environment
+
+
+# Two hosts, head and tail, with a network between them: each has a network namespace and a host name. What Grid Engine
+# writes to /var lies in overlays; the kernel ends everything with the first process.
+GRID_ENGINE = r"""
+set -eu
+mount --make-rprivate /
+mount -t proc proc /proc
+for place in var/lib/gridengine var/spool/gridengine; do
+  mkdir -p "$BOX/upper/$place" "$BOX/work/$place"
+  mount -t overlay overlay -o "lowerdir=/$place,upperdir=$BOX/upper/$place,workdir=$BOX/work/$place" "/$place"
+done
+mount -t tmpfs tmpfs /run
+hostname head
+ip link set lo up
+ip netns add tail
+ip link add head0 type veth peer name tail0 netns tail
+ip addr add 10.78.0.1/24 dev head0
+ip link set head0 up
+ip -n tail addr add 10.78.0.2/24 dev tail0
+ip -n tail link set tail0 up
+ip -n tail link set lo up
+printf '127.0.0.1 localhost\n10.78.0.1 head\n10.78.0.2 tail\n' > "$BOX/hosts"
+mount --bind "$BOX/hosts" /etc/hosts
+echo head > "$SGE_ROOT/default/common/act_qmaster"
+sge_qmaster
+admin() { runuser -u sgeadmin -- env SGE_ROOT="$SGE_ROOT" SGE_CELL="$SGE_CELL" qconf "$@"; }
+for attempt in 1 2 3 4 5 6 7 8 9 10; do admin -sh && break; sleep 0.5; done
+admin -am root || true
+qconf -ah head,tail || true
+qconf -as head
+edit() { printf '#!/bin/sh\nsed -i %s "$1"\n' "$2" > "$BOX/edit"; chmod +x "$BOX/edit"; EDITOR="$BOX/edit" qconf "$1"; }
+edit -mconf '-e "s/^min_uid.*/min_uid 0/" -e "s/^min_gid.*/min_gid 0/"'
+edit -msconf '-e "s/^schedule_interval.*/schedule_interval 0:0:1/" -e "s/^flush_\(submit\|finish\)_sec.*/flush_\1_sec 1/"'
+printf '%s\n' 'pe_name two' 'slots 99' 'user_lists NONE' 'xuser_lists NONE' 'start_proc_args NONE' 'stop_proc_args NONE' \
+  'allocation_rule 2' 'control_slaves TRUE' 'job_is_first_task FALSE' 'urgency_slots min' 'accounting_summary FALSE' \
+  'qsort_args NONE' > "$BOX/environment"
+qconf -Ap "$BOX/environment"
+for host in head tail; do
+  printf '%s\n' "hostname $host" 'load_scaling NONE' 'complex_values NONE' 'user_lists NONE' 'xuser_lists NONE' \
+    'projects NONE' 'xprojects NONE' 'usage_scaling NONE' 'report_variables NONE' > "$BOX/host"
+  qconf -Ae "$BOX/host"
+done
+qconf -sq | sed -e 's/^qname.*/qname all.q/' -e 's/^hostlist.*/hostlist head tail/' -e 's/^pe_list.*/pe_list two/' \
+  -e 's/^slots.*/slots 2/' -e 's/^load_thresholds.*/load_thresholds NONE/' > "$BOX/queue"
+qconf -Aq "$BOX/queue"
+sge_execd
+nsenter --net=/run/netns/tail unshare --uts sh -c 'hostname tail; exec sge_execd'
+touch "$BOX/ready"
+while :; do sleep 3600 & wait $! || true; done
+"""
+
+
+@contextmanager
+def grid_engine(folder: Path) -> Iterator[Callable[[str], str]]:
+    """Grid Engine on two hosts; yields a function that runs a script as a job of two slots on each, and returns its output."""
+    needs("sge_qmaster", "sge_execd", "qsub", "qrsh", "ip", "unshare", "nsenter", "runuser")
+    if os.geteuid() != 0:
+        pytest.skip("namespaces with their own hosts need root")
+    environment = {**os.environ, "BOX": str(folder), "SGE_ROOT": "/var/lib/gridengine", "SGE_CELL": "default"}
+    folder.mkdir(parents=True)
+    with open(folder / "log", "wb") as log:
+        box = subprocess.Popen(
+            ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", GRID_ENGINE],
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not (folder / "ready").exists():
+            if box.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"no Grid Engine can be started here: {(folder / 'log').read_text()[-300:]}")
+            time.sleep(0.1)
+        (first,) = Path(f"/proc/{box.pid}/task/{box.pid}/children").read_text().split()
+
+        def run(script: str) -> str:
+            (folder / "job.sh").write_text(script)
+            inside = ["nsenter", "-t", first, "-m", "-n", "-u", "-p", "--wd=" + str(folder)]
+            submit = ["qsub", "-sync", "y", "-pe", "two", "4", "-V", "-cwd", "-j", "y", "-o", str(folder / "out")]
+            subprocess.run([*inside, *submit, "-S", "/bin/bash", "job.sh"], env=environment, timeout=150, check=False)
+            return (folder / "out").read_text()
+
+        yield run
+    finally:
+        box.kill()
+        box.wait()

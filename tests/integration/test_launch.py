@@ -145,7 +145,6 @@ def test_each_process_keeps_its_output_and_a_silent_one_leaves_no_file(tmp_path:
 
 
 def test_a_rank_that_dies_ends_the_run_with_one_message_who_where_and_its_last_lines(tmp_path: Path) -> None:
-    begun = time.monotonic()
     attempt = make(
         tmp_path, "ranks=3", "strategy=allreduce", *LONG, "faults=[{kind: killed_rank, rank: 1, at_step: 9}]"
     )
@@ -206,15 +205,12 @@ def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(t
 
 
 def test_ranks_that_share_cores_are_warned_of(tmp_path: Path) -> None:
-    attempt = make(tmp_path, *TWO, "train.epochs=3", "launch.binding=core", before=("taskset", "--cpu-list", first_core()),
-                   SCALESTUDY_WARM="0")  # fmt: skip
-    assert attempt.result["affinity"] == [[int(first_core())]] * 2
-    assert attempt.result["warnings"] == [f"2 ranks of 1 thread share 1 core on {socket.gethostname()}"]
-
-
-def first_core() -> str:
-    """A core that this process may use."""
-    return str(min(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    attempt = make(tmp_path, *TWO, "train.epochs=3", "launch.binding=core", f"threads_per_rank={cores}")
+    first, second = attempt.result["affinity"]
+    assert first == second
+    (warning,) = attempt.result["warnings"]
+    assert warning.startswith("2 ranks of ") and warning.endswith(f" on {socket.gethostname()}")
 
 
 # Over several nodes
@@ -348,6 +344,15 @@ def test_srun_starts_one_agent_per_node_of_the_job(tmp_path: Path) -> None:
                        before=("salloc", "-Q", "-N2", "--ntasks-per-node=2", "--cpus-per-task=2"), **environment)  # fmt: skip
         assert attempt.process.returncode == 0, attempt.said
         assert attempt.result["launch"] == {"launcher": "srun", "hosts": ["alpha", "beta"]}
+
+
+def test_qrsh_starts_an_agent_on_a_host_with_a_network_of_its_own(tmp_path: Path) -> None:
+    with clusters.grid_engine(tmp_path / "ge") as run:
+        said = run(f"cd {ROOT} && {SCALESTUDY} try {' '.join(FOUR_ON_TWO_NODES)} train.epochs=2 --out {tmp_path}/out\n")
+    assert (tmp_path / "out" / "result.json").exists(), said
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["launch"] == {"launcher": "qrsh", "hosts": ["head", "tail"]}
+    assert result["samples_seen"] == 2 * 11 * 128
 
 
 def test_a_job_with_fewer_nodes_than_the_run_needs_is_told_so(tmp_path: Path, nodes: dict[str, str]) -> None:
