@@ -163,14 +163,13 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
 
 
 def ranks_of(out: Path) -> list[psutil.Process]:
-    """The processes that have a file of the run's checkpoint open, or those that made it."""
+    """The processes that train for a folder: grandchildren of a warm parent, which write the logs of ranks there."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
-            newer = [
-                child for child in process.children() if child.create_time() >= (out / "spec.json").stat().st_mtime - 1
-            ]
-            found += [rank for child in newer for rank in child.children()]
+            for rank in process.children(recursive=True):
+                if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
+                    found.append(rank)
     return found
 
 

@@ -48,27 +48,33 @@ class Victim:
         command = [str(Path(sys.executable).parent / "scalestudy"), "try", *self.settings, "--out", str(self.out)]
         return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def processes(self, since: float) -> list[psutil.Process]:
-        """The process that starts the ranks, and the ranks."""
+    def processes(self) -> list[psutil.Process]:
+        """The process that starts the ranks, and the ranks, which write their logs beside the result."""
         found = []
         for process in psutil.process_iter(["cmdline"]):
             if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
                 for child in process.children():
-                    if child.create_time() >= since - 0.1:
-                        found += [child, *child.children()]
+                    ranks = [rank for rank in child.children() if self.is_rank(rank)]
+                    found += [child, *ranks] if ranks else []
         return found
+
+    def is_rank(self, process: psutil.Process) -> bool:
+        """Whether a process writes the log of one of this run's ranks."""
+        try:
+            return any(file.path.startswith(str(self.out / "log" / "rank.")) for file in process.open_files())
+        except psutil.NoSuchProcess:
+            return False
 
     def partial(self) -> bool:
         """Whether a checkpoint is being written, or was when its writer was killed."""
         return any((self.out / "checkpoint").glob(".step-*.partial"))
 
-    def kill_once(self, process: subprocess.Popen[str], since: float, within_s: float, in_checkpoint: bool) -> None:
+    def kill_once(self, process: subprocess.Popen[str], within_s: float, in_checkpoint: bool) -> None:
         """SIGKILL at a random moment within so many seconds of training, or in the next checkpoint."""
-        while len(self.processes(since)) < 2:
+        while not (targets := self.processes()):
             if process.poll() is not None:
                 return
             time.sleep(0.02)
-        targets = self.processes(since)
         target = random.choice(targets)
         moment = time.monotonic() + random.uniform(0, within_s)
         while process.poll() is None and (not self.partial() if in_checkpoint else time.monotonic() < moment):
@@ -108,11 +114,10 @@ def prove(settings: tuple[str, ...], kills: int, folder: Path) -> tuple[int, int
         victim = Victim((*settings, CHECKPOINTS), folder / f"killed{round_}")
         round_ += 1
         while not (victim.out / "result.json").exists():
-            since = time.time()
             process = victim.start()
             if made + len(victim.kills) < kills:
                 number = made + len(victim.kills)
-                victim.kill_once(process, since, whole_s / 2, in_checkpoint=number % 3 == 2)
+                victim.kill_once(process, whole_s / 2, in_checkpoint=number % 3 == 2)
             output, _ = process.communicate()
         made, inside = made + len(victim.kills), inside + victim.inside
         result = json.loads((victim.out / "result.json").read_text())

@@ -98,9 +98,7 @@ class Agreement:
         self.last_s += seconds
 
     def _reason(self, until_next_s: float) -> int:
-        """This rank's wish to stop; files and the clock are rank 0's to watch."""
-        if stopping.received:
-            return SIGNAL + stopping.received[0]
+        """Why to stop, if at all: rank 0 watches the clock, and the files by which others ask. Ranks are deaf to signals."""
         if self.world.rank > 0:
             return NONE
         request = self.job.folder / stopping.REQUEST

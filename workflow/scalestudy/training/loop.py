@@ -31,10 +31,12 @@ from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training import checkpoint, stopping
 from scalestudy.training.agreement import Agreement, say_agreed
+from scalestudy.training.binding import placement
 from scalestudy.training.evaluate import evaluate, label_weights
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
+from scalestudy.training.rendezvous import store as rendezvous_store
 from scalestudy.training.result import code_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -73,6 +75,10 @@ class Report:
     backend: str = "none"
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (binding.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
 
 
@@ -85,6 +91,8 @@ class Rank:
         self.faults = Faults(job.spec, rank, job.beside)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.placement = placement(device_bus_id(self.world.device))
+        self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
         self.earlier_losses = np.zeros(0)
@@ -233,7 +241,7 @@ class Rank:
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        here = ("affinity", "device_name", "backend", "parameters")
+        here = ("affinity", "device_name", "backend", "parameters", "placement", "interface")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
         done = self.report.steps_done
         self.report.pauses.append(done)
@@ -519,15 +527,14 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", rank % resolved.ranks_per_node)
+        device = torch.device("cuda", job.local_rank(rank))
         torch.cuda.set_device(device)
-    processes = spec.ranks + spec.strategy.servers_beside
+    processes = job.processes
     workers = control = None
     if processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host.
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
-        store = dist.FileStore(str(job.folder / "rendezvous"), processes)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
     return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control)
@@ -542,6 +549,14 @@ def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | Non
 def device_name(device: torch.device) -> str:
     """The accelerator as its maker calls it, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
 
 
 def main(job: Job, rank: int) -> None:

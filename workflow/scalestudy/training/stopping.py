@@ -83,19 +83,6 @@ def signals(folder: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-received: list[int] = []
-"""Signals that this rank was sent itself, as `srun` and some schedulers do."""
-
-
-def rank_signals() -> None:
-    """In a rank: SIGTERM, SIGUSR1 and SIGUSR2 are remembered for the next agreement; SIGINT and SIGHUP are the parent's."""
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _frame: received.append(number))
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
 def deadline() -> float | None:
     """When this job will be killed, seconds since 1970. Raises UserError where the variable holds no number."""
     text = os.environ.get(DEADLINE)
