@@ -171,7 +171,7 @@ class Rank:
         self.module.train()
         if not self.world.is_server:
             self.settle()
-        self.agreement = Agreement(self.job, self.world, self.state_bytes())
+        self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
 
     def settle(self) -> None:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
@@ -391,23 +391,25 @@ class Rank:
         warm = self.report.first_step + max(1, self.spec.measure.warmup_steps)
         if minutes is not None and self.window_end is None and done >= warm:
             self.window_end = time.perf_counter() + 60 * minutes
-        ahead = self.evaluation_due(done)
-        if ahead or (self.strategy.lockstep and self.agreement.due(done)):
-            answer = self.agreement.ask(done, self.window_end, self.longest_evaluation_s() if ahead else 0.0)
+        evaluation, last = self.evaluation_due(done), done == self.planned_steps
+        saving = self.agreement.checkpoint_due(done) and not last
+        meeting = evaluation or (not self.strategy.lockstep and (saving or last))
+        next_s = self.longest_evaluation_s() if evaluation else 0.0
+        answer = self.agreement.after(done, meeting, self.window_end, next_s)
+        if answer is not None:
             if answer.window_over:
                 return True, ""
-            if answer.stop and (ahead or done < self.planned_steps) and self.job.beside is not None:
+            if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
-            if ahead:
-                self.evaluate_after(done)
-            if answer.checkpoint and done < self.planned_steps:
-                self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
-                return False, ""
-        if self.agreement.checkpoint_due(done) and done < self.planned_steps:
+        if evaluation:
+            self.evaluate_after(done)
+        if saving:
             self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
+        elif answer is not None and answer.checkpoint and not last:
+            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
