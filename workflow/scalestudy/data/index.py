@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from scalestudy.data.manifest import Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
+_reading = threading.Lock()
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
@@ -108,6 +110,13 @@ def read_index(path: Path, split: Split) -> Index:
             return Index(**{name: arrays[f"{split}_{name}"] for name in kept})
     except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file; by one thread at a time, because numpy reads headers with `ast`, whose depth count
+    is one for all threads (CPython issue 106905)."""
+    with _reading, np.load(path) as arrays:
+        return dict(arrays)
 
 
 def fingerprint(splits: dict[Split, Index]) -> str:
