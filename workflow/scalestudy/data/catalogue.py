@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from scalestudy.spec.base import Spec, refused
 
@@ -39,13 +39,15 @@ class DatasetSpec(Spec):
     """A picture that cannot be decoded: `fail` names it and stops where the data is stored anew (used where it lies,
     it is an error when it is read); `skip` decodes every picture once, leaves those out and lists them."""
 
-    @model_validator(mode="after")
-    def _pixels_in_raw_shards(self) -> Self:
-        if self.shard.format == "raw" and self.preprocess != "raw":
-            raise refused("shards of format `raw` hold pixels", "add `preprocess: raw`, or use `tar`", "shard")
-        if self.shard.format == "tar" and self.preprocess == "raw":
-            raise refused("tar shards hold JPEG and PNG, no pixels", "use `format: raw` or `lmdb`", "shard")
-        return self
+    @field_validator("shard")
+    @classmethod
+    def _pixels_in_raw_shards(cls, shard: Shard, before: ValidationInfo) -> Shard:
+        pixels = before.data.get("preprocess") == "raw"
+        if shard.format == "raw" and not pixels:
+            raise refused("shards of format `raw` hold pixels", "add `preprocess: raw`, or use `tar`", "format")
+        if shard.format == "tar" and pixels:
+            raise refused("tar shards hold JPEG and PNG, no pixels", "use `format: raw` or `lmdb`", "format")
+        return shard
 
 
 class Digits(DatasetSpec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from scalestudy.data.manifest import Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
+BLOCK = 1 << 15
+"""Samples whose names are handled at once."""
+_reading = threading.Lock()
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
@@ -64,14 +68,25 @@ class Index:
 
     def taken(self, order: NDArray[np.int64]) -> Index:
         """The samples `order` names, in that order; names are copied as bytes, never made into strings."""
-        fields = {name: value[order] if len(value) else value for name, value in vars(self).items()}
-        if len(self.offsets):
-            begins, lengths = self.offsets[:-1][order], np.diff(self.offsets)[order]
-            fields["offsets"] = np.concatenate([[0], np.cumsum(lengths)])
-            fields["names"] = self.names[np.arange(lengths.sum()) + np.repeat(begins - fields["offsets"][:-1], lengths)]
-        else:
-            fields["offsets"], fields["names"] = self.offsets, self.names
+        fields = {
+            name: value[order] if len(value) else value
+            for name, value in vars(self).items()
+            if name not in ("names", "offsets")
+        }
+        fields["names"], fields["offsets"] = self._names_of(order) if len(self.offsets) else (self.names, self.offsets)
         return Index(**fields)
+
+    def _names_of(self, order: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        lengths = np.diff(self.offsets)[order]
+        offsets = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        names = np.empty(offsets[-1], np.uint8)
+        for begin in range(0, len(order), BLOCK):  # numbers of all bytes at once would take 16 times the names
+            end = min(begin + BLOCK, len(order))
+            first = np.repeat(self.offsets[:-1][order[begin:end]] - offsets[begin:end], lengths[begin:end])
+            places = np.arange(offsets[begin], offsets[end])
+            names[offsets[begin] : offsets[end]] = self.names[first + places]
+        return names, offsets
 
 
 def joined(parts: Sequence[Index]) -> Index:
@@ -108,6 +123,13 @@ def read_index(path: Path, split: Split) -> Index:
             return Index(**{name: arrays[f"{split}_{name}"] for name in kept})
     except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file; by one thread at a time, because numpy reads headers with `ast`, whose depth count
+    is one for all threads (CPython issue 106905)."""
+    with _reading, np.load(path) as arrays:
+        return dict(arrays)
 
 
 def fingerprint(splits: dict[Split, Index]) -> str:

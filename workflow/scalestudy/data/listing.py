@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scalestudy.data.index import Index, joined
+from scalestudy.data.index import Index, joined, load_arrays
 from scalestudy.data.progress import Progress
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
@@ -106,8 +106,8 @@ def _kept_or_made(place: Path, name: str, make: Callable[[], Index]) -> Index:
     state = place.stat()
     key = hashlib.sha256(os.fsencode(f"{place}\n{name}\n{state.st_mtime_ns} {state.st_size}")).hexdigest()[:24]
     file = kept / f"{key}.npz"
-    with contextlib.suppress(OSError, TypeError, ValueError, zipfile.BadZipFile), np.load(file) as arrays:
-        return Index(**dict(arrays))
+    with contextlib.suppress(OSError, TypeError, ValueError, zipfile.BadZipFile):
+        return Index(**load_arrays(file))
     part = make()
     kept.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".part")

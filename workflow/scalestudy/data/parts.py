@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.convert import Converted, Unreadable
-from scalestudy.data.index import Index
+from scalestudy.data.index import Index, load_arrays
 from scalestudy.data.manifest import Split
 from scalestudy.data.progress import Progress
 
@@ -99,7 +99,8 @@ def save(folder: Path, name: str, part: Part) -> None:
 def load(folder: Path, name: str) -> Part | None:
     """The record of a part, where it is whole."""
     damaged = (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(folder / f"{name}.npz") as arrays:
+    with contextlib.suppress(*damaged):
+        arrays = load_arrays(folder / f"{name}.npz")
         index = Index(**{key: arrays[f"index_{key}"] for key in Index.__dataclass_fields__})
         return Part(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])
     return None

@@ -24,13 +24,15 @@ from scalestudy.data.listing import kept_in
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, sync_directory
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
 RECORD = "manifest.json"
 """The manifest's copy inside a bulk, written last: where it is, the bulk was whole."""
+MANY_FILES = 100
+"""More are not synced one by one."""
 NOTED_EVERY_S = 1.0
 """How often the time spent is noted, so that it is known after a kill."""
 
@@ -216,6 +218,18 @@ def _alone(bulk: Path) -> Iterator[Path]:
 def _becoming(bulk: Path, folder: Path) -> Iterator[None]:
     """The folder gets the name `bulk`, synced, when the block ends well."""
     yield
-    os.sync()  # one call for a million files
+    _sync(folder)
     shutil.rmtree(bulk, ignore_errors=True)
     folder.replace(bulk)
+
+
+def _sync(folder: Path) -> None:
+    """See to it that what is below `folder` survives a crash."""
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    if len(files) > MANY_FILES:
+        os.sync()  # one call for a million files, though it waits for those of others too
+        return
+    for file in files:
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+    sync_directory(folder)

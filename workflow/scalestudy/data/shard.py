@@ -28,7 +28,7 @@ PER_FOLDER = 1000
 FILES_PER_PART = 250
 """Files written again at most, per thread, after a kill."""
 PART_BYTES = 1 << 20
-"""Smaller shards are made, and recorded, together."""
+"""Shards smaller than half of it are made, and recorded, together; smaller than it, not synced one by one."""
 Gather = Callable[[], Gathered]
 
 
@@ -56,7 +56,7 @@ def shard_jobs(split: Split, edges: NDArray[np.int64], sizes: NDArray[np.int64])
     for shard, (begin, end) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         shards.append((shard, begin, end))
         gathered += int(sizes[begin:end].sum())
-        if gathered >= PART_BYTES or end == edges[-1]:
+        if gathered >= PART_BYTES // 2 or end == edges[-1]:
             yield Job(split, number, shards[0][1], end, tuple(shards))
             shards, gathered, number = [], 0, number + 1
 

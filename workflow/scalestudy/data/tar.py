@@ -75,8 +75,7 @@ def members(descriptor: int, where: str, begin: int = 0, size: int | None = None
                 yield Member(name or _name(block), start, length)
             name, large = b"", -1
         position = start + padded(length)
-    if position < end or position == begin:
-        raise UserError(f"is no tar, or ends early, at byte {position:,}", where, "copy it again")
+    raise UserError(f"is no tar, or ends early, at byte {position:,}", where, "copy it again")
 
 
 def _checked(block: bytes, where: str, position: int) -> int:

@@ -72,6 +72,8 @@ class Pictures:
         if self.root is None:
             return f"{split} {number}"
         name = self.indexes[split].path(number)
+        if not name.isprintable():  # on one line, and as text in a manifest
+            name = os.fsencode(name).decode("utf-8", "backslashreplace").replace("\n", "\\n")
         if not self.containers:
             return f"{self.root}/{name}"
         return f"{self.root}/{self.containers[split][self.indexes[split].shard[number]]}: {name}"

@@ -45,9 +45,11 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
         return _mnist(archive)
     findings, patients = _table(table)
     everything = _pictures(root)
-    numbers = {everything.path(n).rpartition("/")[2]: n for n in range(len(everything))}
-    if len(numbers) < len(everything):
-        raise UserError("two pictures have the same name", str(root), "keep one of each")
+    numbers: dict[str, int] = {}
+    for n in range(len(everything)):
+        file = everything.path(n).rpartition("/")[2]
+        if numbers.setdefault(file, n) != n:
+            raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
     indexes, seen = {}, {}
     for split, name in LISTS.items():
         names = _list(root / name)
