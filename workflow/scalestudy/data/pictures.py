@@ -223,7 +223,7 @@ def _opened(recipe: Recipe, manifest: Manifest, mode: str, places: _Places) -> R
         return MemoryReader(reader, places.sizes, how.memory)
     if mode == "stream":
         assert isinstance(reader, IndexedReader)
-        return StreamReader(reader)
+        return StreamReader(reader, how.patience_s)
     return reader
 
 

@@ -120,11 +120,12 @@ class Making:
         """What to say of a worker that a due task waits for, where it hangs."""
         sample, since_ns = progress.tolist()
         since_s = max(since_ns / 1e9, task.started_s)
-        if sample == UNWATCHED or time.monotonic() - since_s < HANG_S:
+        limit_s = HANG_S + self.dataset.recipe.how.patience_s
+        if sample == UNWATCHED or time.monotonic() - since_s < limit_s:
             return None
         if sample != NOTHING and isinstance(self.dataset, PictureDataset):
-            return self.dataset.pictures.unreadable(sample, f"{who} has been at it for {HANG_S:.0f} s")
-        return UserError(f"{who} has done nothing for {HANG_S:.0f} s", "loader", "see what else runs on this node")
+            return self.dataset.pictures.unreadable(sample, f"{who} has been at it for {limit_s:.0f} s")
+        return UserError(f"{who} has done nothing for {limit_s:.0f} s", "loader", "see what else runs on this node")
 
 
 def pin(memory: torch.Tensor) -> None:

@@ -24,6 +24,9 @@ Indices = NDArray[np.int64]
 REMEDY = "replace it, or delete the manifest and prepare the data again"
 
 
+QUEUED_MIB = 64.0
+
+
 @dataclass(frozen=True)
 class How:
     """How a run wants its data read: plain data, so that it can be handed to a worker process."""
@@ -42,6 +45,11 @@ class How:
     """File through which the processes of a node share the emulated storage."""
     memory: str | None = None
     """File in which worker processes find what mode `memory` keeps."""
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer than from a real storage one sample may take: behind so many bytes that others asked for."""
+        return self.latency_ms / 1000 + (QUEUED_MIB / self.mib_per_s if self.mib_per_s else 0.0)
 
     @property
     def limited(self) -> bool:

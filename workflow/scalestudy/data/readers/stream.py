@@ -27,15 +27,15 @@ WAIT_S = 28.0
 class StreamReader(Reader):
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
-    def __init__(self, storage: IndexedReader) -> None:
-        self._storage = storage
+    def __init__(self, storage: IndexedReader, patience_s: float) -> None:
+        self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
         self._ready = Readiness()
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
         for old in [number for number, feed in self._feeds.items() if feed.drained or number == epoch]:
             self._feeds.pop(old).close()
-        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._ready)
+        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._ready, self._wait_s)
 
     def read(self, sample: int, epoch: int) -> Any:
         feed = self._feeds.get(epoch)
@@ -87,8 +87,8 @@ class Feed:
     and a request per connection, whatever the size of the data.
     """
 
-    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, ready: Readiness) -> None:
-        self._storage, self._ahead, self._ready = storage, ahead, ready
+    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, ready: Readiness, wait_s: float) -> None:
+        self._storage, self._ahead, self._ready, self._wait_s = storage, ahead, ready, wait_s
         self._turn = threading.Condition()
         self._there: dict[int, bytes] = {}
         self._errors: dict[int, Exception] = {}
@@ -111,7 +111,7 @@ class Feed:
 
     def take(self, sample: int) -> Any:
         """The bytes of a sample, when they have come."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + self._wait_s
         with self._turn:
             while sample not in self._there:
                 if sample in self._errors:
@@ -119,7 +119,7 @@ class Feed:
                 if self._closed:
                     raise OSError("the stream was closed")
                 if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
-                    raise TimeoutError(f"it has not come for {WAIT_S:.0f} s")
+                    raise TimeoutError(f"it has not come for {self._wait_s:.0f} s")
             found = self._there[sample]
             self._left -= 1
             self._used += 1
