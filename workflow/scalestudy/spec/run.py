@@ -95,6 +95,15 @@ class Measure(Spec):
     """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
 
 
+class Checkpoint(Spec):
+    """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
+
+    every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Steps from one to the next; none: not by steps."""
+    every_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """Minutes from one to the next; none: not by time."""
+
+
 class Loader(Spec):
     """How batches come to a rank."""
 
@@ -110,6 +119,18 @@ class Loader(Spec):
     """Page cache that the files of the data may fill, per node: the least recently read beyond it are dropped."""
     cache: Literal["as_found", "warm", "cold"] = "as_found"
     """Before the run: leave the page cache, read all data once, or drop all data from it."""
+
+
+LauncherName = Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh", "mpirun"]
+
+
+class Launch(Spec):
+    """How the processes of a run are started, and which cores each may use."""
+
+    launcher: LauncherName | None = None
+    """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
+    binding: Literal["none", "core", "socket"] = "none"
+    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
 
 
 class SlowRank(Spec):
@@ -186,6 +207,12 @@ class RunSpec(Spec):
     """The full training."""
     measure: Measure = Measure()
     """Where a run is measured and ends."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When checkpoints are written; by default only when the run stops before its end."""
+    launch: Launch = Launch()
+    """How its processes are started."""
+    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights beside the result as safetensors."""
     faults: tuple[Fault, ...] = ()
