@@ -255,10 +255,9 @@ class Rank:
         self.read_before = earlier["read_bytes"] or 0
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
-        """Write a checkpoint after so many steps, all ranks together, and count what it cost."""
+        """Write a checkpoint after so many steps, all ranks together, with the report as it is; count what it cost."""
         assert self.job.beside is not None
         begin = time.perf_counter()
-        self.account()
         tensors = {
             **checkpoint.random_states(),
             "marks": torch.from_numpy(self.timer.seconds().copy()),
@@ -402,14 +401,16 @@ class Rank:
             if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
+                self.account()
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
         if evaluation:
             self.evaluate_after(done)
-        if saving:
-            self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
-        elif answer is not None and answer.checkpoint and not last:
-            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
+        timely = answer is not None and answer.checkpoint and not last
+        if saving or timely:
+            every = self.spec.checkpoint
+            self.account()
+            self.save(done, f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
