@@ -216,7 +216,8 @@ def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(t
 
 def test_ranks_that_share_cores_are_warned_of(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
-    attempt = make(tmp_path, *TWO, "train.epochs=3", "launch.binding=core", f"threads_per_rank={cores}")
+    small = "model={name: mlp, hidden: 16, layers: 2}"  # too small for threads to help, or to hinder
+    attempt = make(tmp_path, *TWO, small, "train.epochs=3", "launch.binding=core", f"threads_per_rank={cores}")
     first, second = attempt.result["affinity"]
     assert first == second
     (warning,) = attempt.result["warnings"]
@@ -335,6 +336,7 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
         "try",
         *FOUR_ON_TWO_NODES,
         "model.import=asks:Asks",
+        "train.epochs=8",
         "launch.launcher=mpirun",
         "--out",
         "out",
@@ -346,7 +348,7 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
     assert process.wait(120) == 0, attempt.said
     logs = [(attempt.out / "log" / f"rank.{rank}.log").read_text().splitlines()[0] for rank in range(4)]
     assert logs == ["MPI 0 of 4, 0 of 2", "MPI 1 of 4, 1 of 2", "MPI 2 of 4, 0 of 2", "MPI 3 of 4, 1 of 2"]
-    assert not (attempt.out / "log" / "launch.log").exists()
+    assert attempt.result["status"] == "valid"
 
 
 def test_srun_starts_one_agent_per_node_of_the_job(tmp_path: Path) -> None:

@@ -96,20 +96,9 @@ def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
 
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
-    import json
+    from scalestudy.commands.prepare import prepare as prepare_data
 
-    from scalestudy.data.prepare import prepare as prepare_data
-    from scalestudy.files import read_json
-    from scalestudy.locks import beside_measured_runs
-    from scalestudy.spec.config import read_site
-    from scalestudy.spec.run import RunSpec
-
-    data = json.loads(text) if text is not None else read_json(out.parent / "dataset.json")
-    spec = RunSpec.model_validate_json(json.dumps({"data": data})).data
-    with beside_measured_runs():
-        manifest = prepare_data(spec, out, bulk, read_site())
-    size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
-    click.echo(manifest.reason or f"{manifest.train.samples:,} training samples, {size}")
+    click.echo(prepare_data(out, text, bulk))
 
 
 @cli.command()

@@ -42,8 +42,8 @@ TASK_S = 60.0
 class Control:
     """The agents of one run."""
 
-    def __init__(self, job: Job, launcher: str, group: int) -> None:
-        self.job, self.launcher, self.group = job, launcher, group
+    def __init__(self, job: Job, launcher: str) -> None:
+        self.job, self.launcher = job, launcher
         self.count = job.processes if launcher == "mpirun" else len(job.hosts)
         self.agents: dict[int, Channel] = {}
         self.strangers: list[Channel] = []
@@ -108,7 +108,7 @@ class Control:
                 stderr=subprocess.STDOUT,
                 env=launchers.environment_for(self.launcher),
                 preexec_fn=dies_with_parent,  # noqa: PLW1509 (this process has no other threads)
-                process_group=self.group,
+                process_group=0,  # not the janitor's: mpirun has to clean up after itself
             )
         except FileNotFoundError:
             raise RankFailed(f"there is no `{command[0]}` here, the launcher of this run") from None
@@ -283,6 +283,6 @@ def _end(starter: subprocess.Popen[bytes], wait_s: float) -> None:
     starter.wait()
 
 
-def run_on_nodes(job: Job, launcher: str, group: int) -> list[dict[str, float]]:
+def run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
     """Make a run whose processes are on several machines, or started by mpirun."""
-    return Control(job, launcher, group).run()
+    return Control(job, launcher).run()
