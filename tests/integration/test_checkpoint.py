@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -154,9 +155,11 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
         assert links < 8, "every kill came too late: nothing was tested"
         links += 1
         process = begin(out, *settings, "checkpoint.every_steps=2")
-        (rank,) = wait_until(lambda: ranks_of(out))
+        ranks = wait_until(lambda: ranks_of(out))
         wait_until(lambda: any((out / "checkpoint").glob(".step-*.partial")))
-        rank.kill()
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):  # one of the link before, that was about to end
+                rank.kill()
         process.communicate(timeout=60)
         assert process.returncode == 1
     found = done(out, *settings, "checkpoint.every_steps=2")
@@ -170,8 +173,9 @@ def ranks_of(out: Path) -> list[psutil.Process]:
     for process in psutil.process_iter(["cmdline"]):
         if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
             for rank in process.children(recursive=True):
-                if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
-                    found.append(rank)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
+                        found.append(rank)
     return found
 
 
