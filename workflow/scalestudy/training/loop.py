@@ -177,11 +177,11 @@ class Rank:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
 
         def backward() -> None:
-            # A compiled model is compiled for the size of a batch.
+            # A compiled model is compiled for the size of a batch. Held-out samples do not disturb how training reads.
             count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
-            x, y = self.data.batch(
-                np.arange(min(count, self.data.samples)),
-                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
+            x, y = self.held_out.batch(
+                np.arange(count) % self.held_out.samples,
+                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=False,
             )  # fmt: skip
             x = self.laid_out(normalise(x, self.dtype, self.world.device))
             self.forward_backward(x, y.to(self.world.device))
