@@ -97,6 +97,7 @@ def checkpoints(out: Path) -> list[Path]:
         ("single", 1, DRAWING),
         ("allreduce", 4, DRAWING),
         ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
+        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -240,6 +240,10 @@ class Rank:
         assert self.job.resume is not None
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
+        if self.strategy.scaler is not None:
+            scale, tracker = own["loss_scale"].tolist()
+            known = self.strategy.scaler.state_dict()
+            self.strategy.scaler.load_state_dict({**known, "scale": scale, "_growth_tracker": int(tracker)})
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
         here = ("affinity", "device_name", "backend", "parameters", "placement", "interface")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
@@ -263,6 +267,9 @@ class Rank:
             "marks": torch.from_numpy(self.timer.seconds().copy()),
             "losses": torch.from_numpy(self.all_losses()),
         }
+        if self.strategy.scaler is not None:
+            scale = self.strategy.scaler.state_dict()
+            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
         facts = {
             "run": self.job.run, "spec": self.spec.plain(), "global_batch": self.spec.global_batch,
             "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
