@@ -141,8 +141,8 @@ class Strategy(ABC):
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
-        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
+        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, whose buffers are its own
+        (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
         kept = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
@@ -152,8 +152,6 @@ class Strategy(ABC):
         state = {f"model.{name}": kept_tensor(tensor) for name, tensor in self.model.state_dict().items()}
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        scale = {} if self.scaler is None else self.scaler.state_dict()
-        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -166,9 +164,6 @@ class Strategy(ABC):
         names = self.model.state_dict()
         self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
         self.load_optimiser_state(state)
-        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
-        if self.scaler is not None and scale:
-            self.scaler.load_state_dict(scale)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""

@@ -177,11 +177,11 @@ class Rank:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
 
         def backward() -> None:
-            # A compiled model is compiled for the size of a batch.
+            # A compiled model is compiled for the size of a batch. Held-out samples do not disturb how training reads.
             count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
-            x, y = self.data.batch(
-                np.arange(min(count, self.data.samples)),
-                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
+            x, y = self.held_out.batch(
+                np.arange(count) % self.held_out.samples,
+                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=False,
             )  # fmt: skip
             x = self.laid_out(normalise(x, self.dtype, self.world.device))
             self.forward_backward(x, y.to(self.world.device))
@@ -259,10 +259,9 @@ class Rank:
         self.read_before = earlier["read_bytes"] or 0
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
-        """Write a checkpoint after so many steps, all ranks together, and count what it cost."""
+        """Write a checkpoint after so many steps, all ranks together, with the report as it is; count what it cost."""
         assert self.job.beside is not None
         begin = time.perf_counter()
-        self.account()
         tensors = {
             **checkpoint.random_states(),
             "marks": torch.from_numpy(self.timer.seconds().copy()),
@@ -409,14 +408,16 @@ class Rank:
             if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
+                self.account()
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
         if evaluation:
             self.evaluate_after(done)
-        if saving:
-            self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
-        elif answer is not None and answer.checkpoint and not last:
-            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
+        timely = answer is not None and answer.checkpoint and not last
+        if saving or timely:
+            every = self.spec.checkpoint
+            self.account()
+            self.save(done, f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
