@@ -224,6 +224,11 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
             f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
+    if spec.accelerator is not None and not spec.strategy.emulates:
+        what = f"strategy `{spec.strategy.name}` divides what the model computes; emulated, it computes nothing"
+        yield Problem(("device",), what, "leave `device` away, or choose another strategy")
+    for key, what in spec.strategy.problems(spec.ranks, spec.global_batch):
+        yield Problem(("strategy", key), what, OTHERWISE)
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,12 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    wants_example = False
+    """`prepare` needs to know a batch."""
+
+    example: tuple[torch.Tensor, torch.Tensor] | None = None
+    """A batch such as `forward_backward` will get, on the device; set before `prepare` where the strategy wants it."""
+
     model: nn.Module
     """What is trained, as the caller gave it; set by `prepare`."""
     trainable: list[nn.Parameter]
@@ -98,6 +105,22 @@ class Strategy(ABC):
 
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
+
+    @contextmanager
+    def whole_model(self) -> Iterator[nn.Module]:
+        """The model with all its parameters on every rank, for an evaluation between steps; entered by all that train.
+
+        After `finish` the model is whole anyway.
+        """
+        yield self.model
+
+    def measured(self) -> dict[str, float]:
+        """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
+        return {}
+
+    def doubt(self) -> str | None:
+        """Why the run should not be believed, as far as this rank knows; None where it may."""
+        return None
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scalestudy.strategies.base import Strategy, World
-from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, HalvingDoubling, ParameterServer, Single
+from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, HalvingDoubling, ParameterServer, Pipeline, Single
 
 
 def build(options: AnyStrategy, world: World) -> Strategy:
@@ -25,3 +25,7 @@ def build(options: AnyStrategy, world: World) -> Strategy:
             from scalestudy.strategies import parameter_server
 
             return parameter_server.ParameterServer(options, world)
+        case Pipeline():
+            from scalestudy.strategies.pipeline import strategy
+
+            return strategy.Pipeline(options, world)

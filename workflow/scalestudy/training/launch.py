@@ -85,16 +85,20 @@ def run(
         "spec": spec.plain(),
         "started": started.isoformat(timespec="seconds"),
     }
+    nothing = {"metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
     if skipped is not None or resolved is None:
-        result = {**head, "metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
+        result = {**head, **nothing}
     else:
         with tempfile.TemporaryDirectory(prefix="scalestudy-run-") as folder:
             weights = out.parent / "weights.safetensors" if spec.keep == "weights" else None
             job = Job(run_id, spec, resolved, manifest_file.resolve(), Path(folder), extensions.resolve(), weights)
-            memory = start_and_watch(job, out.parent)
-            measured_s = time.perf_counter() - begin
-            result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
-            if weights is not None:
+            try:
+                memory = start_and_watch(job, out.parent)
+                measured_s = time.perf_counter() - begin
+                result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
+            except Skipped as error:  # what only the ranks could find out
+                result = {**head, **nothing, "reason": str(error)}
+            if weights is not None and result["status"] != "skipped":
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(out, result)
@@ -123,6 +127,8 @@ def start_and_watch(job: Job, beside: Path) -> float | None:
         try:
             _watch(processes)
         except RankFailed:
+            for file in sorted(job.folder.glob("skipped.*")):
+                raise Skipped(file.read_text(encoding="utf-8")) from None
             for file in sorted(job.folder.glob("error.*")):
                 raise UserError(file.read_text(encoding="utf-8"), job.run) from None
             raise
@@ -155,6 +161,9 @@ def _rank(job: Job, rank: int, parent: int) -> None:
         from scalestudy.training.loop import main
 
         main(job, rank)
+    except Skipped as error:
+        (job.folder / f"skipped.{rank}").write_text(str(error), encoding="utf-8")
+        os._exit(3)
     except UserError as error:
         (job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
         os._exit(2)
@@ -226,7 +235,7 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": {} if spec.runs_full_training else {"training_time_s": "extrapolated"},
+        "kinds": result.kinds(spec, values),
         "emulated": emulated,
         "oversubscribed": not emulated
         and resolved.device == "cpu"

@@ -58,6 +58,11 @@ class Report:
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
+    setup_s: float | None = None
+    strategy: dict[str, float] = field(default_factory=dict)
+    """Further columns that the strategy knows."""
+    doubt: str | None = None
+    """Why the strategy does not believe this rank's part of the run."""
 
 
 class Rank:
@@ -106,6 +111,8 @@ class Rank:
     def assemble(self) -> None:
         """Model, optimiser and strategy. Equal weights on all ranks come from the strategy's broadcast."""
         spec, world = self.spec, self.world
+        begin = time.perf_counter()
+        self.strategy = build_strategy(spec.strategy, world)
         torch.manual_seed(spec.seed)
         self.dtype = DTYPES[spec.dtype]
         size = spec.loader.size
@@ -122,9 +129,20 @@ class Rank:
         stepped: nn.Module = self.model
         if self.resolved.step_time_s is not None:
             stepped = emulate(self.model, self.resolved.step_time_s)
-        self.strategy = build_strategy(spec.strategy, world)
+        if self.strategy.wants_example:
+            self.strategy.example = self.example()
         self.module = self.strategy.prepare(stepped, lambda parameters: make_optimiser(spec.optimiser, parameters))
         self.module.train()
+        self.report.setup_s = time.perf_counter() - begin
+
+    def example(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """This rank's first batch, as `train` will hand it on."""
+        spec = self.spec
+        indices = batches(self.data.samples, spec.global_batch, self.world.rank, self.world.ranks, spec.seed, 0)[0]
+        x, y = self.data.batch(
+            indices, size=spec.loader.size, augment=spec.loader.augment, seed=spec.seed, epoch=0, train=True
+        )
+        return normalise(x, self.dtype, self.world.device).clone(), y.to(self.world.device)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
@@ -264,7 +282,8 @@ class Rank:
     def evaluate(self, epoch: float, step: int, begin: float) -> None:
         """One evaluation on held-out data; `time_s` is when it began, in seconds of the training loop."""
         start = time.perf_counter()
-        scores = evaluate(self.model, self.held_out, self.spec, self.world, self.dtype)
+        with self.strategy.whole_model() as model:
+            scores = evaluate(model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
         self.report.evaluations.append(
             {"epoch": epoch, "step": step, "time_s": start - begin, "evaluation_s": end - start, **scores}
@@ -274,6 +293,7 @@ class Rank:
 
     def check_parameters(self) -> None:
         """A digest of the parameters, to compare over ranks, and whether loss and parameters are finite."""
+        self.report.strategy, self.report.doubt = self.strategy.measured(), self.strategy.doubt()
         losses = torch.stack(self.losses).float() if self.losses else torch.zeros(0)
         self.report.finite = bool(torch.isfinite(losses).all()) and all(
             bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()

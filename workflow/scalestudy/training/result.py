@@ -6,6 +6,7 @@ import functools
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from scalestudy.data.manifest import Manifest
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
+from scalestudy.spec.columns import PREDICTED
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
 
@@ -95,10 +97,24 @@ def metrics(
         "wall_s": wall_s,
         "evaluation_s": reports[0]["evaluation_s"],
         "parameters": float(reports[0]["parameters"]),
+        "setup_s": max((report["setup_s"] for report in reports if report.get("setup_s") is not None), default=None),
+        **of_strategy(reports),
     }
     if spec.strategy.name == "allreduce" and spec.ranks > 1:
         values["exchange_s"] = None  # inside backward; it has no time of its own
     return values
+
+
+def of_strategy(reports: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What only the run's strategy knows; of several ranks the largest counts."""
+    known = [report.get("strategy", {}) for report in reports]
+    return {name: max(of_rank[name] for of_rank in known if name in of_rank) for name in dict.fromkeys(chain(*known))}
+
+
+def kinds(spec: RunSpec, values: dict[str, float | None]) -> dict[str, str]:
+    """The kind of each value that is not measured."""
+    found = {} if spec.runs_full_training else {"training_time_s": "extrapolated"}
+    return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
 def training_time(spec: RunSpec, measured: Measured, steps_per_epoch: int, mean_step_s: float) -> float:
@@ -133,6 +149,7 @@ def verdict(job: Job, measured: Measured, values: dict[str, float | None], manif
 
 def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manifest: Manifest) -> Iterator[str]:
     spec, reports = job.spec, measured.reports
+    yield from filter(None, (report.get("doubt") for report in reports))
     if not all(report["finite"] for report in reports):
         yield "the loss or a weight is not finite: lower optimiser.learning_rate"
     digests = {report["parameter_digest"] for report in reports}
