@@ -171,7 +171,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
         strategy.exchange()
         strategy.update()
         if step == 1:
-            with strategy.whole_model() as whole:
+            with strategy.whole() as whole:
                 assert all(parameter.numel() for parameter in whole.parameters())
     strategy.finish()
     weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}

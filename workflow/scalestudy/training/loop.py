@@ -282,7 +282,7 @@ class Rank:
     def evaluate(self, epoch: float, step: int, begin: float) -> None:
         """One evaluation on held-out data; `time_s` is when it began, in seconds of the training loop."""
         start = time.perf_counter()
-        with self.strategy.whole_model() as model:
+        with self.strategy.whole() as model:
             scores = evaluate(model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
         self.report.evaluations.append(

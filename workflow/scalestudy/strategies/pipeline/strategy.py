@@ -301,7 +301,7 @@ class Pipeline(Strategy):
     # The whole model
 
     @contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
+    def whole(self) -> Iterator[nn.Module]:
         """The model with all its parameters on every rank, for as long as this lasts."""
         self._note_peak()
         self._gather()
