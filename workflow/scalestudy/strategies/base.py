@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +33,8 @@ class World:
     device: torch.device
     ranks_per_node: int
     workers: dist.ProcessGroup | None
+    keep: Path | None = None
+    """Folder for files that are to lie beside the result; None where nothing is kept."""
 
     @property
     def is_server(self) -> bool:
@@ -98,6 +102,18 @@ class Strategy(ABC):
 
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
+
+        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
+        """
+        yield self.model
+
+    def records(self) -> dict[str, list[float]]:
+        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        return {}
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""
