@@ -113,7 +113,9 @@ def cases_of(ranks: int) -> dict[str, Case]:
     ]
     cases += [Case("mlp", stages, 6, "gpipe") for stages in range(2, ranks + 1) if ranks % stages == 0]
     cases += [Case("mlp", 1, 4)] if ranks == 1 else []
-    return {f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases}
+    return {
+        f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases
+    }
 
 
 def make_model(name: str, seed: int) -> nn.Module:
@@ -158,9 +160,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
     """A rank's whole model after training, its losses, and how large its own stage was."""
     model = make_model(case.model, seed=world.rank)  # only rank 0 has the right weights
     strategy = build(case.options, world)
-    shares = [
-        [part.chunk(world.ranks)[world.rank] for part in make_batch(case.model, step)] for step in range(STEPS)
-    ]
+    shares = [[part.chunk(world.ranks)[world.rank] for part in make_batch(case.model, step)] for step in range(STEPS)]
     strategy.example = (shares[0][0], shares[0][1])
     module = strategy.prepare(model, make_optimiser)
     own = sum(parameter.numel() for parameter in model.parameters())
@@ -176,6 +176,46 @@ def train(case: Case, world: World) -> dict[str, Any]:
     strategy.finish()
     weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     return {"weights": weights, "losses": torch.stack(losses), "own": own}
+
+
+def train_in_two(case: Case, world: World) -> dict[str, Any]:
+    """As `train`, but another process's worth of objects makes the second half, from a state, and had other plans."""
+    first = begun(case, world, seed=world.rank)
+    take_steps(*first, range(STEPS // 2))
+    box = [first[0].state()]
+    assert bool(box[0]) == (world.rank == 0)
+    dist.broadcast_object_list(box, 0)
+    other = Case(case.model, world.ranks // case.stages, 2, case.schedule)
+    second = begun(other, world, seed=100 + world.rank)
+    second[0].load_state(box[0])
+    take_steps(second[0], second[0].module, second[2], range(STEPS // 2, STEPS))
+    second[0].finish()
+    return {"weights": weights_of(second[2]), "names": sorted(box[0]), "stages": second[0].plan.stages}
+
+
+def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
+    """A strategy that is ready for its first step, its module, and the model."""
+    model = make_model(case.model, seed)
+    strategy = build(case.options, world)
+    x, y = make_batch(case.model, 0)
+    strategy.example = (x.chunk(world.ranks)[world.rank], y.chunk(world.ranks)[world.rank])
+    return strategy, strategy.prepare(model, make_optimiser), model
+
+
+def take_steps(strategy: Any, module: nn.Module, model: nn.Module, steps: range) -> None:
+    """Some steps, each on this rank's share of the global batch."""
+    world, name = strategy.world, next(name for name, (kind, _) in MODELS.items() if isinstance(model, kind))
+    for step in steps:
+        x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
+        strategy.set_rate(rate(step))
+        strategy.forward_backward(module, x, y, functional.cross_entropy)
+        strategy.exchange()
+        strategy.update()
+
+
+def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of all parameters by name."""
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 def process_main(index: int, ranks: int, folder: Path) -> None:

@@ -58,7 +58,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
     from scalestudy.data.prepare import ensure, prepare
-    from scalestudy.training import launch
+    from scalestudy.training import launch, stopping
 
     with measured_run():
         if manifest.exists():
@@ -67,7 +67,10 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
             prepare(spec.data, manifest, None, read_site())
         try:
             return launch.run(identity, spec, manifest, out, machine)
-        except launch.RankFailed as error:
+        except stopping.Stopped as stop:
+            print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
+            sys.exit(stopping.EXIT_STOPPED)
+        except (launch.RankFailed, stopping.EndedBySignal) as error:
             print(f"scalestudy: {identity}: {error}; no result is written", file=sys.stderr, flush=True)
             sys.exit(1)
 

@@ -10,6 +10,8 @@ import torch
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 """What Linux takes for a new start of VmHWM (proc(5), since 4.0)."""
+M_MMAP_THRESHOLD, RETURNED_FROM_BYTES = -3, 128 * 1024
+"""mallopt(3): setting the threshold, here to what it begins with, keeps it from growing."""
 
 
 class PeakMemory:
@@ -44,6 +46,18 @@ class PeakMemory:
             return None
         of_files = status.get("RssFile", 0) + status.get("RssShmem", 0)
         return max(0, status["VmHWM"] - of_files - self.baseline)
+
+
+def keep_no_freed_memory() -> None:
+    """From now on, have the C library return every block of 128 KiB or more to the system as soon as it is freed.
+
+    By default it keeps what it might need again, more the longer a process runs, and the resident set tells of that
+    rather than of what is in use. Fresh memory costs time, so this is for runs whose memory is limited.
+    """
+    try:
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, RETURNED_FROM_BYTES)
+    except AttributeError:
+        pass  # not glibc
 
 
 def give_back() -> None:

@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from scalestudy.strategies.state import kept, load_slots, slots_of
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -32,6 +35,10 @@ class World:
     device: torch.device
     ranks_per_node: int
     workers: dist.ProcessGroup | None
+    control: dist.ProcessGroup | None = None
+    """A group of those that train for small messages through the host, where `workers` goes through GPUs."""
+    keep: Path | None = None
+    """Folder for files that are to lie beside the result; None where nothing is kept."""
 
     @property
     def is_server(self) -> bool:
@@ -71,6 +78,10 @@ class Strategy(ABC):
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
 
+    lockstep = True
+    """All ranks make the same step at the same time, as every synchronous exchange has it. Only such a run can be
+    stopped and gone on with at an agreed step."""
+
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
         self.broadcast(model)
@@ -107,10 +118,10 @@ class Strategy(ABC):
         """Called once by every rank that trains, after its last step."""
 
     @contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
-        """The model with all its parameters on every rank, for an evaluation between steps; entered by all that train.
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
 
-        After `finish` the model is whole anyway.
+        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
         """
         yield self.model
 
@@ -121,6 +132,62 @@ class Strategy(ABC):
     def doubt(self) -> str | None:
         """Why the run should not be believed, as far as this rank knows; None where it may."""
         return None
+
+    def records(self) -> dict[str, list[float]]:
+        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        return {}
+
+    def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
+        """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
+
+        `backward` is one forward and backward pass over made-up samples, without an update; whoever calls this puts
+        buffers and random states back. What a first step does differently would otherwise be done again after a stop,
+        at another step than in a run never stopped.
+        """
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to keep, called by all ranks that train after the same step.
+
+        Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
+        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0 whose buffers are its own
+        (BatchNorm's running statistics). The other ranks return {}.
+        """
+        buffers = dict(self.model.named_buffers())
+        own = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        of_ranks = self.gather({name: kept(tensor) for name, tensor in own.items()})
+        if self.world.rank > 0:
+            return {}
+        state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
+        for rank, buffers_of_rank in enumerate(of_ranks[1:], start=1):
+            state |= {f"rank{rank}.{name}": tensor for name, tensor in buffers_of_rank.items()}
+        return state | self.optimiser_state()
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned on rank 0, also in a run of another number of ranks.
+
+        Called by every process, servers included, after `prepare` and before the first step. A rank that the
+        checkpoint does not know gets rank 0's buffers.
+        """
+        own = f"rank{self.world.rank}."
+        names = self.model.state_dict()
+        self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
+        self.load_optimiser_state(state)
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
+        return slots_of(self.optimiser, self.model)
+
+    def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Give this process's own optimiser what `state` has for its parameters."""
+        load_slots(self.optimiser, self.model, state)
+
+    def gather(self, value: Any) -> list[Any]:
+        """On rank 0 the value of every rank that trains, in order; elsewhere []."""
+        if self.world.workers is None or self.world.ranks == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.world.ranks if self.world.rank == 0 else None
+        dist.gather_object(value, values, group=self.world.control or self.world.workers, group_dst=0)
+        return values or []
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""

@@ -38,6 +38,14 @@ class Job:
     extensions: Path
     weights: Path | None
     """Where the final weights are to be kept."""
+    beside: Path | None = None
+    """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
+    resume: Path | None = None
+    """The checkpoint to go on from."""
+    borrowed: bool = False
+    """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    deadline: float | None = None
+    """When this job will be killed, seconds since 1970."""
 
 
 def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> float:

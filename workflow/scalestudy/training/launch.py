@@ -15,8 +15,6 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,10 +27,10 @@ from scalestudy.measure.system import Sampler
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.training import stopping
 from scalestudy.training.job import Job, Resolved, emulated_step_time
 
 PR_SET_PDEATHSIG = 1
-GRACE_S = 5.0
 
 
 class RankFailed(Exception):
@@ -62,13 +60,33 @@ def gpus() -> int:
 
 
 def run(
-    run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, extensions: Path = EXTENSIONS
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path = EXTENSIONS,
+    borrow: Path | None = None,
 ) -> dict[str, Any]:
-    """Make one run and write `out` (result.json) with steps.parquet and system.parquet beside it.
+    """Make one run, or go on with it, and write `out` (result.json) with steps.parquet and system.parquet beside it.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result.
+    no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `borrow` is a checkpoint of
+    another run to begin from.
     """
+    with stopping.chain(run_id, out, borrow) as chain:
+        return _run(chain, run_id, spec, manifest_file, out, machine, extensions)
+
+
+def _run(
+    chain: stopping.Chain,
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path,
+) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC)
     begin = time.perf_counter()
     manifest = read_manifest(manifest_file)
@@ -91,9 +109,13 @@ def run(
     else:
         with tempfile.TemporaryDirectory(prefix="scalestudy-run-") as folder:
             weights = out.parent / "weights.safetensors" if spec.keep == "weights" else None
-            job = Job(run_id, spec, resolved, manifest_file.resolve(), Path(folder), extensions.resolve(), weights)
+            job = Job(
+                run_id, spec, resolved, manifest_file.resolve(), Path(folder), extensions.resolve(), weights,
+                **chain.for_job(),
+            )  # fmt: skip
             try:
                 memory = start_and_watch(job, out.parent)
+                stopping.raise_if_stopped(job.folder)
                 measured_s = time.perf_counter() - begin
                 result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
             except Skipped as error:  # what only the ranks could find out
@@ -101,6 +123,7 @@ def run(
             if weights is not None and result["status"] != "skipped":
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    chain.add_to(result)
     write_json(out, result)
     append_history(out, result)
     return result
@@ -117,7 +140,7 @@ def start_and_watch(job: Job, beside: Path) -> float | None:
     count = job.spec.ranks + job.spec.strategy.servers_beside
     parent = os.getpid()
     processes: list[BaseProcess] = []
-    with _interrupts_end_ranks(processes):
+    with stopping.signals(job.folder):
         for rank in range(count):
             process = context.Process(target=_rank, args=(job, rank, parent), name=_title(job, rank))
             process.start()
@@ -155,8 +178,7 @@ def _rank(job: Job, rank: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stopping.rank_signals()
     try:
         from scalestudy.training.loop import main
 
@@ -194,31 +216,12 @@ def _ending(code: int) -> str:
 
 
 def end_all(processes: list[BaseProcess]) -> None:
-    """End what still runs: asked first, then made to."""
+    """End what still runs. To a rank, SIGTERM is a question; it has nothing to put in order that this would spoil."""
     for process in processes:
-        if process.is_alive():
-            process.terminate()
-    deadline = time.monotonic() + GRACE_S
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
             process.kill()
-            process.join()
-
-
-@contextmanager
-def _interrupts_end_ranks(processes: list[BaseProcess]) -> Iterator[None]:
-    """SIGTERM and SIGINT become exceptions here, so that ranks are ended and nothing half-made stays."""
-
-    def stop(number: int, _frame: object) -> None:
-        raise RankFailed(f"the run was stopped by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for process in processes:
+        process.join()
 
 
 def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | None, beside: Path) -> dict[str, Any]:
@@ -235,12 +238,15 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": result.kinds(spec, values),
+        "kinds": result.kinds(spec, measured, values),
+        "intervals": result.intervals(job, measured, manifest),
         "emulated": emulated,
         "oversubscribed": not emulated
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
+        "checkpoints": first["checkpoints"],
+        "steps_done": first["steps_done"],
         "samples_seen": sum(report["samples_seen"] for report in measured.reports),
         "resolved": {
             "nodes": resolved.nodes,
@@ -266,15 +272,14 @@ def write_steps(measured: Any, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    first, last = measured.window
-    step = np.tile(np.arange(steps), ranks)
+    step = np.tile(measured.reports[0]["first_step"] + np.arange(steps), ranks)
     frame = pd.DataFrame(
         {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
     )
     for index, phase in enumerate(PHASES):
         frame[f"{phase}_s"] = phases[:, index]
     frame["loss"] = measured.losses.ravel()
-    frame["in_window"] = (step >= first) & (step < last)
+    frame["in_window"] = np.tile(measured.in_window, ranks)
     write_with(file, frame.to_parquet)
 
 

@@ -3,3 +3,7 @@
 `trace` the module as a chain of operators · `profile` what each costs · `partition` the chain into stages · `plan`
 stages × replicas × micro-batches · `schedule` who does what when · `strategy` the run itself.
 """
+
+from scalestudy.strategies.pipeline.strategy import Pipeline
+
+__all__ = ["Pipeline"]

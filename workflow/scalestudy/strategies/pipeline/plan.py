@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import fx
@@ -25,6 +26,8 @@ MOST_BLOCKS = 96
 MOST_MICRO_BATCHES = 128
 HEADROOM = 1.1
 """Memory is planned with a tenth to spare: allocators round up and do not give all back."""
+PROCESS_BYTES = 12 * 2**20
+"""On a CPU what a process takes beside tensors while it trains counts as well: stacks, messages, loaded samples."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Machine:
     """How many ranks compute at a time, where there are fewer cores than ranks want."""
     limit_bytes: float | None
     """Memory of one device that a stage may use."""
+    process_bytes: float = 0.0
+    """What a process takes of it beside tensors."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +148,8 @@ def blocks(traced: Traced, small: Profile, large: Profile) -> Blocks:
                 cheapest[slot] = cut
         cuts = sorted(cheapest.values())
     positions = (0, *cuts, len(traced.operators))
-    chains = [_chain(traced, profile, positions, crossing) for profile in (small, large)]
-    return Blocks(positions, *chains, (small.samples, large.samples))
+    few, many = (_chain(traced, profile, positions, crossing) for profile in (small, large))
+    return Blocks(positions, few, many, (small.samples, large.samples))
 
 
 def _bytes(values: dict[str, Value], node: fx.Node) -> int:
@@ -154,7 +159,7 @@ def _bytes(values: dict[str, Value], node: fx.Node) -> int:
 
 def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossing: list[list[fx.Node]]) -> Chain:
     """The blocks at one number of samples."""
-    costs = [profile.costs[begin:end] for begin, end in zip(positions, positions[1:], strict=False)]
+    costs = [profile.costs[begin:end] for begin, end in itertools.pairwise(positions)]
     trained, fixed, largest = _held(traced, positions)
     boundaries = [[node for node in crossing[p] if node.name in profile.values] for p in positions]
     boundaries[0] = [traced.input]
@@ -179,7 +184,7 @@ def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossin
 def _held(traced: Traced, positions: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     """Per block: bytes of trainable parameters, of everything else that it holds, of its largest parameter."""
     trained, fixed, largest = [], [], []
-    for begin, end in zip(positions, positions[1:], strict=False):
+    for begin, end in itertools.pairwise(positions):
         nodes = {node for operator in traced.operators[begin:end] for node in traced.attributes_of(operator)}
         tensors = {id(found): found for node in nodes if hasattr(found := traced.attribute(node), "numel")}.values()
         sizes = [(tensor.numel() * tensor.element_size(), tensor.requires_grad) for tensor in tensors]
@@ -231,14 +236,13 @@ def _micro_batches(replica_batch: int, stages: int, wanted: Wanted) -> Iterable[
     return [m for m in divisors(replica_batch) if stages <= m <= MOST_MICRO_BATCHES and replica_batch // m >= least]
 
 
-def plan_for(
-    model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int
-) -> Plan | None:
+def plan_for(model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int) -> Plan | None:
     """The best partition for given stages and micro-batches; None where it does not fit in memory."""
     replicas, micro_batch = machine.ranks // stages, machine.rank_batch * stages // micro_batches
     chain = model.at(micro_batch)
     sizes = [
-        HEADROOM * stage_bytes(chain, schedule.in_flight(name, stages, stage, micro_batches), machine.state_copies)
+        machine.process_bytes
+        + HEADROOM * stage_bytes(chain, schedule.in_flight(name, stages, stage, micro_batches), machine.state_copies)
         for stage in range(stages)
     ]
     parameters = np.concatenate([[0.0], np.cumsum(chain.parameter_bytes)])
@@ -248,7 +252,7 @@ def plan_for(
     if found is None:
         return None
     boundaries = [0, *found[1], chain.blocks]
-    spans = list(zip(boundaries, boundaries[1:], strict=False))
+    spans = list(itertools.pairwise(boundaries))
     forward_s = [float(chain.forward_s[begin:end].sum()) for begin, end in spans]
     backward_s = [float(chain.backward_s[begin:end].sum()) for begin, end in spans]
     held = [float(parameters[end] - parameters[begin]) for begin, end in spans]
@@ -285,9 +289,7 @@ def fewest_devices(model: Blocks, machine: Machine, wanted: Wanted) -> int | Non
     batch = machine.ranks * machine.rank_batch
     for stages in range(1, model.small.blocks + 1):
         for micro_batch in [one for one in divisors(batch) if one <= machine.rank_batch]:
-            alone = Machine(
-                stages, micro_batch, machine.link, machine.update_s_per_byte, machine.state_copies, None, machine.limit_bytes
-            )  # fmt: skip
+            alone = replace(machine, ranks=stages, rank_batch=micro_batch, at_once=None)
             if plan_for(model, alone, wanted.schedule, stages, stages) is not None:
                 return stages
     return None

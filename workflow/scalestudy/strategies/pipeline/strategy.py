@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -15,16 +16,26 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import Skipped, UserError
-from scalestudy.measure.memory import PeakMemory, give_back
+from scalestudy.measure.memory import PeakMemory, give_back, keep_no_freed_memory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.messages import Inbox, Outbox, Parcel, measure_link, posted
 from scalestudy.strategies.pipeline.partition import Link
-from scalestudy.strategies.pipeline.plan import Blocks, Machine, Plan, Wanted, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.plan import (
+    PROCESS_BYTES,
+    Blocks,
+    Machine,
+    Plan,
+    Wanted,
+    blocks,
+    choose,
+    fewest_devices,
+)
 from scalestudy.strategies.pipeline.profile import Profile, profile
 from scalestudy.strategies.pipeline.trace import Traced, part, trace
+from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
 MIB = 2**20
@@ -59,6 +70,8 @@ class Pipeline(Strategy):
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
+        if self.options.memory_limit_mib is not None and world.device.type == "cpu":
+            keep_no_freed_memory()
         warm_up(world.device)
         self.memory = PeakMemory(world.device)
         self.peak_bytes: int | None = None
@@ -144,6 +157,7 @@ class Pipeline(Strategy):
             2 + slots,
             at_once if at_once is not None and at_once < world.ranks else None,
             None if limit is None else limit * MIB,
+            PROCESS_BYTES if world.device.type == "cpu" else 0.0,
         )
 
     def _install(self, layout: Layout) -> nn.Module:
@@ -164,11 +178,15 @@ class Pipeline(Strategy):
         self.trainable = [parameters[name] for name in own if name in parameters and parameters[name].requires_grad]
         self._drop_others()
         self.gradient = FlatBuffer(self.trainable)
-        for parameter, view in zip(self.trainable, self.gradient.views, strict=True):
-            parameter.grad = view
+        self._attach_gradients()
         self.optimiser = self.make_optimiser(self.trainable)
         give_back()
         return self.module
+
+    def _attach_gradients(self) -> None:
+        """Have backward add up gradients where the all-reduce takes them from."""
+        for parameter, view in zip(self.trainable, self.gradient.views, strict=True):
+            parameter.grad = view
 
     def _stage_module(self) -> nn.Module:
         begins = (0, *self.plan.cuts, len(self.traced.operators))
@@ -194,9 +212,11 @@ class Pipeline(Strategy):
         """One step's passes of this stage. The loss is the replica's, and is there after `exchange`."""
         plan, device = self.plan, self.world.device
         self.gradient.data.zero_()
+        self._attach_gradients()
         with torch.no_grad():
             samples, labels = self._hand_out(x, y)
-        self.loss_function, self.held = loss, {}
+        self.loss_function = loss
+        self.held: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         self.samples = samples.chunk(plan.micro_batches) if samples is not None else ()
         self.labels = labels.chunk(plan.micro_batches) if labels is not None else ()
         self.value = torch.zeros((), dtype=torch.float64, device=device)
@@ -222,7 +242,9 @@ class Pipeline(Strategy):
             if self.world.rank != receiver:
                 whole.append(None)
                 continue
-            rows = torch.empty((self.plan.stages * len(share), *share.shape[1:]), dtype=share.dtype, device=share.device)
+            rows = torch.empty(
+                (self.plan.stages * len(share), *share.shape[1:]), dtype=share.dtype, device=share.device
+            )
             for rank, place in enumerate(rows.split(len(share)), start=self.first):
                 if rank == receiver:
                     place.copy_(share)
@@ -334,6 +356,41 @@ class Pipeline(Strategy):
                     dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
                     flat.unpack(own)
 
+    # Stopping and going on
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """As every strategy's; with the plan, so that a run that goes on is split as before and makes the same bits."""
+        named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        stored = self.model.state_dict()
+        of_stage = [name for name, stage in self.owners.items() if stage == self.stage and name in stored]
+        buffers = {name: kept(named[name]) for name in of_stage if name not in self.shapes}
+        part = buffers
+        if self.replica == 0:
+            part = buffers | {name: kept(named[name]) for name in of_stage if name in self.shapes}
+        gathered = self.gather((part, slots_of(self.optimiser, self.model) if self.replica == 0 else {}))
+        state: dict[str, torch.Tensor] = {}
+        for rank, (tensors, slots) in enumerate(gathered):
+            own = f"rank{rank}" if rank >= self.plan.stages else "model"
+            state |= {f"{own}.{name}": tensor for name, tensor in tensors.items()} | slots
+        if gathered:
+            state[PLAN_KEY] = _as_tensor(self.layout)
+        return state
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned, split as then where there are as many ranks, else as chosen now."""
+        before = _as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
+        if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.data = parameter.data.new_empty(self.shapes[name])
+            self._install(before)
+        named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        with torch.no_grad():
+            for name, stage in self.owners.items():
+                if f"model.{name}" in state and stage == self.stage:
+                    named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
+        load_slots(self.optimiser, self.model, state)
+
     # What is measured
 
     def measured(self) -> dict[str, float]:
@@ -391,7 +448,7 @@ def _owners(model: nn.Module, traced: Traced, plan: Plan) -> dict[str, int]:
     """
     begins = (0, *plan.cuts, len(traced.operators))
     stage_of: dict[int, int] = {}
-    for stage, (begin, end) in enumerate(zip(begins, begins[1:], strict=False)):
+    for stage, (begin, end) in enumerate(itertools.pairwise(begins)):
         for operator in traced.operators[begin:end]:
             for node in traced.attributes_of(operator):
                 stage_of.setdefault(id(traced.attribute(node)), stage)
@@ -422,6 +479,24 @@ def _layout(traced: Traced, plan: Plan, small: Profile, large: Profile) -> Layou
         list(dict.fromkeys(node.name for node in traced.outputs if node is not None)),
     ]
     return Layout(plan, integers, tuple(tuple(map(parcel, line)) for line in names))
+
+
+def _as_tensor(layout: Layout) -> torch.Tensor:
+    """A layout as bytes, for a checkpoint that holds nothing but tensors."""
+    text = json.dumps(dataclasses.asdict(layout), sort_keys=True)
+    return torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
+
+
+def _as_layout(data: torch.Tensor) -> Layout:
+    """What `_as_tensor` made bytes of."""
+    plain = json.loads(bytes(data.tolist()))
+    plan: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in plain["plan"].items()
+    }
+    boundaries = tuple(
+        tuple(Parcel(**{**parcel, "shape": tuple(parcel["shape"])}) for parcel in line) for line in plain["boundaries"]
+    )
+    return Layout(Plan(**plan), plain["integers"], boundaries)
 
 
 def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:
