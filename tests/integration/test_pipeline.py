@@ -21,6 +21,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
+from scalestudy.errors import Skipped
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Pipeline
@@ -85,6 +86,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "densenet": (densenet, (3, 16, 16)),
     "vgg": (vgg, (3, 16, 16)),
 }
+WIDTH, LIMIT_MIB = 1024, 100.0
+"""Eight layers of 4 MiB: weights, gradients and momenta take 96 MiB, and activations and the process come on top."""
 GHOST = ("resnet", "densenet")
 """With BatchNorm, which sees one micro-batch at a time."""
 
@@ -116,6 +119,9 @@ def cases_of(ranks: int) -> dict[str, Case]:
     return {
         f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases
     }
+
+
+STOPPED = {2: Case("resnet", 2, 2), 3: Case("mlp", 3, 3), 4: Case("resnet", 2, 2)}
 
 
 def make_model(name: str, seed: int) -> nn.Module:
@@ -156,45 +162,8 @@ def reference(model_name: str, parts: int) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def train(case: Case, world: World) -> dict[str, Any]:
-    """A rank's whole model after training, its losses, and how large its own stage was."""
-    model = make_model(case.model, seed=world.rank)  # only rank 0 has the right weights
-    strategy = build(case.options, world)
-    shares = [[part.chunk(world.ranks)[world.rank] for part in make_batch(case.model, step)] for step in range(STEPS)]
-    strategy.example = (shares[0][0], shares[0][1])
-    module = strategy.prepare(model, make_optimiser)
-    own = sum(parameter.numel() for parameter in model.parameters())
-    losses = []
-    for step, (x, y) in enumerate(shares):
-        strategy.set_rate(rate(step))
-        losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
-        strategy.exchange()
-        strategy.update()
-        if step == 1:
-            with strategy.whole() as whole:
-                assert all(parameter.numel() for parameter in whole.parameters())
-    strategy.finish()
-    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    return {"weights": weights, "losses": torch.stack(losses), "own": own}
-
-
-def train_in_two(case: Case, world: World) -> dict[str, Any]:
-    """As `train`, but another process's worth of objects makes the second half, from a state, and had other plans."""
-    first = begun(case, world, seed=world.rank)
-    take_steps(*first, range(STEPS // 2))
-    box = [first[0].state()]
-    assert bool(box[0]) == (world.rank == 0)
-    dist.broadcast_object_list(box, 0)
-    other = Case(case.model, world.ranks // case.stages, 2, case.schedule)
-    second = begun(other, world, seed=100 + world.rank)
-    second[0].load_state(box[0])
-    take_steps(second[0], second[0].module, second[2], range(STEPS // 2, STEPS))
-    second[0].finish()
-    return {"weights": weights_of(second[2]), "names": sorted(box[0]), "stages": second[0].plan.stages}
-
-
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
-    """A strategy that is ready for its first step, its module, and the model."""
+    """A strategy that is ready for its first step, the module that it returned, and the model."""
     model = make_model(case.model, seed)
     strategy = build(case.options, world)
     x, y = make_batch(case.model, 0)
@@ -202,20 +171,68 @@ def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Modul
     return strategy, strategy.prepare(model, make_optimiser), model
 
 
-def take_steps(strategy: Any, module: nn.Module, model: nn.Module, steps: range) -> None:
-    """Some steps, each on this rank's share of the global batch."""
-    world, name = strategy.world, next(name for name, (kind, _) in MODELS.items() if isinstance(model, kind))
+def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> list[torch.Tensor]:
+    """Some steps, each on this rank's share of the global batch; returns the losses."""
+    world, losses = strategy.world, []
     for step in steps:
         x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
         strategy.set_rate(rate(step))
-        strategy.forward_backward(module, x, y, functional.cross_entropy)
+        losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
         strategy.exchange()
         strategy.update()
+    return losses
 
 
 def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of all parameters by name."""
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def train(case: Case, world: World) -> dict[str, Any]:
+    """A rank's whole model after training, its losses, and what it held of the model while it trained."""
+    # Only rank 0 has the right weights.
+    strategy, module, model = begun(case, world, seed=world.rank)
+    losses = take_steps(strategy, module, case.model, range(2))
+    with strategy.whole() as whole:
+        between = sum(parameter.numel() for parameter in whole.parameters())
+    own = sum(parameter.numel() for parameter in model.parameters())
+    losses += take_steps(strategy, module, case.model, range(2, STEPS))
+    strategy.finish()
+    return {"weights": weights_of(model), "losses": torch.stack(losses), "own": own, "between": between}
+
+
+def train_in_two(case: Case, world: World) -> dict[str, Any]:
+    """As `train`, but a second strategy, which was split otherwise, goes on from the state of a first."""
+    strategy, module, _ = begun(case, world, seed=world.rank)
+    take_steps(strategy, module, case.model, range(2))
+    box = [strategy.state()]
+    names = sorted(box[0])
+    dist.broadcast_object_list(box, 0)
+    other = Case(case.model, world.ranks // case.stages, world.ranks // case.stages)
+    strategy, _, model = begun(other, world, seed=100 + world.rank)
+    strategy.load_state(box[0])
+    take_steps(strategy, strategy.module, case.model, range(2, STEPS))
+    strategy.finish()
+    return {"weights": weights_of(model), "names": names, "stages": strategy.plan.stages}
+
+
+def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
+    """What a stage of the wide model took, MiB; or why there is none."""
+    options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
+    strategy = build(options, world)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)))
+    x, y = torch.randn(8, WIDTH), torch.randint(WIDTH, (8,))
+    strategy.example = (x, y)
+    try:
+        module = strategy.prepare(model, make_optimiser)
+    except Skipped as error:
+        return {"refused": str(error)}
+    for _ in range(4):
+        strategy.forward_backward(module, x, y, functional.cross_entropy)
+        strategy.exchange()
+        strategy.update()
+    strategy.finish()
+    return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
 
 
 def process_main(index: int, ranks: int, folder: Path) -> None:
@@ -227,7 +244,11 @@ def process_main(index: int, ranks: int, folder: Path) -> None:
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
     dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
     world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
-    results = {name: train(case, world) for name, case in cases_of(ranks).items()}
+    results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
+    if ranks <= 2:
+        results["limited"], results["unlimited"] = use_memory(world, LIMIT_MIB), use_memory(world, None)
+    if ranks > 1:
+        results["in two"] = train_in_two(STOPPED[ranks], world)
     dist.barrier()
     dist.destroy_process_group()
     torch.save(results, folder / f"{index}.pt")
@@ -276,3 +297,62 @@ def test_every_split_gives_the_weights_of_one_process(trained: Any, model: str) 
             parts = ranks // case.stages * case.micro_batches if model in GHOST else 1
             for rank in range(ranks):
                 assert difference(results[rank][name]["weights"], reference(model, parts)) < 1e-12, (name, rank)
+
+
+def test_a_rank_holds_its_stage_while_it_trains_and_everything_when_asked(trained: Any) -> None:
+    ranks, results = trained
+    for name, case in cases_of(ranks).items():
+        whole = sum(tensor.numel() for tensor in reference(case.model, 1).values())
+        held = [results[rank][name]["own"] for rank in range(ranks)]
+        assert sum(held) == whole * ranks // case.stages, name
+        assert {results[rank][name]["between"] for rank in range(ranks)} == {whole}, name
+
+
+def test_every_rank_of_a_replica_knows_its_loss(trained: Any) -> None:
+    ranks, results = trained
+    for name, case in cases_of(ranks).items():
+        model, (x, y) = make_model(case.model, 0), make_batch(case.model, 0)
+        if case.model not in GHOST:
+            for rank in range(ranks):
+                mine = slice(
+                    *(
+                        GLOBAL_BATCH * part // (ranks // case.stages)
+                        for part in (rank // case.stages, rank // case.stages + 1)
+                    )
+                )
+                expected = functional.cross_entropy(model(x[mine]), y[mine]).item()
+                assert results[rank][name]["losses"][0].item() == pytest.approx(expected, abs=1e-12), name
+
+
+@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
+def test_a_run_that_goes_on_is_split_as_before_and_makes_the_same_bits(trained: Any) -> None:
+    ranks, results = trained
+    case = STOPPED[ranks]
+    name = next(name for name, other in cases_of(ranks).items() if other == case)
+    for rank in range(ranks):
+        assert results[rank]["in two"]["stages"] == case.stages
+        assert difference(results[rank]["in two"]["weights"], results[rank][name]["weights"]) == 0.0
+
+
+@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
+def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any) -> None:
+    ranks, results = trained
+    model = make_model(STOPPED[ranks].model, 0)
+    names = results[0]["in two"]["names"]
+    assert {f"model.{name}" for name in model.state_dict()} <= set(names)
+    assert {f"optimiser.{name}.momentum_buffer" for name, _ in model.named_parameters()} <= set(names)
+    assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
+
+
+@pytest.mark.parametrize("trained", (1, 2), indirect=True)
+def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(trained: Any) -> None:
+    ranks, results = trained
+    if ranks == 1:
+        assert results[0]["unlimited"]["device_memory_mib"] > LIMIT_MIB
+        assert "100 MiB on each of 1 device" in results[0]["limited"]["refused"]
+        assert "2 devices as one pipeline" in results[0]["limited"]["refused"]
+    else:
+        for rank in range(2):
+            limited = results[rank]["limited"]
+            assert (limited["stages"], limited["doubt"]) == (2, None)
+            assert 40.0 < limited["device_memory_mib"] <= LIMIT_MIB

@@ -134,6 +134,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "allreduce", "bucket_mib": 25.0, "compression": "none"},
         {"name": "halving_doubling", "schedule": "flat"},
         {"name": "parameter_server", "servers": 1},
+        {"name": "pipeline", "stages": None, "micro_batches": None, "schedule": "1f1b", "memory_limit_mib": None},
     ],
     "data": [
         {"source": "digits", "scale": 1.0, "preprocess": "none"},
@@ -177,6 +178,9 @@ CHANGED: dict[str, Any] = {
     "strategy.compression": {"strategy": {"name": "allreduce", "compression": "bf16"}},
     "strategy.schedule": {"strategy": {"name": "halving_doubling", "schedule": "per_parameter"}},
     "strategy.servers": {"strategy": {"name": "parameter_server", "servers": 2}},
+    "strategy.stages": {"strategy": {"name": "pipeline", "stages": 1}},
+    "strategy.micro_batches": {"strategy": {"name": "pipeline", "micro_batches": 1}},
+    "strategy.memory_limit_mib": {"strategy": {"name": "pipeline", "memory_limit_mib": 64}},
     "ranks": 2,
     "nodes": 1,
     "ranks_per_node": 1,
@@ -311,6 +315,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "strategy.compression": {"strategy": "allreduce"},
     "strategy.schedule": {"strategy": "halving_doubling"},
     "strategy.servers": {"strategy": "parameter_server"},
+    **{f"strategy.{key}": {"strategy": "pipeline"} for key in ("stages", "micro_batches", "memory_limit_mib")},
     "data.root": {"data": {"source": "fashion_mnist"}},
     **{
         f"data.{key}": {"data": {"source": "synthetic"}} for key in ("samples", "shape", "classes", "task", "latency_s")
