@@ -86,7 +86,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "densenet": (densenet, (3, 16, 16)),
     "vgg": (vgg, (3, 16, 16)),
 }
-WIDTH, LIMIT_MIB = 1024, 100.0
+WIDTH, LIMIT_MIB = 1024, 90.0
 """Eight layers of 4 MiB: weights, gradients and momenta take 96 MiB, and activations and the process come on top."""
 GHOST = ("resnet", "densenet")
 """With BatchNorm, which sees one micro-batch at a time."""
@@ -235,8 +235,8 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
     return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
 
 
-def process_main(index: int, ranks: int, folder: Path) -> None:
-    """One process: all cases of a number of ranks."""
+def process_main(index: int, ranks: int, folder: Path, work: str) -> None:
+    """One process: all cases of a number of ranks, or the memory that one with or without a limit takes."""
     gc.freeze()
     torch.set_num_threads(1)
     if "lo" in [name for _, name in socket.if_nameindex()]:
@@ -244,27 +244,23 @@ def process_main(index: int, ranks: int, folder: Path) -> None:
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
     dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
     world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
-    results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
-    if ranks <= 2:
-        results["limited"], results["unlimited"] = use_memory(world, LIMIT_MIB), use_memory(world, None)
-    if ranks > 1:
-        results["in two"] = train_in_two(STOPPED[ranks], world)
+    if work == "train":
+        results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
+        if ranks > 1:
+            results["in two"] = train_in_two(STOPPED[ranks], world)
+    else:
+        results = use_memory(world, LIMIT_MIB if work == "limited" else None)
     dist.barrier()
     dist.destroy_process_group()
     torch.save(results, folder / f"{index}.pt")
 
 
-@pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
-    """The number of ranks, and the result of every case by process and name."""
-    ranks: int = request.param
-    folder = tmp_path_factory.mktemp(f"pipeline{ranks}")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def results_of(ranks: int, folder: Path, work: str) -> list[Any]:
+    """What each of `ranks` fresh processes left."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     processes: list[BaseProcess] = [
-        context.Process(target=process_main, args=(index, ranks, folder)) for index in range(ranks)
+        context.Process(target=process_main, args=(index, ranks, folder, work)) for index in range(ranks)
     ]
     try:
         for process in processes:
@@ -274,13 +270,21 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             assert time.monotonic() < deadline, "the processes hang"
             time.sleep(0.02)
         assert [process.exitcode for process in processes] == [0] * len(processes)
-        yield ranks, [torch.load(folder / f"{index}.pt") for index in range(len(processes))]
+        return [torch.load(folder / f"{index}.pt") for index in range(len(processes))]
     finally:
         for process in processes:
             if process.is_alive():
                 process.kill()
             process.join()
-        torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
+    """The number of ranks, and the result of every case by process and name."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield request.param, results_of(request.param, tmp_path_factory.mktemp("pipeline"), "train")
+    torch.set_num_threads(threads)
 
 
 def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
@@ -344,15 +348,13 @@ def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any)
     assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
 
 
-@pytest.mark.parametrize("trained", (1, 2), indirect=True)
-def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(trained: Any) -> None:
-    ranks, results = trained
-    if ranks == 1:
-        assert results[0]["unlimited"]["device_memory_mib"] > LIMIT_MIB
-        assert "100 MiB on each of 1 device" in results[0]["limited"]["refused"]
-        assert "2 devices as one pipeline" in results[0]["limited"]["refused"]
-    else:
-        for rank in range(2):
-            limited = results[rank]["limited"]
-            assert (limited["stages"], limited["doubt"]) == (2, None)
-            assert 40.0 < limited["device_memory_mib"] <= LIMIT_MIB
+def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:
+    for name in ("whole", "split", "refused"):
+        (tmp_path / name).mkdir()
+    (whole,) = results_of(1, tmp_path / "whole", "unlimited")
+    assert whole["device_memory_mib"] > LIMIT_MIB
+    for stage in results_of(2, tmp_path / "split", "limited"):
+        assert (stage["stages"], stage["doubt"]) == (2, None)
+        assert 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
+    (refused,) = results_of(1, tmp_path / "refused", "limited")
+    assert "90 MiB on each of 1 device: 2 devices as one pipeline" in refused["refused"]

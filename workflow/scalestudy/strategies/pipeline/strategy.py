@@ -107,11 +107,12 @@ class Pipeline(Strategy):
         """Rank 0's choice, on all ranks."""
         link = measure_link(self.world.rank, self.world.ranks, self.there, self.world.device)
         cores: list[Any] = [None] * self.world.ranks
-        dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=self.there)
+        small_messages = self.world.control or self.there
+        dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
         decided: list[Any] = [None, None]
         if self.world.rank == 0:
             decided = [self._choice(x, link, len(set().union(*cores))), self.times]
-        dist.broadcast_object_list(decided, 0, group=self.there)
+        dist.broadcast_object_list(decided, 0, group=small_messages)
         layout, self.times = decided
         if isinstance(layout, Exception):
             raise layout
@@ -134,7 +135,10 @@ class Pipeline(Strategy):
         if plan is None:
             return _fits_nowhere(model, machine, wanted)
         print(_told(plan, machine), flush=True)
-        return _layout(self.traced, plan, profiles[0], profiles[-1])
+        try:
+            return _layout(self.traced, plan, profiles[0], profiles[-1])
+        except UserError as error:
+            return error
 
     def _impossible(self, model: Blocks) -> UserError | None:
         stages = self.options.stages
@@ -463,7 +467,9 @@ def _layout(traced: Traced, plan: Plan, small: Profile, large: Profile) -> Layou
         if one == other:
             return one
         more, remainder = divmod((other - one) * (plan.micro_batch - small.samples), large.samples - small.samples)
-        assert remainder == 0, "a size that is not affine in the number of samples"
+        if remainder:
+            what = f"between {small.samples} and {large.samples} samples a size of the model goes from {one} to {other}"
+            raise UserError(what, "model", "a pipeline needs sizes that grow evenly with the number of samples")
         return one + more
 
     def parcel(name: str) -> Parcel:
