@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,15 +21,6 @@ class StrategySpec(Spec):
     def most_ranks(self) -> int | None:
         """The largest number of ranks that the strategy can have, None for any."""
         return None
-
-    @property
-    def emulates(self) -> bool:
-        """Whether the strategy can be run with a stand-in for compute."""
-        return True
-
-    def problems(self, ranks: int, global_batch: int) -> Iterator[tuple[str, str]]:
-        """Options that cannot be with so many ranks and samples: the key, and what is wrong."""
-        return iter(())
 
     @property
     def least_ranks(self) -> int:
@@ -212,19 +202,6 @@ class Pipeline(StrategySpec):
     """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
     """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
-
-    @property
-    def emulates(self) -> bool:
-        return False
-
-    def problems(self, ranks: int, global_batch: int) -> Iterator[tuple[str, str]]:
-        if self.stages is not None and ranks % self.stages:
-            yield "stages", f"{ranks} ranks cannot be shared equally by {self.stages} stages"
-            return
-        parts = self.micro_batches or 1
-        replicas = ranks // self.stages if self.stages is not None else 1
-        if global_batch % (replicas * parts):
-            yield "micro_batches", f"{global_batch // replicas} samples cannot be cut into {parts} equal parts"
 
 
 AnyStrategy = (

@@ -46,6 +46,8 @@ def resolve(spec: RunSpec, machine: Machine) -> Resolved:
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
     ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else spec.ranks)
+    if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     if device == "cuda" and ranks_per_node > devices:
         raise Skipped(f"{ranks_per_node} ranks need as many GPUs; this machine has {devices}")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)

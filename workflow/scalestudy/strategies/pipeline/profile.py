@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +59,20 @@ class Profile:
     """Names of the buffers that a forward pass changes."""
 
 
-def profile(traced: Traced, x: torch.Tensor, repeats: int = REPEATS) -> Profile:
+def profile(
+    traced: Traced,
+    x: torch.Tensor,
+    repeats: int = REPEATS,
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Profile:
     """Run the module once over x [samples, …], operator by operator, each `repeats` times: the fastest counts.
+
+    `precision` is entered around every operator, as training enters it around forward.
 
     No more than the values in use are in memory at a time. Parameters and buffers are as they were afterwards.
     """
     buffers = [(name, buffer, buffer.clone()) for name, buffer in traced.graph_module.named_buffers()]
-    profiler = _Profiler(traced, x, repeats)
+    profiler = _Profiler(traced, x, repeats, precision)
     try:
         costs = profiler.run()
         changed = frozenset(name for name, buffer, before in buffers if not torch.equal(buffer, before))
@@ -78,8 +86,10 @@ def profile(traced: Traced, x: torch.Tensor, repeats: int = REPEATS) -> Profile:
 class _Profiler:
     """The state of one pass: what is in memory, and which values share it."""
 
-    def __init__(self, traced: Traced, x: torch.Tensor, repeats: int) -> None:
-        self.traced, self.device, self.repeats = traced, x.device, repeats
+    def __init__(
+        self, traced: Traced, x: torch.Tensor, repeats: int, precision: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self.traced, self.device, self.repeats, self.precision = traced, x.device, repeats, precision
         self.start_s = _start_of_backward(x.device)
         self.alive: dict[fx.Node, Any] = {}
         self.attributes = {
@@ -175,7 +185,8 @@ class _Profiler:
         def value(node: fx.Node) -> Any:
             return integers[node.name] if node.name in integers else values[node]
 
-        return target(*map_arg(operator.args, value), **map_arg(operator.kwargs, value))
+        with self.precision():
+            return target(*map_arg(operator.args, value), **map_arg(operator.kwargs, value))
 
     def _kept(
         self, saved: list[torch.Tensor], values: dict[fx.Node, Any], operator: fx.Node, result: Any

@@ -122,7 +122,7 @@ class Pipeline(Strategy):
         """Profile at two sizes and choose; what is wrong is returned, so that all ranks can say it."""
         begin = time.perf_counter()
         sizes = [2, max(4, len(x))] if len(x) > 1 else [1]
-        profiles = [profile(self.traced, _rows(x, size)) for size in sizes]
+        profiles = [profile(self.traced, _rows(x, size), precision=self.precision) for size in sizes]
         self.times["profile_s"] = time.perf_counter() - begin
         begin = time.perf_counter()
         machine = self._machine(link, cores)
@@ -272,13 +272,15 @@ class Pipeline(Strategy):
             inputs = self.inbox.take()
             for parcel, tensor in zip(self.incoming, inputs, strict=True):
                 tensor.requires_grad_(parcel.gradient)
-        outputs = self.module(*inputs)
+        with self.precision():
+            outputs = self.module(*inputs)
         if self.stage < self.plan.stages - 1:
             self.outbox.send(outputs)
             self.held[k] = inputs, [out for out, parcel in zip(outputs, self.outgoing, strict=True) if parcel.gradient]
             return
         output = self.traced.assembled(outputs)
-        loss = self.loss_function(output, self.labels[k]) / self.plan.micro_batches
+        with self.precision():
+            loss = self.loss_function(output, self.labels[k]) / self.plan.micro_batches
         self.value += loss.detach()
         self.held[k] = inputs, [loss]
 
