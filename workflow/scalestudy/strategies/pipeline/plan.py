@@ -26,8 +26,6 @@ MOST_BLOCKS = 96
 MOST_MICRO_BATCHES = 128
 HEADROOM = 1.1
 """Memory is planned with a tenth to spare: allocators round up and do not give all back."""
-PROCESS_BYTES = 12 * 2**20
-"""On a CPU what a process takes beside tensors while it trains counts as well: stacks, messages, loaded samples."""
 
 
 @dataclass(frozen=True)
@@ -219,21 +217,24 @@ def choose(model: Blocks, machine: Machine, wanted: Wanted) -> Plan | None:
     plans = [
         plan
         for stages in ([wanted.stages] if wanted.stages else divisors(machine.ranks))
-        for micro_batches in _micro_batches(machine.rank_batch * stages, stages, wanted)
+        for micro_batches in _micro_batches(model, machine.rank_batch * stages, stages, wanted)
         if (plan := plan_for(model, machine, wanted.schedule, stages, micro_batches)) is not None
     ]
     return min(plans, key=lambda plan: plan.step_s, default=None)
 
 
-def _micro_batches(replica_batch: int, stages: int, wanted: Wanted) -> Iterable[int]:
-    """Numbers of micro-batches worth trying: no fewer than stages, and none of a single sample if that can be helped.
+def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Wanted) -> Iterable[int]:
+    """Numbers of equal micro-batches worth trying: no fewer than stages, and of sizes that the profile tells about.
 
-    BatchNorm may refuse a single sample, and the model was traced for two and more.
+    A model that was traced for two samples and more is not run with one, which BatchNorm may refuse as well.
     """
-    if wanted.micro_batches:
-        return [wanted.micro_batches]
-    least = min(2, replica_batch // stages)
-    return [m for m in divisors(replica_batch) if stages <= m <= MOST_MICRO_BATCHES and replica_batch // m >= least]
+    least, most = (1, 1) if model.samples == (1, 1) else (2, replica_batch)
+    return [
+        m
+        for m in divisors(replica_batch)
+        if least <= replica_batch // m <= most
+        and (m == wanted.micro_batches if wanted.micro_batches else stages <= m <= MOST_MICRO_BATCHES)
+    ]
 
 
 def plan_for(model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int) -> Plan | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -15,41 +12,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.errors import Skipped, UserError
 from scalestudy.measure.memory import PeakMemory, give_back, keep_no_freed_memory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline import schedule
-from scalestudy.strategies.pipeline.messages import Inbox, Outbox, Parcel, measure_link, posted
-from scalestudy.strategies.pipeline.partition import Link
-from scalestudy.strategies.pipeline.plan import (
-    PROCESS_BYTES,
-    Blocks,
-    Machine,
-    Plan,
-    Wanted,
-    blocks,
-    choose,
-    fewest_devices,
-)
-from scalestudy.strategies.pipeline.profile import Profile, profile
-from scalestudy.strategies.pipeline.trace import Traced, part, trace
+from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor, owners
+from scalestudy.strategies.pipeline.messages import Inbox, Outbox, measure_link, posted
+from scalestudy.strategies.pipeline.setup import chosen_layout, machine_of, rows
+from scalestudy.strategies.pipeline.trace import part, trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
 MIB = 2**20
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """A plan with all that a rank has to know to run its stage without having profiled anything."""
-
-    plan: Plan
-    integers: dict[str, int]
-    """Values of the operators that make integers, for the plan's micro-batch."""
-    boundaries: tuple[tuple[Parcel, ...], ...]
-    """What enters the first stage, what crosses each cut, what leaves the last stage."""
 
 
 class Pipeline(Strategy):
@@ -95,13 +70,11 @@ class Pipeline(Strategy):
         assert self.example is not None
         x = self.example[0]
         self.rank_batch = len(x)
-        self.traced = trace(model, _rows(x, min(2, len(x))))
+        self.traced = trace(model, rows(x, min(2, len(x))))
         self.times = {"trace_s": time.perf_counter() - begin}
         layout = self._decide(x)
         self.example = None
-        module = self._install(layout)
-        self.times["setup_s"] = time.perf_counter() - begin
-        return module
+        return self._install(layout)
 
     def _decide(self, x: torch.Tensor) -> Layout:
         """Rank 0's choice, on all ranks."""
@@ -111,58 +84,16 @@ class Pipeline(Strategy):
         dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
         decided: list[Any] = [None, None]
         if self.world.rank == 0:
-            decided = [self._choice(x, link, len(set().union(*cores))), self.times]
+            count = len(set().union(*cores))
+            limit_mib, like = self.options.memory_limit_mib, self.trainable[0]
+            machine = machine_of(self.world, self.rank_batch, link, count, limit_mib, self.make_optimiser, like)
+            layout = chosen_layout(self.traced, x, self.options, machine, self.precision, self.times)
+            decided = [layout, self.times]
         dist.broadcast_object_list(decided, 0, group=small_messages)
         layout, self.times = decided
         if isinstance(layout, Exception):
             raise layout
         return layout
-
-    def _choice(self, x: torch.Tensor, link: Link, cores: int) -> Layout | UserError | Skipped:
-        """Profile at two sizes and choose; what is wrong is returned, so that all ranks can say it."""
-        begin = time.perf_counter()
-        sizes = [2, max(4, len(x))] if len(x) > 1 else [1]
-        profiles = [profile(self.traced, _rows(x, size), precision=self.precision) for size in sizes]
-        self.times["profile_s"] = time.perf_counter() - begin
-        begin = time.perf_counter()
-        machine = self._machine(link, cores)
-        wanted = Wanted(self.options.schedule, self.options.stages, self.options.micro_batches)
-        model = blocks(self.traced, profiles[0], profiles[-1])
-        if (wrong := self._impossible(model)) is not None:
-            return wrong
-        plan = choose(model, machine, wanted)
-        self.times["search_s"] = time.perf_counter() - begin
-        if plan is None:
-            return _fits_nowhere(model, machine, wanted)
-        print(_told(plan, machine), flush=True)
-        try:
-            return _layout(self.traced, plan, profiles[0], profiles[-1])
-        except UserError as error:
-            return error
-
-    def _impossible(self, model: Blocks) -> UserError | None:
-        stages = self.options.stages
-        if stages and stages > model.small.blocks:
-            what = f"`{type(self.model).__name__}` has places for {model.small.blocks} stages, not {stages}"
-            return UserError(what, "strategy.stages", "ask for fewer")
-        return None
-
-    def _machine(self, link: Link, cores: int) -> Machine:
-        world, limit = self.world, self.options.memory_limit_mib
-        seconds_per_byte, slots = _optimiser_costs(self.make_optimiser, self.trainable[0])
-        at_once = None
-        if world.device.type == "cpu":
-            at_once = max(1, cores // torch.get_num_threads()) * -(-world.ranks // world.ranks_per_node)
-        return Machine(
-            world.ranks,
-            self.rank_batch,
-            link,
-            seconds_per_byte,
-            2 + slots,
-            at_once if at_once is not None and at_once < world.ranks else None,
-            None if limit is None else limit * MIB,
-            PROCESS_BYTES if world.device.type == "cpu" else 0.0,
-        )
 
     def _install(self, layout: Layout) -> nn.Module:
         """Become one stage: keep its parameters, drop the others', make its groups and its optimiser."""
@@ -173,9 +104,9 @@ class Pipeline(Strategy):
         self.last = self.first + plan.stages - 1
         self.order = schedule.order(plan.schedule, plan.stages, self.stage, plan.micro_batches)
         grid = [[replica * plan.stages + stage for stage in range(plan.stages)] for replica in range(plan.replicas)]
-        self.replica_group = _mine([_group(ranks) for ranks in grid], self.replica)
-        self.stage_group = _mine([_group(ranks) for ranks in zip(*grid, strict=True)], self.stage)
-        self.owners = _owners(self.model, self.traced, plan)
+        self.replica_group = [_group(ranks) for ranks in grid][self.replica]
+        self.stage_group = [_group(ranks) for ranks in zip(*grid, strict=True)][self.stage]
+        self.owners = owners(self.model, self.traced, plan)
         self.module = self._stage_module()
         own = [name for name, stage in self.owners.items() if stage == self.stage]
         parameters = dict(self.model.named_parameters())
@@ -366,6 +297,7 @@ class Pipeline(Strategy):
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy's; with the plan, so that a run that goes on is split as before and makes the same bits."""
+        self._note_peak()
         named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         stored = self.model.state_dict()
         of_stage = [name for name, stage in self.owners.items() if stage == self.stage and name in stored]
@@ -379,12 +311,17 @@ class Pipeline(Strategy):
             own = f"rank{rank}" if rank >= self.plan.stages else "model"
             state |= {f"{own}.{name}": tensor for name, tensor in tensors.items()} | slots
         if gathered:
-            state[PLAN_KEY] = _as_tensor(self.layout)
+            state[PLAN_KEY] = as_tensor(self.layout)
+            names = {tensor: name for name, tensor in named.items()}
+            for name, tensor in self.model.state_dict(keep_vars=True).items():
+                if f"model.{name}" not in state:  # a second name of a tensor
+                    state[f"model.{name}"] = state[f"model.{names[tensor]}"].clone()
+        self.memory.restart()
         return state
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Go on from what `state` returned, split as then where there are as many ranks, else as chosen now."""
-        before = _as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
+        before = as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
         if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
@@ -408,7 +345,7 @@ class Pipeline(Strategy):
             "micro_batches": float(plan.micro_batches),
             "predicted_step_time_s": plan.step_s,
             "predicted_memory_mib": max(plan.stage_bytes) / MIB,
-            **{name: value for name, value in self.times.items() if name != "setup_s"},
+            **self.times,
         }
         if self.peak_bytes is not None:
             values["device_memory_mib"] = self.peak_bytes / MIB
@@ -436,119 +373,3 @@ def warm_up(device: torch.device) -> None:
 def _group(ranks: Any) -> Any:
     """A process group of its own; called by every rank, in the same order."""
     return dist.new_group(list(ranks))
-
-
-def _mine(groups: list[Any], index: int) -> Any:
-    return groups[index]
-
-
-def _rows(x: torch.Tensor, count: int) -> torch.Tensor:
-    """So many samples, repeated from x where it has fewer."""
-    return x[torch.arange(count, device=x.device) % len(x)]
-
-
-def _owners(model: nn.Module, traced: Traced, plan: Plan) -> dict[str, int]:
-    """For each parameter and buffer of the model, in its order, the stage that uses it; of unused ones, the last.
-
-    A buffer that several stages read belongs to the first of them.
-    """
-    begins = (0, *plan.cuts, len(traced.operators))
-    stage_of: dict[int, int] = {}
-    for stage, (begin, end) in enumerate(itertools.pairwise(begins)):
-        for operator in traced.operators[begin:end]:
-            for node in traced.attributes_of(operator):
-                stage_of.setdefault(id(traced.attribute(node)), stage)
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: stage_of.get(id(tensor), plan.stages - 1) for name, tensor in named}
-
-
-def _layout(traced: Traced, plan: Plan, small: Profile, large: Profile) -> Layout:
-    """What crosses each boundary, for the plan's micro-batch: sizes are affine in the number of samples."""
-
-    def at(one: int, other: int) -> int:
-        if one == other:
-            return one
-        more, remainder = divmod((other - one) * (plan.micro_batch - small.samples), large.samples - small.samples)
-        if remainder:
-            what = f"between {small.samples} and {large.samples} samples a size of the model goes from {one} to {other}"
-            raise UserError(what, "model", "a pipeline needs sizes that grow evenly with the number of samples")
-        return one + more
-
-    def parcel(name: str) -> Parcel:
-        few, many = small.values[name], large.values[name]
-        shape = tuple(at(one, other) for one, other in zip(few.shape, many.shape, strict=True))
-        return Parcel(name, shape, str(few.dtype).removeprefix("torch."), few.needs_gradient)
-
-    crossing = traced.crossing()
-    integers = {name: at(value, large.integers[name]) for name, value in small.integers.items()}
-    names = [
-        [traced.input.name],
-        *([node.name for node in crossing[cut] if node.name not in integers] for cut in plan.cuts),
-        list(dict.fromkeys(node.name for node in traced.outputs if node is not None)),
-    ]
-    return Layout(plan, integers, tuple(tuple(map(parcel, line)) for line in names))
-
-
-def _as_tensor(layout: Layout) -> torch.Tensor:
-    """A layout as bytes, for a checkpoint that holds nothing but tensors."""
-    text = json.dumps(dataclasses.asdict(layout), sort_keys=True)
-    return torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
-
-
-def _as_layout(data: torch.Tensor) -> Layout:
-    """What `_as_tensor` made bytes of."""
-    plain = json.loads(bytes(data.tolist()))
-    plan: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in plain["plan"].items()
-    }
-    boundaries = tuple(
-        tuple(Parcel(**{**parcel, "shape": tuple(parcel["shape"])}) for parcel in line) for line in plain["boundaries"]
-    )
-    return Layout(Plan(**plan), plain["integers"], boundaries)
-
-
-def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:
-    """Seconds of an update per byte of parameters, and how many copies of a parameter the optimiser keeps."""
-    parameter = nn.Parameter(torch.zeros(LARGE_UPDATE, dtype=like.dtype, device=like.device))
-    parameter.grad = torch.ones_like(parameter)
-    optimiser = make_optimiser([parameter])
-    times = []
-    for _ in range(4):
-        begin = time.perf_counter()
-        optimiser.step()
-        if like.device.type == "cuda":
-            torch.cuda.synchronize(like.device)
-        times.append(time.perf_counter() - begin)
-    slots = [slot for state in optimiser.state.values() for slot in state.values() if isinstance(slot, torch.Tensor)]
-    kept = sum(slot.numel() for slot in slots) / parameter.numel()
-    return min(times) / (parameter.numel() * parameter.element_size()), kept
-
-
-LARGE_UPDATE = 1 << 18
-
-
-def _fits_nowhere(model: Blocks, machine: Machine, wanted: Wanted) -> Skipped:
-    """Why there is no plan, and how many devices would do."""
-    assert machine.limit_bytes is not None
-    fewest = fewest_devices(model, machine, wanted)
-    within = f"in {machine.limit_bytes / MIB:,.0f} MiB on each of {machine.ranks} {'device' if machine.ranks == 1 else 'devices'}"
-    split = "".join(
-        f", {value} {what}"
-        for value, what in ((wanted.stages, "stages"), (wanted.micro_batches, "micro-batches"))
-        if value
-    )
-    if fewest is None:
-        return Skipped(f"the model does not fit {within}{split}: one part that cannot be divided alone needs more")
-    remedy = f"{fewest} {'device' if fewest == 1 else 'devices'} as one pipeline with small micro-batches would do"
-    return Skipped(f"the model does not fit {within}{split}: {remedy}")
-
-
-def _told(plan: Plan, machine: Machine) -> str:
-    """The plan in one line, for the log."""
-    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
-    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
-    return (
-        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
-        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
-        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us"
-    )
