@@ -147,6 +147,13 @@ class KilledRank(Spec):
 Fault = Annotated[SlowRank | SlowDecode | KilledRank, Field(discriminator="kind")]
 
 
+class Network(Spec):
+    """An emulated network: each node a network namespace on one switch, its link limited by a token bucket."""
+
+    mib_per_s: Annotated[float, Field(gt=0, le=100_000)]
+    """What a node's link carries in each direction, MiB/s of Ethernet frames."""
+
+
 class RunSpec(Spec):
     """One measurement. What the machine fills in (`nodes`, `threads_per_rank`) is None here."""
 
@@ -170,6 +177,8 @@ class RunSpec(Spec):
     """Which repeat this is; set by the study's `repeats`."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
+    network: Network | None = None
+    """An emulated network between the nodes, which are logical ones on one host; unset: the network that is there."""
     data: Data = Digits(source="digits")
     """The dataset."""
     loader: Loader = Loader()
@@ -235,6 +244,7 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
             f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
+    yield from _strategy_problems(spec)
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
@@ -247,6 +257,21 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
+    strategy, least = spec.strategy, spec.strategy.least_ranks
+    if spec.ranks < least:
+        what = f"{least} servers among the ranks need {least} ranks, not {spec.ranks}"
+        yield Problem(("ranks",), what, "use fewer servers, or exclude this combination")
+    if spec.accelerator and not strategy.emulatable:
+        what = f"`{strategy.name}` exchanges inside the layers, of which an emulated accelerator has none"
+        yield Problem(("device",), what, "use a real device, or exclude this combination")
+    if spec.network and strategy.needs_mpi:
+        what = "ranks that mpirun starts cannot be put into an emulated network"
+        yield Problem(("network",), what, "choose another strategy, or exclude this combination")
+    if spec.dtype == "bfloat16" and strategy.name == "horovod":
+        yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
 
 
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:

@@ -99,9 +99,7 @@ def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, 
     return seconds
 
 
-def hierarchical(
-    size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring
-) -> float:
+def hierarchical(size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring) -> float:
     """Reduce to the leader, all-reduce between leaders, broadcast (Akiba et al.); trees inside, piece by piece."""
     depth = math.ceil(math.log2(per_node))
     within = inside.time(2 * depth, 2 * size, size) if per_node > 1 else 0.0
@@ -119,7 +117,11 @@ def two_dimensional(
 
 
 def overlapped(
-    forward_s: float, backward_s: float, ready_s: Sequence[float], sizes: Sequence[float], cost: Callable[[float], float]
+    forward_s: float,
+    backward_s: float,
+    ready_s: Sequence[float],
+    sizes: Sequence[float],
+    cost: Callable[[float], float],
 ) -> float:
     """A step whose buckets are exchanged one after the other during backward (wait-free back-propagation).
 

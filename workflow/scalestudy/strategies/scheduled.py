@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch.distributed as dist
 from torch import nn
@@ -43,6 +44,12 @@ class Scheduled(Strategy):
         module = in_buckets(module, self.trainable, self.world.workers, self.options.bucket_mib)
         module.register_comm_hook(None, self.overlap.hook)  # type: ignore[arg-type]
         return module
+
+    def settle(self, backward: Callable[[], None]) -> None:
+        """Let DDP sort its buckets, as with `allreduce`."""
+        if self.overlapped:
+            backward()
+            backward()
 
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, unless that happened inside backward."""

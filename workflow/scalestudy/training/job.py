@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalestudy.errors import UserError, nearest
+from scalestudy.measure.links import Node
 from scalestudy.spec.run import RunSpec
 
 STEP_TIMES = Path("config/reference/step_times.csv")
@@ -44,8 +45,22 @@ class Job:
     """The checkpoint to go on from."""
     borrowed: bool = False
     """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    network: tuple[Node, ...] = ()
+    """Emulated nodes, in order; none where the run uses the network that is there."""
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""
+
+    @property
+    def keep(self) -> Path:
+        """Where ranks leave files that are to lie beside the result."""
+        return self.folder / "keep"
+
+    def node_of(self, process: int) -> int:
+        """The node of a rank, or of a server: those go round the nodes."""
+        servers_from = self.spec.ranks
+        if process >= servers_from:
+            return (process - servers_from) % self.resolved.nodes
+        return process // self.resolved.ranks_per_node
 
 
 def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import datetime
 import gc
@@ -15,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,12 +25,15 @@ from typing import Any
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json, write_json
+from scalestudy.measure.links import Node, emulated_nodes
 from scalestudy.measure.system import Sampler
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.available import missing
 from scalestudy.training import stopping
 from scalestudy.training.job import Job, Resolved, emulated_step_time
+from scalestudy.training.records import staleness, write_events
 
 PR_SET_PDEATHSIG = 1
 
@@ -44,12 +49,29 @@ def resolve(spec: RunSpec, machine: Machine) -> Resolved:
     step_time = None
     if spec.accelerator is not None:
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    if reason := missing(spec.strategy):
+        raise Skipped(reason)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
     ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else spec.ranks)
     if device == "cuda" and ranks_per_node > devices:
         raise Skipped(f"{ranks_per_node} ranks need as many GPUs; this machine has {devices}")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
     return Resolved(spec.nodes or -(-spec.ranks // ranks_per_node), ranks_per_node, threads, device, cores, step_time)
+
+
+@contextlib.contextmanager
+def network_of(spec: RunSpec, resolved: Resolved) -> Iterator[tuple[Node, ...]]:
+    """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
+    if spec.network is None:
+        yield ()
+        return
+    with emulated_nodes(resolved.nodes, spec.network.mib_per_s) as nodes:
+        yield tuple(nodes)
+
+
+def emulated(spec: RunSpec) -> bool:
+    """Whether compute or network are stand-ins."""
+    return spec.accelerator is not None or spec.network is not None
 
 
 def gpus() -> int:
@@ -74,12 +96,13 @@ def run(
     no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `borrow` is a checkpoint of
     another run to begin from.
     """
-    with stopping.chain(run_id, out, borrow) as chain:
-        return _run(chain, run_id, spec, manifest_file, out, machine, extensions)
+    with stopping.chain(run_id, out, borrow) as chain, contextlib.ExitStack() as held:
+        return _run(chain, held, run_id, spec, manifest_file, out, machine, extensions)
 
 
 def _run(
     chain: stopping.Chain,
+    held: contextlib.ExitStack,
     run_id: str,
     spec: RunSpec,
     manifest_file: Path,
@@ -91,9 +114,10 @@ def _run(
     begin = time.perf_counter()
     manifest = read_manifest(manifest_file)
     skipped = manifest.reason if manifest.status == "skipped" else None
-    resolved = None
+    resolved, nodes = None, tuple[Node, ...]()
     try:
         resolved = resolve(spec, machine)
+        nodes = held.enter_context(network_of(spec, resolved))
     except Skipped as error:
         skipped = str(error)
     head = {
@@ -104,18 +128,21 @@ def _run(
         "started": started.isoformat(timespec="seconds"),
     }
     if skipped is not None or resolved is None:
-        result = {**head, "metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
+        result = {**head, "metrics": {}, "kinds": {}, "emulated": emulated(spec)}
     else:
         with tempfile.TemporaryDirectory(prefix="scalestudy-run-") as folder:
             weights = out.parent / "weights.safetensors" if spec.keep == "weights" else None
             job = Job(
                 run_id, spec, resolved, manifest_file.resolve(), Path(folder), extensions.resolve(), weights,
-                **chain.for_job(),
+                network=nodes, **chain.for_job(),
             )  # fmt: skip
+            job.keep.mkdir()
             memory = start_and_watch(job, out.parent)
             stopping.raise_if_stopped(job.folder)
             measured_s = time.perf_counter() - begin
             result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
+            for kept in sorted(job.keep.iterdir()):
+                _move(kept, out.parent / kept.name)
             if weights is not None:
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -173,6 +200,8 @@ def _rank(job: Job, rank: int, parent: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
     stopping.rank_signals()
+    if job.network:
+        job.network[job.node_of(rank)].enter()
     try:
         from scalestudy.training.loop import main
 
@@ -224,15 +253,15 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
     reason = result.verdict(job, measured, values, manifest)
     write_steps(measured, beside / "steps.parquet")
     spec, resolved, first = job.spec, job.resolved, measured.reports[0]
-    emulated = resolved.step_time_s is not None
+    write_events(job, beside / "exchange.parquet")
     return {
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
         "kinds": result.kinds(spec, measured),
         "intervals": result.intervals(job, measured, manifest),
-        "emulated": emulated,
-        "oversubscribed": not emulated
+        "emulated": emulated(spec),
+        "oversubscribed": resolved.step_time_s is None
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
@@ -246,9 +275,11 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
             "device": resolved.device,
             "step_time_s": resolved.step_time_s,
             "backend": first["backend"],
+            "network": None if spec.network is None else f"emulated, {spec.network.mib_per_s:g} MiB/s per node",
         },
         "instrument": result.instrument(first["device_name"]),
         "affinity": [report["affinity"] for report in measured.reports],
+        "staleness": staleness(job),
         "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }
 

@@ -69,6 +69,8 @@ class Report:
     parameter_digest: str | None = None
     finite: bool = True
     backend: str = "none"
+    overlapped: bool = False
+    """The exchange happens inside backward and has no time of its own."""
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
@@ -106,8 +108,9 @@ class Rank:
         self.evaluate_at_end()
         self.time_a_checkpoint()
         self.strategy.finish()
-        self.check_parameters()
-        self.keep_weights()
+        with self.strategy.whole():
+            self.check_parameters()
+            self.keep_weights()
         self.write_report()
 
     # What is needed
@@ -139,6 +142,7 @@ class Rank:
             task=self.data.task,
             extensions=self.job.extensions,
         ).to(world.device, self.dtype)
+        self.state_names = list(self.model.state_dict())
         self.report.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.emulated = self.resolved.step_time_s is not None
         stepped: nn.Module = self.model
@@ -149,6 +153,7 @@ class Rank:
         self.module.train()
         if not self.world.is_server:
             self.settle()
+        self.report.overlapped = self.strategy.overlapped
         self.agreement = Agreement(self.job, self.world, self.state_bytes())
 
     def settle(self) -> None:
@@ -181,6 +186,9 @@ class Rank:
         begun = self.report.steps_done
         self.report.steps_done += self.strategy.serve(lambda step: self.rate(begun + step))
         self.write_report()
+        if events := self.strategy.records():
+            columns: dict[str, Any] = {name: np.array(values) for name, values in events.items()}
+            np.savez(self.job.folder / f"events.{self.world.rank}.npz", **columns)
 
     # Going on after a stop
 
@@ -203,7 +211,7 @@ class Rank:
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        here = ("affinity", "device_name", "backend", "parameters")
+        here = ("affinity", "device_name", "backend", "overlapped", "parameters")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
         done = self.report.steps_done
         self.report.pauses.append(done)
@@ -430,7 +438,8 @@ class Rank:
     def evaluate(self, epoch: float, step: int) -> None:
         """One evaluation on held-out data; `time_s` is when it began, in seconds of the training loop."""
         start = time.perf_counter()
-        scores = evaluate(self.model, self.held_out, self.spec, self.world, self.dtype)
+        with self.strategy.whole() as model:
+            scores = evaluate(model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
         self.report.evaluations.append(
             {"epoch": epoch, "step": step, "time_s": start - self.begin, "evaluation_s": end - start, **scores}
@@ -446,7 +455,9 @@ class Rank:
         if self.strategy.equal_parameters and not self.emulated:
             digest = hashlib.blake2b(digest_size=16)
             for parameter in self.model.parameters():
-                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                # From a copy: memory that numpy has seen can no longer be given up, as a sharding strategy wants to.
+                copied = parameter.detach().to("cpu", copy=True).contiguous()
+                digest.update(copied.view(torch.uint8).numpy().tobytes())
             self.report.parameter_digest = digest.hexdigest()
 
     def keep_weights(self) -> None:
@@ -454,9 +465,10 @@ class Rank:
         if self.job.weights is not None and self.world.rank == 0:
             from safetensors.torch import save_file
 
-            state = {
-                name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.model.state_dict().items()
-            }
+            # Not by `state_dict()`, to which a sharded model answers with shards.
+            names = self.state_names
+            tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+            state = {name: tensors[name].detach().cpu().contiguous().clone() for name in names}
             temporary = self.job.folder / "weights.safetensors"
             save_file(state, temporary)
 
@@ -494,7 +506,9 @@ def join(job: Job, rank: int) -> World:
         dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
-    return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control)
+    return World(
+        rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
+    )
 
 
 def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
