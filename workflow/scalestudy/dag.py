@@ -69,7 +69,6 @@ def _planned(position: int, study: Study, run: Run) -> Planned:
     return position, (LATE if run.id in study.late else 0) + run.spec.repeat % study.repeats, run
 
 
-
 class Project:
     """The configuration of one Snakemake call, and the studies of any machine and scale that a path names."""
 

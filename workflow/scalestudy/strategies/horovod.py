@@ -33,10 +33,12 @@ class Horovod(Strategy):
         super().__init__(options, world)
         self.rendezvous: Any = None
         self.hvd = _imported()
-        self._configure()
-        if options.transport == "gloo":
-            self._meet()
-        self.hvd.init()
+        # Horovod starts once in a process: started again after its end it crashes.
+        if not self.hvd.is_initialized():
+            self._configure()
+            if options.transport == "gloo":
+                self._meet()
+            self.hvd.init()
         assert (self.hvd.rank(), self.hvd.size()) == (world.rank, world.ranks)
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
