@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies.base import MakeOptimiser, Strategy
 from scalestudy.strategies.buckets import in_buckets
@@ -37,6 +39,11 @@ class AllReduce(Strategy):
         """Let DDP sort its buckets: in its second forward pass, by the order of gradients in the first backward pass."""
         backward()
         backward()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """DDP's own way to add up gradients."""
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
 
     def exchange(self) -> None:
         """Nothing: it happened inside backward."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,13 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    parts = 1
+    """Parts in which a rank computes its batch; set by the training loop."""
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Entered around forward and loss; set by the training loop."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss where gradients would underflow in float16; set by the training loop."""
+
     model: nn.Module
     """What is trained, as the caller gave it; set by `prepare`."""
     trainable: list[nn.Parameter]
@@ -85,19 +92,35 @@ class Strategy(ABC):
         return model
 
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
-        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned."""
+        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned.
+
+        The batch is computed in `parts` equal parts; only with the last one may an overlapped exchange begin.
+        """
         self.optimiser.zero_grad(set_to_none=True)
-        value = loss(module(x), y)
-        value.backward()
-        return value.detach()
+        losses = []
+        for number, (part_x, part_y) in enumerate(zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)):
+            with nullcontext() if number == self.parts - 1 else self.no_exchange(module):
+                with self.precision():
+                    value = loss(module(part_x), part_y) / self.parts
+                (value if self.scaler is None else self.scaler.scale(value)).backward()
+            losses.append(value.detach())
+        return torch.stack(losses).sum()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Where gradients are only added up: an overlapped strategy holds back its exchange."""
+        return nullcontext()
 
     @abstractmethod
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, after backward."""
 
     def update(self) -> None:
-        """Apply the gradients."""
-        self.optimiser.step()
+        """Apply the gradients; with a loss scale, unless one is not finite, which lowers the scale."""
+        if self.scaler is None:
+            self.optimiser.step()
+        else:
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate for the next update."""
@@ -111,18 +134,6 @@ class Strategy(ABC):
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
 
-    @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
-        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
-
-        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
-        """
-        yield self.model
-
-    def records(self) -> dict[str, list[float]]:
-        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
-        return {}
-
     def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
         """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
 
@@ -135,17 +146,19 @@ class Strategy(ABC):
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0 whose buffers are its own
-        (BatchNorm's running statistics). The other ranks return {}.
+        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
+        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
-        own = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
-        of_ranks = self.gather({name: kept(tensor) for name, tensor in own.items()})
+        buffers_here = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        of_ranks = self.gather({name: kept(tensor) for name, tensor in buffers_here.items()})
         if self.world.rank > 0:
             return {}
         state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
-        for rank, buffers_of_rank in enumerate(of_ranks[1:], start=1):
-            state |= {f"rank{rank}.{name}": tensor for name, tensor in buffers_of_rank.items()}
+        for rank, own in enumerate(of_ranks[1:], start=1):
+            state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
+        scale = {} if self.scaler is None else self.scaler.state_dict()
+        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -158,6 +171,9 @@ class Strategy(ABC):
         names = self.model.state_dict()
         self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
         self.load_optimiser_state(state)
+        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
+        if self.scaler is not None and scale:
+            self.scaler.load_state_dict(scale)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
@@ -174,6 +190,18 @@ class Strategy(ABC):
         values: list[Any] | None = [None] * self.world.ranks if self.world.rank == 0 else None
         dist.gather_object(value, values, group=self.world.control or self.world.workers, group_dst=0)
         return values or []
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
+
+        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
+        """
+        yield self.model
+
+    def records(self) -> dict[str, list[float]]:
+        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        return {}
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""

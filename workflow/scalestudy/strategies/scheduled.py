@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
@@ -50,6 +52,10 @@ class Scheduled(Strategy):
         if self.overlapped:
             backward()
             backward()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Where gradients are only added up, DDP's buckets wait."""
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, unless that happened inside backward."""

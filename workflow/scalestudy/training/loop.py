@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
 from scalestudy.data.sampler import batches
+from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
@@ -29,13 +31,15 @@ from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training import checkpoint, stopping
 from scalestudy.training.agreement import Agreement, say_agreed
-from scalestudy.training.evaluate import evaluate
+from scalestudy.training.binding import placement
+from scalestudy.training.evaluate import evaluate, label_weights
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
+from scalestudy.training.rendezvous import store as rendezvous_store
 from scalestudy.training.result import code_digest
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
 Batch = tuple[int, torch.Tensor, torch.Tensor]
 
 
@@ -73,6 +77,10 @@ class Report:
     """The exchange happens inside backward and has no time of its own."""
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (binding.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
 
 
@@ -85,6 +93,8 @@ class Rank:
         self.faults = Faults(job.spec, rank, job.beside)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.placement = placement(device_bus_id(self.world.device))
+        self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
         self.earlier_losses = np.zeros(0)
@@ -105,6 +115,8 @@ class Rank:
         if cause:
             self.stop(cause)
             return
+        if self.world.rank == 0:
+            say_agreed(self.job.folder)  # the result is near: a wish to stop is met by finishing
         self.evaluate_at_end()
         self.time_a_checkpoint()
         self.strategy.finish()
@@ -142,29 +154,42 @@ class Rank:
             task=self.data.task,
             extensions=self.job.extensions,
         ).to(world.device, self.dtype)
+        if spec.memory_format == "channels_last":
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.state_names = list(self.model.state_dict())
         self.report.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.emulated = self.resolved.step_time_s is not None
         stepped: nn.Module = self.model
         if self.resolved.step_time_s is not None:
-            stepped = emulate(self.model, self.resolved.step_time_s)
+            stepped = emulate(self.model, self.resolved.step_time_s / spec.batch.accumulate)
+        elif spec.compile:
+            stepped.compile()
         self.strategy = build_strategy(spec.strategy, world)
+        self.strategy.parts = spec.batch.accumulate
+        if spec.autocast is not None:
+            self.strategy.precision = partial(torch.autocast, world.device.type, DTYPES[spec.autocast])
+        if spec.autocast == "float16":
+            self.strategy.scaler = torch.amp.GradScaler(world.device.type)
+        self.label_weights = label_weights(self.data) if spec.train.weighted_loss else None
         self.module = self.strategy.prepare(stepped, lambda parameters: make_optimiser(spec.optimiser, parameters))
         self.module.train()
         if not self.world.is_server:
             self.settle()
         self.report.overlapped = self.strategy.overlapped
-        self.agreement = Agreement(self.job, self.world, self.state_bytes())
+        self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
 
     def settle(self) -> None:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
 
         def backward() -> None:
+            # A compiled model is compiled for the size of a batch.
+            count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
             x, y = self.data.batch(
-                np.arange(min(2, self.data.samples)),
+                np.arange(min(count, self.data.samples)),
                 size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
             )  # fmt: skip
-            self.forward_backward(normalise(x, self.dtype, self.world.device), y.to(self.world.device))
+            x = self.laid_out(normalise(x, self.dtype, self.world.device))
+            self.forward_backward(x, y.to(self.world.device))
 
         with checkpoint.untouched_random_states():
             buffers = [buffer.clone() for buffer in self.model.buffers()]
@@ -179,7 +204,7 @@ class Rank:
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
-        return rate_at(step, self.steps_per_epoch, self.spec.optimiser)
+        return rate_at(step, self.steps_per_epoch, self.spec.optimiser, self.spec.global_batch)
 
     def serve(self) -> None:
         """A parameter server's whole life."""
@@ -200,10 +225,23 @@ class Rank:
         self.strategy.load_state(checkpoint.read_state(self.job.resume))
         self.report.steps_done = facts["step"]
         if self.job.borrowed:
-            self.report.first_step = facts["step"]
+            self.begin_at(facts["step"])
             self.report.evaluations = facts["reports"][0]["evaluations"]
         elif not self.world.is_server:
             self.remember(facts["reports"][self.world.rank])
+
+    def begin_at(self, step: int) -> None:
+        """Another run made the steps before: warm-up and window of this one begin here."""
+        spec, self.report.first_step = self.spec, step
+        self.planned_steps = self.steps_per_epoch * spec.train.epochs
+        if spec.measure.steps is not None:
+            self.planned_steps = min(self.planned_steps, step + spec.measure.warmup_steps + spec.measure.steps)
+        if step >= self.planned_steps:
+            raise UserError(
+                f"it is after step {step}; the training has {self.planned_steps}",
+                str(self.job.resume),
+                "raise train.epochs",
+            )
 
     def remember(self, earlier: dict[str, Any]) -> None:
         """Take over what this rank knew and had counted."""
@@ -211,7 +249,7 @@ class Rank:
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        here = ("affinity", "device_name", "backend", "overlapped", "parameters")
+        here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
         done = self.report.steps_done
         self.report.pauses.append(done)
@@ -327,7 +365,7 @@ class Rank:
                 self.strategy.set_rate(self.rate(step))
                 timer.begin()
                 x, y = next(stream)
-                x, y = normalise(x, dtype, device), y.to(device, non_blocking=True)
+                x, y = self.laid_out(normalise(x, dtype, device)), y.to(device, non_blocking=True)
                 timer.mark()
                 loss = self.forward_backward(x, y)
                 self.faults.in_step(step)
@@ -358,25 +396,28 @@ class Rank:
     def between_steps(self, done: int) -> tuple[bool, str]:
         """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
         minutes = self.spec.measure.minutes
-        if minutes is not None and self.window_end is None and done >= max(1, self.spec.measure.warmup_steps):
+        warm = self.report.first_step + max(1, self.spec.measure.warmup_steps)
+        if minutes is not None and self.window_end is None and done >= warm:
             self.window_end = time.perf_counter() + 60 * minutes
-        ahead = self.evaluation_due(done)
-        if ahead or (self.strategy.lockstep and self.agreement.due(done)):
-            answer = self.agreement.ask(done, self.window_end, self.longest_evaluation_s() if ahead else 0.0)
+        evaluation, last = self.evaluation_due(done), done == self.planned_steps
+        saving = self.agreement.checkpoint_due(done) and not last
+        meeting = evaluation or (not self.strategy.lockstep and (saving or last))
+        next_s = self.longest_evaluation_s() if evaluation else 0.0
+        answer = self.agreement.after(done, meeting, self.window_end, next_s)
+        if answer is not None:
             if answer.window_over:
                 return True, ""
-            if answer.stop and (ahead or done < self.planned_steps) and self.job.beside is not None:
+            if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
-            if ahead:
-                self.evaluate_after(done)
-            if answer.checkpoint and done < self.planned_steps:
-                self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
-                return False, ""
-        if self.agreement.checkpoint_due(done) and done < self.planned_steps:
+        if evaluation:
+            self.evaluate_after(done)
+        if saving:
             self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
+        elif answer is not None and answer.checkpoint and not last:
+            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
@@ -399,9 +440,14 @@ class Rank:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
         return self.strategy.forward_backward(self.module, x, y, self.loss)
 
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        """A batch in the memory format that the spec names; otherwise as the loader has it."""
+        wanted = self.spec.memory_format == "channels_last" and x.ndim == 4
+        return x.contiguous(memory_format=torch.channels_last) if wanted else x
+
     def loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""
-        return outputs.loss(output, y, self.data.task)
+        return outputs.loss(output, y, self.data.task, self.label_weights)
 
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
@@ -466,9 +512,8 @@ class Rank:
             from safetensors.torch import save_file
 
             # Not by `state_dict()`, to which a sharded model answers with shards.
-            names = self.state_names
             tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-            state = {name: tensors[name].detach().cpu().contiguous().clone() for name in names}
+            state = {name: tensors[name].detach().cpu().contiguous().clone() for name in self.state_names}
             temporary = self.job.folder / "weights.safetensors"
             save_file(state, temporary)
 
@@ -495,15 +540,14 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", rank % resolved.ranks_per_node)
+        device = torch.device("cuda", job.local_rank(rank))
         torch.cuda.set_device(device)
-    processes = spec.ranks + spec.strategy.servers_beside
+    processes = job.processes
     workers = control = None
     if processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host.
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
-        store = dist.FileStore(str(job.folder / "rendezvous"), processes)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
     return World(
@@ -520,6 +564,14 @@ def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | Non
 def device_name(device: torch.device) -> str:
     """The accelerator as its maker calls it, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
 
 
 def main(job: Job, rank: int) -> None:
