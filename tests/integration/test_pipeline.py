@@ -183,8 +183,9 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
     return losses
 
 
-def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+def weights_of(strategy: Any) -> dict[str, torch.Tensor]:
+    with strategy.whole() as model:
+        return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 def train(case: Case, world: World) -> dict[str, Any]:
@@ -196,8 +197,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
         between = sum(parameter.numel() for parameter in whole.parameters())
     own = sum(parameter.numel() for parameter in model.parameters())
     losses += take_steps(strategy, module, case.model, range(2, STEPS))
-    strategy.finish()
-    return {"weights": weights_of(model), "losses": torch.stack(losses), "own": own, "between": between}
+    return {"weights": weights_of(strategy), "losses": torch.stack(losses), "own": own, "between": between}
 
 
 def train_in_two(case: Case, world: World) -> dict[str, Any]:
@@ -211,8 +211,7 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
     strategy, _, model = begun(other, world, seed=100 + world.rank)
     strategy.load_state(box[0])
     take_steps(strategy, strategy.module, case.model, range(2, STEPS))
-    strategy.finish()
-    return {"weights": weights_of(model), "names": names, "stages": strategy.plan.stages}
+    return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
 
 
 def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
@@ -231,8 +230,8 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
         strategy.forward_backward(module, x, y, functional.cross_entropy)
         strategy.exchange()
         strategy.update()
-    strategy.finish()
-    return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
+    with strategy.whole():
+        return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
 
 
 def process_main(index: int, ranks: int, folder: Path, work: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from scalestudy.strategies.base import World
+from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import (
     FSDP,
     AllReduce,
@@ -26,6 +27,7 @@ from tests.integration.trainings import (
     MODELS,
     RANKS,
     STEPS,
+    STOP_AT,
     Case,
     apply,
     difference,
@@ -82,6 +84,10 @@ CASES: dict[str, Case] = {
     "hierarchical, 3 ranks per node": Case("mlp", EXACT["hierarchical"], per_node=3),
     "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
 }
+STATEFUL = ["halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1", "fsdp"]
+"""Strategies that keep or gather their state in a way of their own, and one that does not."""
+CASES |= {f"{name} stopped": Case("batchnorm", EXACT[name], stopped=True) for name in STATEFUL}
+CASES["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], stopped=True)
 FURTHER_RANKS = 3
 EMULATED = [name for name in EXACT if not name.startswith("fsdp")]
 """FSDP exchanges inside the layers, of which an emulation has none."""
@@ -151,7 +157,7 @@ def test_narrower_models_come_as_near_as_their_type_allows(
 def test_all_ranks_end_with_the_same_bits(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        for rank in range(ranks if case.strategy else 0):
+        for rank in range(ranks if case.strategy and not case.stopped else 0):
             # Of an asynchronous training, workers compare what they fetched at the end.
             assert difference(results[rank][name], results[0][name]) == 0.0, name
 
@@ -162,6 +168,7 @@ def test_servers_serve_every_step_and_end_when_told(trained: Any) -> None:
         results[server][name][0]
         for name, case in cases_of(ranks).items()
         for server in range(ranks, ranks + case.servers)
+        if not case.stopped
     }
     assert served == {STEPS}
 
@@ -259,6 +266,48 @@ def test_a_stand_in_for_compute_leaves_nothing_but_weight_decay(trained: Any, st
     for step in range(STEPS):
         apply(model, optimiser, rate(step))
     assert difference(results[ranks - 1][f"{strategy} emulated"], list(model.parameters())) < 1e-12
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_a_training_that_was_stopped_ends_with_the_weights_of_one_process(trained: Any, strategy: str) -> None:
+    ranks, results = trained
+    for rank in range(ranks if ranks >= EXACT[strategy].least_ranks else 0):
+        assert difference(results[rank][f"{strategy} stopped"][0], reference("batchnorm", ranks)) < 1e-12
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_the_state_is_that_of_one_process_whole_and_under_the_same_names(trained: Any, strategy: str) -> None:
+    ranks, results = trained
+    if ranks < EXACT[strategy].least_ranks:
+        return
+    state, expected = results[0][f"{strategy} stopped"][1], state_of_one_process("batchnorm", ranks)
+    own = {key for key in state if key.startswith("rank")}
+    assert {key.partition(".")[0] for key in own} == {f"rank{rank}" for rank in range(1, ranks)}
+    assert state.keys() - own == expected.keys()
+    # Running statistics are of one rank's samples, which rank 0 saw as the first of the process's shares.
+    same = [key for key in expected if "running" not in key and "tracked" not in key]
+    assert difference([state[key] for key in same], [expected[key] for key in same]) < 1e-12
+
+
+@pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
+def test_an_asynchronous_training_goes_on_with_the_servers_weights_and_momentum(trained: Any) -> None:
+    _, results = trained
+    assert difference(results[0]["async stopped"][0], reference("mlp", 1)) < 1e-12
+
+
+def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor]:
+    """What a checkpoint of training in one process holds at the stop."""
+    strategy = build(Single(name="single"), World(0, 1, 0, torch.device("cpu"), 1, None))
+    module = strategy.prepare(make_model(model_name, 0, torch.float64), make_optimiser)
+    for step in range(STOP_AT):
+        strategy.set_rate(rate(step))
+        strategy.optimiser.zero_grad()
+        for share in range(shares):
+            x, y = share_of(share, shares, model_name, step, torch.float64)
+            (loss_of(module(x), y) / shares).backward()  # type: ignore[no-untyped-call]
+        strategy.exchange()
+        strategy.update()
+    return strategy.state()
 
 
 @pytest.mark.parametrize("model", MODELS)

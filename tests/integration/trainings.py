@@ -27,7 +27,7 @@ from scalestudy.strategies.catalogue import AnyStrategy
 RANKS = (1, 2, 3, 4, 6)
 PER_NODE = {1: 1, 2: 1, 3: 3, 4: 2, 6: 2}
 """Logical nodes: one of one rank, two of one, one of three, two of two, three of two."""
-STEPS, GLOBAL_BATCH, CLASSES = 5, 24, 7
+STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 5, 3, 24, 7
 PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp",
            "torch.distributed.tensor", "scalestudy.strategies.fsdp"]  # fmt: skip
 LAUNCH_LIMIT_S = 240.0
@@ -88,6 +88,8 @@ class Case:
     emulated: bool = False
     per_node: int | None = None
     """Ranks per logical node; None: as PER_NODE has it."""
+    stopped: bool = False
+    """Stopped after STOP_AT steps, and gone on with from the state, by a strategy and model made anew."""
 
     @property
     def servers(self) -> int:
@@ -170,6 +172,38 @@ def train(case: Case, world: World) -> Any:
     return parameters
 
 
+def stop_and_go_on(case: Case, world: World, folder: Path) -> Any:
+    """A rank's parameters after training with a stop between, and the state at the stop; of a server nothing."""
+    file = folder / "state.pt"
+    first = build(case.strategy, world)  # type: ignore[arg-type]
+    module = first.prepare(make_model(case.model, seed=world.rank, dtype=case.dtype), make_optimiser)
+    if world.is_server:
+        first.serve(rate)
+    else:
+        for step in range(STOP_AT):
+            make_step(case, first, module, step)
+        state = first.state()
+        first.finish()
+        if world.rank == 0:
+            torch.save(state, file)
+    dist.barrier()
+    state = torch.load(file)
+    model = make_model(case.model, seed=100 + world.rank, dtype=case.dtype)
+    second = build(case.strategy, world)  # type: ignore[arg-type]
+    module = second.prepare(model, make_optimiser)
+    second.load_state(state)
+    if world.is_server:
+        second.serve(lambda step: rate(STOP_AT + step))
+        return None
+    for step in range(STOP_AT, STEPS):
+        make_step(case, second, module, step)
+    with second.whole():
+        parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    second.finish()
+    dist.barrier(group=world.workers)
+    return parameters, state
+
+
 def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> None:
     """One step as the training loop makes it."""
     world = strategy.world
@@ -196,7 +230,8 @@ def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> N
         for name, case in cases.items():
             if case.servers == servers:
                 per_node = case.per_node or PER_NODE[ranks]
-                results[name] = train(case, World(index, ranks, servers, torch.device("cpu"), per_node, workers))  # type: ignore[arg-type]
+                world = World(index, ranks, servers, torch.device("cpu"), per_node, workers)  # type: ignore[arg-type]
+                results[name] = stop_and_go_on(case, world, folder) if case.stopped else train(case, world)
         dist.barrier()
         dist.destroy_process_group()
     torch.save(results, folder / f"{index}.pt")

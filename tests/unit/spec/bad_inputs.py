@@ -79,7 +79,7 @@ BAD = [
     Bad(
         "option of another data source",
         "question: How?\nbase:\n  data:\n    source: digits\n    root: /data\n",
-        "s.yaml:5: base.data.root: unknown key `root`\n    valid: preprocess, scale, source",
+        "s.yaml:5: base.data.root: unknown key `root`\n    valid: on_error, preprocess, quality, resize, scale, shard, source",
     ),
     Bad(
         "misspelt label of a value",
@@ -557,8 +557,8 @@ BAD = [
     Bad(
         "a pipeline of emulated compute",
         "question: How?\nbase:\n  model: resnet50\n  strategy: pipeline\n  device: emulated:p100\n",
-        "s.yaml:5: base.device: strategy `pipeline` divides what the model computes; emulated, it computes nothing\n"
-        "    leave `device` away, or choose another strategy",
+        "s.yaml:5: base.device: `pipeline` exchanges inside the layers, of which an emulated accelerator has none\n"
+        "    use a real device, or exclude this combination",
     ),
     # Several at once.
     Bad(

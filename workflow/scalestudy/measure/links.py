@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,8 +19,7 @@ from pathlib import Path
 
 from scalestudy.errors import Skipped
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-PR_SET_PDEATHSIG = 1
+CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
 INTERFACE = "net0"
 MOST_NODES = 250
 BURST, QUEUE = "64kb", "8mb"
@@ -34,6 +32,7 @@ class Node:
     """A namespace, by the process that keeps it."""
 
     keeper: int
+    address: str
     of_user: bool
     """Whether it lies in a user namespace, because this user is not root."""
 
@@ -46,6 +45,9 @@ class Node:
             with open(f"/proc/{self.keeper}/ns/{kind}", "rb") as namespace:
                 if libc.setns(namespace.fileno(), flag):
                     raise OSError(ctypes.get_errno(), f"cannot enter the emulated node's {kind} namespace")
+        # Whoever asks for this host's name, and then for its address, is to get the node's: Horovod does.
+        if libc.unshare(CLONE_NEWUTS) or libc.sethostname(self.address.encode(), len(self.address)):
+            raise OSError(ctypes.get_errno(), "cannot name the emulated node")
         os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
 
 
@@ -64,7 +66,7 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[Node]]:
     try:
         switch = _keep(["unshare", *(["--user", "--map-root-user"] if of_user else []), "--net"], keepers)
         into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
-        nodes = [Node(_keep([*into, "unshare", "--net"], keepers), of_user) for _ in range(count)]
+        nodes = [Node(_keep([*into, "unshare", "--net"], keepers), address_of(i), of_user) for i in range(count)]
         _configure(switch, nodes, of_user, f"{int(mib_per_s * 8 * 2**20)}bit")
         yield nodes
     finally:
@@ -78,10 +80,10 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     """Start a process in a namespace of its own; returns its id once it is in."""
     try:
         keeper = subprocess.Popen(
-            [*command, "sleep", "infinity"],
+            # Asked for last: entering a user namespace would clear it.
+            [*command, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            preexec_fn=_die_with_parent,
         )
     except FileNotFoundError as error:
         raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
@@ -106,10 +108,6 @@ def _name(process: int) -> str:
     return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _configure(switch: int, nodes: list[Node], of_user: bool, rate: str) -> None:
     """A bridge, a link from it to each node, and a token bucket at both ends."""
     _in(switch, of_user, "ip", ["link add bridge type bridge", "link set bridge up"])
@@ -118,8 +116,8 @@ def _configure(switch: int, nodes: list[Node], of_user: bool, rate: str) -> None
     _in(switch, of_user, "ip", lines)
     limit = f"root tbf rate {rate} burst {BURST} limit {QUEUE}"
     _in(switch, of_user, "tc", [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
-    for i, node in enumerate(nodes):
-        address = [f"addr add {address_of(i)}/24 dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
+    for node in nodes:
+        address = [f"addr add {node.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
         _in(node.keeper, of_user, "ip", address)
         _in(node.keeper, of_user, "tc", [f"qdisc add dev {INTERFACE} {limit}"])
 

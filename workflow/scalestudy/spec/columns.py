@@ -50,6 +50,11 @@ METRICS: dict[str, Column] = {
     "expected_read_bytes": Column(
         "Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"
     ),
+    "staleness": Column(
+        "Staleness",
+        "updates",
+        "Mean number of updates made by others while a gradient was computed (asynchronous servers)",
+    ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),

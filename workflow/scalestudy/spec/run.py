@@ -121,6 +121,18 @@ class Loader(Spec):
     """Before the run: leave the page cache, read all data once, or drop all data from it."""
 
 
+LauncherName = Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh", "mpirun"]
+
+
+class Launch(Spec):
+    """How the processes of a run are started, and which cores each may use."""
+
+    launcher: LauncherName | None = None
+    """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
+    binding: Literal["none", "core", "socket"] = "none"
+    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
+
+
 class SlowRank(Spec):
     """One rank waits in every step."""
 
@@ -154,6 +166,13 @@ class KilledRank(Spec):
 Fault = Annotated[SlowRank | SlowDecode | KilledRank, Field(discriminator="kind")]
 
 
+class Network(Spec):
+    """An emulated network: each node a network namespace on one switch, its link limited by a token bucket."""
+
+    mib_per_s: Annotated[float, Field(gt=0, le=100_000)]
+    """What a node's link carries in each direction, MiB/s of Ethernet frames."""
+
+
 class RunSpec(Spec):
     """One measurement. What the machine fills in (`nodes`, `threads_per_rank`) is None here."""
 
@@ -183,6 +202,8 @@ class RunSpec(Spec):
     """Which repeat this is; set by the study's `repeats`."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
+    network: Network | None = None
+    """An emulated network between the nodes, which are logical ones on one host; unset: the network that is there."""
     data: Data = Digits(source="digits")
     """The dataset."""
     loader: Loader = Loader()
@@ -197,6 +218,10 @@ class RunSpec(Spec):
     """Where a run is measured and ends."""
     checkpoint: Checkpoint = Checkpoint()
     """When checkpoints are written; by default only when the run stops before its end."""
+    launch: Launch = Launch()
+    """How its processes are started."""
+    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights beside the result as safetensors."""
     faults: tuple[Fault, ...] = ()
@@ -248,6 +273,7 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
             f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
+    yield from _strategy_problems(spec)
     if isinstance(spec.strategy, Pipeline):
         yield from _pipeline_problems(spec, spec.strategy)
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
@@ -274,11 +300,23 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
 
 
+def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
+    strategy, least = spec.strategy, spec.strategy.least_ranks
+    if spec.ranks < least:
+        what = f"{least} servers among the ranks need {least} ranks, not {spec.ranks}"
+        yield Problem(("ranks",), what, "use fewer servers, or exclude this combination")
+    if spec.accelerator and not strategy.emulatable:
+        what = f"`{strategy.name}` exchanges inside the layers, of which an emulated accelerator has none"
+        yield Problem(("device",), what, "use a real device, or exclude this combination")
+    if spec.network and strategy.needs_mpi:
+        what = "ranks that mpirun starts cannot be put into an emulated network"
+        yield Problem(("network",), what, "choose another strategy, or exclude this combination")
+    if spec.dtype == "bfloat16" and strategy.name == "horovod":
+        yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
+
+
 def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
     """What a model that is cut into stages cannot be: it has micro-batches and operators of its own."""
-    if spec.accelerator is not None:
-        what = "strategy `pipeline` divides what the model computes; emulated, it computes nothing"
-        yield Problem(("device",), what, "leave `device` away, or choose another strategy")
     if spec.batch.accumulate > 1:
         what = "strategy `pipeline` adds up gradients over micro-batches of its own"
         yield Problem(("batch", "accumulate"), what, "leave it away, and set strategy.micro_batches")

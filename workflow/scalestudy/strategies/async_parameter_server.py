@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.parameter_server import ParameterServer
+from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer
 
-STOP, PUSH, STATE, FETCH = 0.0, 1.0, 2.0, 3.0
-"""What a worker wants of a server."""
+FETCH = 3.0
+"""A worker wants the weights as they are, without giving a gradient for them."""
 
 
 class AsyncParameterServer(ParameterServer):
@@ -28,6 +28,7 @@ class AsyncParameterServer(ParameterServer):
 
     equal_parameters = False
     lockstep = False
+    finished = False
 
     def serve(self, rate_of_step: Callable[[int], float]) -> int:
         """Serve until the last worker finishes, any worker's message first come, first served.
@@ -71,10 +72,14 @@ class AsyncParameterServer(ParameterServer):
         with self.whole():
             pass
         self._tell(STOP)
+        self.finished = True
 
     @contextmanager
     def whole(self) -> Iterator[nn.Module]:
         """Inside, every worker has the servers' weights, the same on all; no worker makes a step meanwhile."""
+        if self.finished:
+            yield self.model
+            return
         dist.barrier(group=self.world.workers)
         pulls = [dist.irecv(link.weights.data, link.server) for link in self.links]
         self._tell(FETCH)
@@ -106,14 +111,6 @@ class AsyncParameterServer(ParameterServer):
             dist.recv_object_list(answer, link.server)
             found |= answer[0]
         return found
-
-    def _tell(self, wanted: float) -> None:
-        """A message to every server that holds no gradients."""
-        for link in self.links:
-            link.gradients.data[-1] = wanted
-        for sent in [dist.isend(link.gradients.data, link.server) for link in self.links]:
-            assert sent is not None
-            sent.wait()
 
 
 class _Reply:

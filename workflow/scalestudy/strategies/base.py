@@ -140,14 +140,6 @@ class Strategy(ABC):
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
 
-    @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
-        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
-
-        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
-        """
-        yield self.model
-
     def measured(self) -> dict[str, float]:
         """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
         return {}
@@ -155,10 +147,6 @@ class Strategy(ABC):
     def doubt(self) -> str | None:
         """Why the run should not be believed, as far as this rank knows; None where it may."""
         return None
-
-    def records(self) -> dict[str, list[float]]:
-        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
-        return {}
 
     def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
         """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
@@ -172,17 +160,19 @@ class Strategy(ABC):
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0 whose buffers are its own
-        (BatchNorm's running statistics). The other ranks return {}.
+        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
+        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
-        own = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
-        of_ranks = self.gather({name: kept(tensor) for name, tensor in own.items()})
+        buffers_here = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        of_ranks = self.gather({name: kept(tensor) for name, tensor in buffers_here.items()})
         if self.world.rank > 0:
             return {}
         state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
-        for rank, buffers_of_rank in enumerate(of_ranks[1:], start=1):
-            state |= {f"rank{rank}.{name}": tensor for name, tensor in buffers_of_rank.items()}
+        for rank, own in enumerate(of_ranks[1:], start=1):
+            state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
+        scale = {} if self.scaler is None else self.scaler.state_dict()
+        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -195,6 +185,9 @@ class Strategy(ABC):
         names = self.model.state_dict()
         self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
         self.load_optimiser_state(state)
+        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
+        if self.scaler is not None and scale:
+            self.scaler.load_state_dict(scale)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
@@ -211,6 +204,18 @@ class Strategy(ABC):
         values: list[Any] | None = [None] * self.world.ranks if self.world.rank == 0 else None
         dist.gather_object(value, values, group=self.world.control or self.world.workers, group_dst=0)
         return values or []
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
+
+        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
+        """
+        yield self.model
+
+    def records(self) -> dict[str, list[float]]:
+        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        return {}
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, refused
 
 
 class StrategySpec(Spec):
@@ -31,6 +31,11 @@ class StrategySpec(Spec):
     def needs_mpi(self) -> bool:
         """Whether its ranks have to be started by mpirun."""
         return False
+
+    @property
+    def emulatable(self) -> bool:
+        """Whether it works where an emulated accelerator takes the place of the layers."""
+        return True
 
     @property
     def needs_build(self) -> bool:
@@ -161,6 +166,10 @@ class FSDP(StrategySpec):
     reshard: bool = True
     """Whether gathered weights are given up between forward and backward (stage 3), or kept (stage 2)."""
 
+    @property
+    def emulatable(self) -> bool:
+        return False
+
 
 class Horovod(StrategySpec):
     """Horovod's DistributedOptimizer: fused all-reduces during backward; built here by `scalestudy build horovod`."""
@@ -180,6 +189,12 @@ class Horovod(StrategySpec):
     """Horovod looks for threshold and cycle time itself; its log lies beside the result as `autotune.csv`."""
     timeline: bool = False
     """Horovod's timeline of rank 0 lies beside the result as `timeline.json`, for chrome://tracing."""
+
+    @model_validator(mode="after")
+    def _adasum_by_mpi(self) -> Horovod:
+        if self.operation == "adasum" and self.transport != "mpi":
+            raise refused("Horovod has Adasum on CPUs over MPI only", "add `transport: mpi`", "operation")
+        return self
 
     @property
     def needs_mpi(self) -> bool:
@@ -202,6 +217,10 @@ class Pipeline(StrategySpec):
     """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
     """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
+
+    @property
+    def emulatable(self) -> bool:
+        return False
 
 
 AnyStrategy = (

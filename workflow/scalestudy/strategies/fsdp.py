@@ -39,6 +39,14 @@ class FSDP(Strategy):
         self.optimiser = make_optimiser(self.trainable)
         return model
 
+    @contextmanager
+    def no_exchange(self, module: nn.Module) -> Iterator[None]:
+        """Where gradients are only added up, whole ones stay on every rank."""
+        assert isinstance(module, FSDPModule)
+        module.set_requires_gradient_sync(False)
+        yield
+        module.set_requires_gradient_sync(True)
+
     def exchange(self) -> None:
         """It happened inside backward; only gradients that backward left out become zero."""
         self.gradients()

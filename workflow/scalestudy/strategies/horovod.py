@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import psutil
@@ -15,7 +16,7 @@ from torch import nn
 
 from scalestudy.errors import Skipped
 from scalestudy.strategies import horovod_build
-from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
+from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Horovod as Options
 
 
@@ -32,10 +33,12 @@ class Horovod(Strategy):
         super().__init__(options, world)
         self.rendezvous: Any = None
         self.hvd = _imported()
-        self._configure()
-        if options.transport == "gloo":
-            self._meet()
-        self.hvd.init()
+        # Horovod starts once in a process: started again after its end it crashes.
+        if not self.hvd.is_initialized():
+            self._configure()
+            if options.transport == "gloo":
+                self._meet()
+            self.hvd.init()
         assert (self.hvd.rank(), self.hvd.size()) == (world.rank, world.ranks)
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
@@ -45,17 +48,13 @@ class Horovod(Strategy):
         self.optimiser = self.hvd.DistributedOptimizer(
             self.optimiser,
             named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+            backward_passes_per_step=self.parts,
             compression=self.hvd.Compression.fp16 if fp16 else self.hvd.Compression.none,
             op=self.hvd.Adasum if self.options.operation == "adasum" else self.hvd.Average,
         )
+        # Horovod's own takes no `set_to_none`.
+        self.optimiser.zero_grad = partial(torch.optim.Optimizer.zero_grad, self.optimiser)  # type: ignore[method-assign]
         return module
-
-    def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
-        """As every strategy; Horovod's optimiser clears gradients in its own way."""
-        self.optimiser.zero_grad()
-        value = loss(module(x), y)
-        value.backward()
-        return value.detach()
 
     def exchange(self) -> None:
         """Wait for what is still under way."""
@@ -85,8 +84,11 @@ class Horovod(Strategy):
         os.environ["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_mib * 2**20))
         os.environ["HOROVOD_CYCLE_TIME"] = str(options.cycle_ms)
         os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = options.transport
-        if self.world.keep is None or self.world.rank > 0:
+        if options.autotune:
+            os.environ["HOROVOD_AUTOTUNE"] = "1"
+        if self.world.keep is None:
             return
+        # Rank 0 writes these, but all ranks must know of them.
         if options.autotune:
             os.environ["HOROVOD_AUTOTUNE_LOG"] = str(self.world.keep / "autotune.csv")
         if options.timeline:

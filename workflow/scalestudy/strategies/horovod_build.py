@@ -102,7 +102,7 @@ def build() -> dict[str, Any]:
     if now is None:
         return {"status": "failed", "reason": "there is no C++ compiler"}
     record = now.folder / "build.json"
-    with exclusive(now.folder.with_suffix(".lock")):
+    with exclusive(now.folder.with_name(f"{now.folder.name}.lock")):
         if (now.folder / "site").is_dir():
             done: dict[str, Any] = read_json(record)
             return done

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from scalestudy.errors import UserError
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import MPIAllReduce as Options
@@ -46,8 +48,11 @@ class _ByMPI:
 
         self.mpi = MPI
         # Ranks are numbered as the run numbers them, in whatever order mpirun placed the processes.
-        self.ranks = MPI.COMM_WORLD.Split(0, world.rank)
-        assert self.ranks.Get_size() == world.ranks, "MPI has other ranks than the run: was mpirun used?"
+        places: list[Any] = [None] * world.ranks
+        dist.all_gather_object(places, MPI.COMM_WORLD.Get_rank(), group=world.control or world.workers)
+        if len(set(places)) < world.ranks:
+            raise UserError("strategy `mpi_allreduce` needs ranks that mpirun started", "strategy", "set `launcher`")
+        self.ranks = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(places))
 
     def __call__(self, buffer: torch.Tensor) -> None:
         """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""

@@ -30,7 +30,7 @@ class Overlap:
         """Start the mean of one bucket; the future holds the bucket when it is done."""
         if self.thread is None:
             return self._on_stream(bucket.buffer())
-        future: Any = torch.futures.Future()
+        future = torch.futures.Future()  # type: ignore[var-annotated]
         self.buckets.put((bucket.buffer(), future))
         return future
 
@@ -46,7 +46,7 @@ class Overlap:
             try:
                 self._mean(buffer)
             except Exception as error:
-                future.set_exception(error)
+                future.set_exception(error)  # type: ignore[arg-type]
             else:
                 future.set_result(buffer)
 

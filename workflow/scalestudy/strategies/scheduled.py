@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
@@ -43,6 +46,16 @@ class Scheduled(Strategy):
         module = in_buckets(module, self.trainable, self.world.workers, self.options.bucket_mib)
         module.register_comm_hook(None, self.overlap.hook)  # type: ignore[arg-type]
         return module
+
+    def settle(self, backward: Callable[[], None]) -> None:
+        """Let DDP sort its buckets, as with `allreduce`."""
+        if self.overlapped:
+            backward()
+            backward()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Where gradients are only added up, DDP's buckets wait."""
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, unless that happened inside backward."""

@@ -13,7 +13,7 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 def slots_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
     """`optimiser.<parameter>.<slot>`; what is no tensor becomes one of no dimension."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(value))
         for parameter, slots in optimiser.state.items()

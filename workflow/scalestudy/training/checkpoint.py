@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, finite, sync_directory
+from scalestudy.spec.run import RunSpec
 
 FORMAT = 1
 KEPT = 2
@@ -255,14 +256,32 @@ def untouched_random_states() -> Iterator[None]:
 # What may be gone on with
 
 
-def same_training(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """The keys in which two specs (plain data) differ that a state cannot be carried across.
+def borrowed_state(path: Path, spec: RunSpec) -> dict[str, Any]:
+    """The facts of another run's checkpoint, from which a run of `spec` can go on.
 
-    Ranks, nodes, threads, the exchange, and where the run is measured and ends may differ: the state is unsharded, and
-    the samples of a step are those of the global batch.
+    The state is unsharded, and the samples of a step are those of the global batch: ranks, nodes, threads, the exchange
+    and where a run is measured and ends may differ. Raises UserError where something else does, or it is damaged.
     """
-    keys = ("model", "data", "dtype", "seed", "optimiser", "global_batch")
-    return [key for key in keys if old.get(key) != new.get(key)]
+    facts = read_facts(path)
+    damage = damage_of(path)
+    if damage is not None:
+        raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
+    old, new = facts["spec"], spec.plain()
+    different = [
+        key for key in ("model", "data", "dtype", "autocast", "seed", "optimiser") if old.get(key) != new.get(key)
+    ]
+    parts = (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss"))
+    different += [f"{part}.{key}" for part, key in parts if _of(old, part, key) != _of(new, part, key)]
+    if facts["global_batch"] != spec.global_batch:
+        different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
+    if different:
+        what = f"a training cannot go on from a checkpoint of another one: {', '.join(different)} differ"
+        raise UserError(what, str(path), "give the same settings; ranks, strategy, train, measure and keep may differ")
+    return facts
+
+
+def _of(plain: dict[str, Any], part: str, key: str) -> Any:
+    return plain.get(part, {}).get(key)
 
 
 def now() -> str:

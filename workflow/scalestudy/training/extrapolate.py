@@ -13,7 +13,6 @@ from scipy.special import stdtrit
 CONFIDENCE = 0.95
 MOST_BATCHES = 20
 LEAST_STEPS = 8
-MOST_CORRELATION = 0.8
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
 LEAST_RELATIVE = 0.01
@@ -71,19 +70,33 @@ def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int,
 def long_run_variance(steps: NDArray[np.float64]) -> tuple[float, int]:
     """Variance of the sum of n successive steps, over n, for large n; and its degrees of freedom.
 
-    Batch means (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3): steps that follow each other are alike, so
-    that the spread of single steps says too little about the spread of their sum. Where neighbouring batches are still
-    alike, the variance is raised by (1 + r) / (1 - r), as for a first-order autoregressive process.
+    Steps that follow each other are alike, so that the spread of single steps says too little about the spread of their
+    sum. Two estimates, of which the larger is taken, because from few steps either is often too small: batch means (Law
+    and Kelton, "Simulation Modeling and Analysis", 9.5.3), whose number also gives the degrees of freedom, and a
+    first-order autoregressive process fitted to the steps.
     """
     count = min(MOST_BATCHES, max(4, len(steps) // 10))
     size = len(steps) // count
     means = steps[len(steps) - count * size :].reshape(count, size).mean(axis=1)
-    variance = float(means.var(ddof=1))
-    away = means - means.mean()
+    of_batches = size * float(means.var(ddof=1)) * _inflation(_correlation(means), 0.8)
+    # The first-order correlation comes out too small by (1 + 3 r) / n (Kendall, Biometrika 41, 1954).
+    alike = _correlation(steps)
+    alike += (1 + 3 * alike) / len(steps)
+    of_steps = float(steps.var(ddof=1)) * _inflation(alike, 0.9)
+    return max(of_batches, of_steps), count - 1
+
+
+def _correlation(values: NDArray[np.float64]) -> float:
+    """Of each value with the next; 0 where they do not vary."""
+    away = values - values.mean()
     total = float((away**2).sum())
-    correlation = float((away[1:] * away[:-1]).sum()) / total if total > 0 else 0.0
-    correlation = min(MOST_CORRELATION, max(0.0, correlation))
-    return size * variance * (1 + correlation) / (1 - correlation), count - 1
+    return float((away[1:] * away[:-1]).sum()) / total if total > 0 else 0.0
+
+
+def _inflation(correlation: float, most: float) -> float:
+    """(1 + r) / (1 - r): by how much neighbours that are alike raise the variance of a sum; r is taken as `most` at most."""
+    r = min(most, max(0.0, correlation))
+    return (1 + r) / (1 - r)
 
 
 def _half_of_cost(cost: Cost) -> float:

@@ -21,6 +21,7 @@ from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
 from scalestudy.data.sampler import batches
+from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
@@ -30,10 +31,12 @@ from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training import checkpoint, stopping
 from scalestudy.training.agreement import Agreement, say_agreed
+from scalestudy.training.binding import placement
 from scalestudy.training.evaluate import evaluate, label_weights
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
+from scalestudy.training.rendezvous import store as rendezvous_store
 from scalestudy.training.result import code_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -70,8 +73,14 @@ class Report:
     parameter_digest: str | None = None
     finite: bool = True
     backend: str = "none"
+    overlapped: bool = False
+    """The exchange happens inside backward and has no time of its own."""
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (binding.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
     setup_s: float | None = None
     strategy: dict[str, float] = field(default_factory=dict)
@@ -89,6 +98,8 @@ class Rank:
         self.faults = Faults(job.spec, rank, job.beside)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.placement = placement(device_bus_id(self.world.device))
+        self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
         self.earlier_losses = np.zeros(0)
@@ -109,11 +120,14 @@ class Rank:
         if cause:
             self.stop(cause)
             return
+        if self.world.rank == 0:
+            say_agreed(self.job.folder)  # the result is near: a wish to stop is met by finishing
         self.evaluate_at_end()
         self.time_a_checkpoint()
         self.strategy.finish()
-        self.check_parameters()
-        self.keep_weights()
+        with self.strategy.whole():
+            self.check_parameters()
+            self.keep_weights()
         self.write_report()
 
     # What is needed
@@ -149,6 +163,7 @@ class Rank:
         ).to(world.device, self.dtype)
         if spec.memory_format == "channels_last":
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.state_names = list(self.model.state_dict())
         self.report.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.emulated = self.resolved.step_time_s is not None
         stepped: nn.Module = self.model
@@ -169,7 +184,8 @@ class Rank:
         self.report.setup_s = time.perf_counter() - begin
         if not self.world.is_server:
             self.settle()
-        self.agreement = Agreement(self.job, self.world, self.state_bytes())
+        self.report.overlapped = self.strategy.overlapped
+        self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
 
     def example(self) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's first batch, as `train` will hand it on."""
@@ -184,11 +200,14 @@ class Rank:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
 
         def backward() -> None:
+            # A compiled model is compiled for the size of a batch.
+            count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
             x, y = self.data.batch(
-                np.arange(min(2, self.data.samples)),
+                np.arange(min(count, self.data.samples)),
                 size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
             )  # fmt: skip
-            self.forward_backward(normalise(x, self.dtype, self.world.device), y.to(self.world.device))
+            x = self.laid_out(normalise(x, self.dtype, self.world.device))
+            self.forward_backward(x, y.to(self.world.device))
 
         with checkpoint.untouched_random_states():
             buffers = [buffer.clone() for buffer in self.model.buffers()]
@@ -210,6 +229,9 @@ class Rank:
         begun = self.report.steps_done
         self.report.steps_done += self.strategy.serve(lambda step: self.rate(begun + step))
         self.write_report()
+        if events := self.strategy.records():
+            columns: dict[str, Any] = {name: np.array(values) for name, values in events.items()}
+            np.savez(self.job.folder / f"events.{self.world.rank}.npz", **columns)
 
     # Going on after a stop
 
@@ -221,10 +243,23 @@ class Rank:
         self.strategy.load_state(checkpoint.read_state(self.job.resume))
         self.report.steps_done = facts["step"]
         if self.job.borrowed:
-            self.report.first_step = facts["step"]
+            self.begin_at(facts["step"])
             self.report.evaluations = facts["reports"][0]["evaluations"]
         elif not self.world.is_server:
             self.remember(facts["reports"][self.world.rank])
+
+    def begin_at(self, step: int) -> None:
+        """Another run made the steps before: warm-up and window of this one begin here."""
+        spec, self.report.first_step = self.spec, step
+        self.planned_steps = self.steps_per_epoch * spec.train.epochs
+        if spec.measure.steps is not None:
+            self.planned_steps = min(self.planned_steps, step + spec.measure.warmup_steps + spec.measure.steps)
+        if step >= self.planned_steps:
+            raise UserError(
+                f"it is after step {step}; the training has {self.planned_steps}",
+                str(self.job.resume),
+                "raise train.epochs",
+            )
 
     def remember(self, earlier: dict[str, Any]) -> None:
         """Take over what this rank knew and had counted."""
@@ -232,7 +267,7 @@ class Rank:
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        here = ("affinity", "device_name", "backend", "parameters")
+        here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
         done = self.report.steps_done
         self.report.pauses.append(done)
@@ -379,25 +414,28 @@ class Rank:
     def between_steps(self, done: int) -> tuple[bool, str]:
         """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
         minutes = self.spec.measure.minutes
-        if minutes is not None and self.window_end is None and done >= max(1, self.spec.measure.warmup_steps):
+        warm = self.report.first_step + max(1, self.spec.measure.warmup_steps)
+        if minutes is not None and self.window_end is None and done >= warm:
             self.window_end = time.perf_counter() + 60 * minutes
-        ahead = self.evaluation_due(done)
-        if ahead or (self.strategy.lockstep and self.agreement.due(done)):
-            answer = self.agreement.ask(done, self.window_end, self.longest_evaluation_s() if ahead else 0.0)
+        evaluation, last = self.evaluation_due(done), done == self.planned_steps
+        saving = self.agreement.checkpoint_due(done) and not last
+        meeting = evaluation or (not self.strategy.lockstep and (saving or last))
+        next_s = self.longest_evaluation_s() if evaluation else 0.0
+        answer = self.agreement.after(done, meeting, self.window_end, next_s)
+        if answer is not None:
             if answer.window_over:
                 return True, ""
-            if answer.stop and (ahead or done < self.planned_steps) and self.job.beside is not None:
+            if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
-            if ahead:
-                self.evaluate_after(done)
-            if answer.checkpoint and done < self.planned_steps:
-                self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
-                return False, ""
-        if self.agreement.checkpoint_due(done) and done < self.planned_steps:
+        if evaluation:
+            self.evaluate_after(done)
+        if saving:
             self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
+        elif answer is not None and answer.checkpoint and not last:
+            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
@@ -482,7 +520,9 @@ class Rank:
         if self.strategy.equal_parameters and not self.emulated:
             digest = hashlib.blake2b(digest_size=16)
             for parameter in self.model.parameters():
-                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                # From a copy: memory that numpy has seen can no longer be given up, as a sharding strategy wants to.
+                copied = parameter.detach().to("cpu", copy=True).contiguous()
+                digest.update(copied.view(torch.uint8).numpy().tobytes())
             self.report.parameter_digest = digest.hexdigest()
 
     def keep_weights(self) -> None:
@@ -490,9 +530,9 @@ class Rank:
         if self.job.weights is not None and self.world.rank == 0:
             from safetensors.torch import save_file
 
-            state = {
-                name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.model.state_dict().items()
-            }
+            # Not by `state_dict()`, to which a sharded model answers with shards.
+            tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+            state = {name: tensors[name].detach().cpu().contiguous().clone() for name in self.state_names}
             temporary = self.job.folder / "weights.safetensors"
             save_file(state, temporary)
 
@@ -519,18 +559,19 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", rank % resolved.ranks_per_node)
+        device = torch.device("cuda", job.local_rank(rank))
         torch.cuda.set_device(device)
-    processes = spec.ranks + spec.strategy.servers_beside
+    processes = job.processes
     workers = control = None
     if processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host.
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
-        store = dist.FileStore(str(job.folder / "rendezvous"), processes)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
-    return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control)
+    return World(
+        rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
+    )
 
 
 def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
@@ -542,6 +583,14 @@ def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | Non
 def device_name(device: torch.device) -> str:
     """The accelerator as its maker calls it, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
 
 
 def main(job: Job, rank: int) -> None:

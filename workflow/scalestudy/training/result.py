@@ -20,6 +20,7 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.training.extrapolate import Cost, Estimate
 from scalestudy.training.extrapolate import training_time as extrapolated
 from scalestudy.training.job import Job
+from scalestudy.training.records import mean_staleness
 
 LEAST_WINDOW_S = 0.2
 LEAST_WINDOW_STEPS = 5
@@ -133,13 +134,14 @@ def metrics(
         "expected_read_bytes": expected_read_bytes(spec, manifest, reports[0]["epochs_done"]),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
+        "staleness": mean_staleness(job),
         "evaluation_s": reports[0]["evaluation_s"],
         **checkpoint_costs(reports[0]),
         "parameters": float(reports[0]["parameters"]),
         "setup_s": max((report["setup_s"] for report in reports if report.get("setup_s") is not None), default=None),
         **of_strategy(reports),
     }
-    if spec.strategy.name == "allreduce" and spec.ranks > 1:
+    if reports[0]["overlapped"] and spec.ranks > 1:
         values["exchange_s"] = None  # inside backward; it has no time of its own
     return values
 

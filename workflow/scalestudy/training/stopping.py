@@ -83,19 +83,6 @@ def signals(folder: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-received: list[int] = []
-"""Signals that this rank was sent itself, as `srun` and some schedulers do."""
-
-
-def rank_signals() -> None:
-    """In a rank: SIGTERM, SIGUSR1 and SIGUSR2 are remembered for the next agreement; SIGINT and SIGHUP are the parent's."""
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _frame: received.append(number))
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
 def deadline() -> float | None:
     """When this job will be killed, seconds since 1970. Raises UserError where the variable holds no number."""
     text = os.environ.get(DEADLINE)
@@ -184,11 +171,11 @@ def chain(run: str, out: Path, borrow: Path | None = None) -> Iterator[Chain]:
         (out.parent / STOP_FILE).unlink(missing_ok=True)
         raise
     except EndedBySignal as error:
-        found.end_link(None, str(error))
+        found.end_link(_progress(found), str(error))
         found.save()
         raise
     except Exception as error:
-        found.end_link(None, str(error))
+        found.end_link(_progress(found), str(error))
         if isinstance(error, UserError) and not _progress(found):
             shutil.rmtree(found.checkpoints, ignore_errors=True)  # it never began
         else:
@@ -215,7 +202,7 @@ def _begin(found: Chain, borrow: Path | None) -> None:
         for warning in warnings:
             print(f"scalestudy: {found.run}: {warning}", file=sys.stderr, flush=True)
     if found.resume is None and borrow is not None:
-        found.resume, found.borrowed = borrow, True
+        _borrow(found, borrow)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     for link in found.links:
         if link["cause"] is None:
@@ -226,6 +213,16 @@ def _begin(found: Chain, borrow: Path | None) -> None:
         {"started": started, "ended": None, "job": job, "from_step": begun, "hours": None, "steps": None, "cause": None}
     )  # fmt: skip
     found.save()
+
+
+def _borrow(found: Chain, path: Path) -> None:
+    from scalestudy.training import checkpoint
+
+    facts = checkpoint.read_facts(path)
+    found.resume, found.borrowed = path, True
+    found.warnings.append(
+        f"the first {facts['step']} steps were made by {facts['run']} on {facts['ranks']} ranks; all times are of the steps since"
+    )
 
 
 def _close_silent(found: Chain, link: dict[str, Any]) -> None:

@@ -268,11 +268,6 @@ class Pipeline(Strategy):
         self._drop_others()
         self.memory.restart()
 
-    def finish(self) -> None:
-        """Give every rank all parameters, each replica its own, so that replicas can be compared."""
-        self._note_peak()
-        self._gather()
-
     def _note_peak(self) -> None:
         peak = self.memory.bytes() if self.steps > 1 else None
         if peak is not None:
