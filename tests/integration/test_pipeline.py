@@ -208,7 +208,7 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
     names = sorted(box[0])
     dist.broadcast_object_list(box, 0)
     other = Case(case.model, world.ranks // case.stages, world.ranks // case.stages)
-    strategy, _, model = begun(other, world, seed=100 + world.rank)
+    strategy, _, _ = begun(other, world, seed=100 + world.rank)
     strategy.load_state(box[0])
     take_steps(strategy, strategy.module, case.model, range(2, STEPS))
     return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
