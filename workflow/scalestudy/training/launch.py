@@ -34,8 +34,8 @@ from scalestudy.training.ranks import RankFailed, Ranks, raise_cause
 from scalestudy.training.warm import PRELOAD
 
 
-def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """Fill in what machine and job decide: device, threads, ranks per node; the hosts and their launcher."""
+def resolve(spec: RunSpec, machine: Machine) -> Resolved:
+    """Fill in what the machine decides: device, threads, ranks per node."""
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device = spec.device or machine.device or ("cuda" if gpus() else "cpu")
     step_time = None
@@ -43,16 +43,24 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
     ranks_per_node = spec.ranks_per_node or spec.ranks // (spec.nodes or nodes_needed(spec.ranks, devices))
+    if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
-    nodes = spec.nodes or -(-spec.ranks // ranks_per_node)
-    where = where_to_run(spec, nodes, read_site() if site is None else site)
-    on_a_host = -(-spec.ranks // len(where.hosts))
-    if device == "cuda" and on_a_host > devices:
-        of = "this machine has" if len(where.hosts) == 1 else "a node has"
-        raise Skipped(f"{on_a_host} ranks need as many GPUs; {of} {devices}")
+    if device == "cuda" and ranks_per_node > devices:
+        raise Skipped(f"{ranks_per_node} ranks need as many GPUs; this machine has {devices}")
+    return Resolved(spec.nodes or -(-spec.ranks // ranks_per_node), ranks_per_node, threads, device, cores, step_time)
+
+
+def place(spec: RunSpec, resolved: Resolved, machine: Machine, site: Site) -> Allocation:
+    """The hosts of a run in this job, and how they are reached. Raises Skipped where they lack what it needs."""
+    where = where_to_run(spec, resolved.nodes, site)
+    if resolved.device == "cuda" and len(where.hosts) == 1:
+        devices = machine.devices_per_node or gpus()
+        if spec.ranks > devices:
+            raise Skipped(f"{spec.ranks} ranks need as many GPUs; this job has one node, with {devices}")
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
         raise Skipped(f"strategy `{spec.strategy.name}` is started by Open MPI's mpirun; the one here is another's")
-    return Resolved(nodes, ranks_per_node, threads, device, cores, step_time), where
+    return where
 
 
 def nodes_needed(ranks: int, devices: int) -> int:
@@ -82,7 +90,8 @@ def run(
     skipped = manifest.reason if manifest.status == "skipped" else None
     resolved = where = None
     try:
-        resolved, where = resolve(spec, machine)
+        resolved = resolve(spec, machine)
+        where = place(spec, resolved, machine, read_site())
     except Skipped as error:
         skipped = str(error)
     head: dict[str, Any] = {
