@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
 from scalestudy.training.heartbeat import Heartbeats
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.launch import nodes_needed, place, resolve
+from scalestudy.training.launch import nodes_needed, resolve
 from scalestudy.training.launchers import commands, environment_for, write_script
 from scalestudy.training.ranks import Failure, cause
 from scalestudy.training.transport import gloo_doubts, nccl_doubts, nccl_transports
@@ -87,12 +87,8 @@ def test_a_launcher_without_nodes_to_reach_is_refused() -> None:
 def test_a_run_takes_the_fewest_nodes_that_share_its_ranks_equally() -> None:
     assert [nodes_needed(ranks, 4) for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
     assert nodes_needed(128, 0) == 1
-    machine, run = Machine(devices_per_node=4), spec(ranks=8, device="cuda")
-    resolved = resolve(run, machine)
-    assert (resolved.nodes, resolved.ranks_per_node) == (2, 4)
-    assert place(run, resolved, machine, TWO_HOSTS).hosts == ("a", "b")
-    with pytest.raises(Skipped, match="8 ranks need as many GPUs; this job has one node, with 4"):
-        place(run, resolved, machine, Site())
+    resolved, where = resolve(spec(ranks=8, device="cuda"), Machine(devices_per_node=4), TWO_HOSTS)
+    assert (resolved.nodes, resolved.ranks_per_node, where.hosts) == (2, 4, ("a", "b"))
 
 
 def test_ranks_fill_nodes_and_servers_go_round_them() -> None:
