@@ -45,6 +45,14 @@ METRICS: dict[str, Column] = {
     "loader_samples_per_s": Column(
         "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
     ),
+    "batch_readiness": Column(
+        "Batches ready", "", "Share of the run in which a ready batch waited for the training, mean over ranks"
+    ),
+    "stream_readiness": Column(
+        "Stream ready",
+        "",
+        "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
+    ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
     "expected_read_bytes": Column(
