@@ -7,7 +7,7 @@ from scalestudy import dag
 min_version("9.27")
 
 # Studies and machine are checked whole before anything is planned.
-PROJECT = dag.read_project(config)
+PROJECT = dag.read_project(config, workflow)
 
 
 include: "workflow/rules/common.smk"
