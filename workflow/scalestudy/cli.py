@@ -268,6 +268,28 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
 
 @cli.command()
+@click.argument("targets", nargs=-1)
+@click.option("--profile", default="profiles/local", show_default=True, help="Where it would run.")
+@click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="What every study would say instead.")
+@click.option("--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: to standard output.")
+@click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
+@click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
+@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; asking for more ends with status 3.")
+@click.option("--actual", is_flag=True, help="Set what was planned against what finished runs have used.")
+def plan(targets: tuple[str, ...], profile: str, **options: Any) -> None:
+    """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
+
+    \b
+    Example: scalestudy plan --profile profiles/pbs --config scale=paper
+    Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
+    """
+    from scalestudy.commands.plan import Options, show_plan
+
+    sys.exit(show_plan(targets, profile, Options(**options)))
+
+
+@cli.command()
 @click.option("--write", is_flag=True, help="Write workflow/schemas/ and the key reference in config/README.md.")
 def schema(write: bool) -> None:
     """The JSON Schemas by which editors complete and check study files.

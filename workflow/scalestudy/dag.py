@@ -20,7 +20,6 @@ from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
 RESERVED = ("all", "dataset", "spec", "train", "summarise", "figure", "table", "report")
-BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
 
 
 class Current:
@@ -34,7 +33,7 @@ class Current:
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """The project as a Snakefile sees it: what is wrong with it is said in sentences, and ends the command."""
     try:
-        caps = {name: cap.value for name, cap in workflow.global_resources.items() if not name.startswith("_")}
+        caps = {name: getattr(cap, "value", cap) for name, cap in workflow.global_resources.items()}
         refuse_caps(caps)
         Current.project = Project(config, caps, Current.changes)
         return Current.project
@@ -51,6 +50,15 @@ def calm_driver(workflow: Any) -> None:
     """
     if workflow.local_exec and getattr(workflow.scheduler, "job_rate_limiter", None) is not None:
         workflow.scheduler.job_rate_limiter = None
+
+
+def limit_budget(workflow: Any, budget_gpu_hours: float | None) -> None:
+    """Have the executor refuse what would exceed the configuration's budget, unless its own setting is stricter."""
+    settings = workflow.executor_settings
+    if budget_gpu_hours is None or not hasattr(settings, "budget_gpu_hours"):
+        return
+    own = settings.budget_gpu_hours
+    settings.budget_gpu_hours = budget_gpu_hours if own is None else min(own, budget_gpu_hours)
 
 
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -86,8 +94,6 @@ class Project:
         if "site" in config:
             os.environ["SCALESTUDY_SITE"] = str(config["site"])  # commands read the site by this name
         self.config: Config = read_config("config/config.yaml", config)
-        if self.config.budget_gpu_hours is not None:
-            os.environ[BUDGET] = str(self.config.budget_gpu_hours)  # the executor reads it by this name
         bulk = self.config.paths.data
         self.bulk_option = f"--bulk {shlex.quote(bulk)}" if bulk else ""
         self.report = str(layout.report_file(self.config.machine, self.config.scale))
@@ -189,6 +195,13 @@ class Project:
         """Study by study, and in each round by round: the first figure comes early, drift hits all configurations."""
         position, repeat, _ = self._find(machine, run)
         return 1_000_000 - 10_000 * min(position, 90) - repeat
+
+    @property
+    def jobs_at_once(self) -> int | None:
+        """How many measured runs the driver lets run at the same time; None for any number."""
+        caps = [self.caps.get("_nodes"), self.caps.get("measure")]
+        known = [cap for cap in caps if isinstance(cap, int) and 0 < cap < sys.maxsize]
+        return min(known) if known else None
 
     def planner(self, machine: str) -> Planner:
         """What the runs on a machine ask for and are expected to take."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
+from scalestudy.cluster.used import read_ledger, start_up
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
@@ -77,6 +78,7 @@ UNKNOWN = Estimate(0.0, math.inf, "unknown", "no repeat, no like run, no publish
 class Took:
     """One run that ended on this machine."""
 
+    run: str
     configuration: str
     like: str
     strategy: str
@@ -92,10 +94,14 @@ class Expectation:
         self.machine = machine
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[Took]] = defaultdict(list)
-        self.start_up_s = start_up_s or _start_up(machine)
+        wall_s: dict[str, list[float]] = defaultdict(list)
         for took in read_history(history_file(name)):
             self.repeats[took.configuration].append(took.seconds)
             self.like[took.like].append(took)
+            wall_s[took.run].append(took.seconds)
+        given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
+        default = START_UP_S if machine.nodes is not None else START_UP_HERE_S
+        self.start_up_s = start_up_s or given or start_up(wall_s, read_ledger()) or default
 
     def of(self, run: Run) -> Estimate:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
@@ -220,12 +226,6 @@ def _noted(estimate: Estimate, data: Data) -> Estimate:
     return Estimate(estimate.low_s, estimate.high_s, estimate.kind, note)
 
 
-def _start_up(machine: Machine) -> Span:
-    if machine.start_up_s is not None:
-        return machine.start_up_s, machine.start_up_s
-    return START_UP_S if machine.nodes is not None else START_UP_HERE_S
-
-
 def rank_samples(spec: RunSpec, work: Work) -> float | None:
     """Samples that one rank trains on, evaluates and loads; None where the clock ends the run."""
     if work.minutes:
@@ -251,7 +251,7 @@ def read_history(file: Path) -> Iterator[Took]:
         if spec is None:
             continue
         samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
-        yield Took(configuration_key(plain), like_key(plain), spec.strategy.name, spec.ranks, seconds, samples)
+        yield Took(str(entry.get("run")), configuration_key(plain), like_key(plain), spec.strategy.name, spec.ranks, seconds, samples)
 
 
 def _seconds(entry: Mapping[str, Any]) -> float | None:

@@ -99,7 +99,7 @@ def _rounded(seconds: float, limit: int | None) -> int:
 def limit_min(machine: Machine, queue: str | None) -> int | None:
     """Longest job in a queue, whole tenths of hours in minutes; None where no limit is known."""
     hours = machine.queues[queue].walltime_limit_h if queue is not None else None
-    hours = hours or machine.walltime_limit_h
+    hours = hours or machine.limits.walltime_limit_h or machine.walltime_limit_h
     if hours is None:
         return None
     minutes = int(hours * 60)

@@ -48,11 +48,10 @@ COLUMNS = ("model", "channels", "height", "width", "classes", "parameters", "for
 
 
 def cost_row(options: AnyModel, channels: int, size: int, classes: int) -> dict[str, Any]:
-    """A line of config/reference/model_costs.csv: counted on torch's meta device, nothing is computed."""
+    """A line of config/reference/model_costs.csv: counted with tensors that hold no data, nothing is computed."""
     import torchvision
 
-    with torch.device("meta"):
-        model = build(options, classes=classes, channels=channels, image_size=size, task="classification")
+    model = build(options, classes=classes, channels=channels, image_size=size, task="classification")
     shape = (channels, size, size)
     return {
         "model": options.name,

@@ -83,6 +83,8 @@ class Machine(Spec):
     """Longest job, hours; what takes longer is a chain of jobs."""
     start_up_s: Positive | None = None
     """Seconds of a job outside its run: its start, imports, and its end; unset: learned, else 20 to 120 s."""
+    limits: Queue = Queue()
+    """Limits of one user that hold in every queue."""
     queues: dict[str, Queue] = {}
     """Queues by name, in the order in which they are tried; none: the site's `scheduler.queue`."""
     prices: Prices | None = None
@@ -136,5 +138,5 @@ def most_nodes(machine: Machine) -> int | None:
     """Nodes that one job can have in any queue of the machine; None where nothing is known."""
     limits = [queue.most_nodes for queue in machine.queues.values()]
     in_queues = None if not limits or None in limits else max(limit for limit in limits if limit is not None)
-    known = [limit for limit in (machine.nodes, in_queues) if limit is not None]
+    known = [limit for limit in (machine.nodes, machine.limits.most_nodes, in_queues) if limit is not None]
     return min(known) if known else None

@@ -1,0 +1,49 @@
+"""The real submit line of each job, from the adapter that the executor uses. No scheduler is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.plan import Plan, PlannedJob
+from scalestudy.errors import UserError
+from scalestudy.spec.config import read_site
+
+UNIQUE = "UNIQUE"
+"""Stands for the part of a job's name that differs with each submission."""
+JOBS = Path(".scalestudy/jobs")
+
+
+def scheduler_of_site() -> Any:
+    """The adapter of the profile's site; None where it names no scheduler. UserError for wrong keys."""
+    settings = read_site().scheduler
+    if not settings:
+        return None
+    from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
+
+    try:
+        return scheduler_of(settings)
+    except ValueError as error:
+        raise UserError(str(error), "site.yaml: scheduler", "see profiles/README.md") from None
+
+
+def submit_lines(plan: Plan) -> dict[str, list[str]]:
+    """By the job's name; empty where the profile names no scheduler."""
+    scheduler = scheduler_of_site()
+    if scheduler is None:
+        return {}
+    try:
+        return {job.name: _line(scheduler, job) for job in plan.submitted}
+    except ValueError as error:
+        raise UserError(str(error), "site.yaml: scheduler", "see profiles/README.md") from None
+
+
+def _line(scheduler: Any, job: PlannedJob) -> list[str]:
+    from snakemake_executor_plugin_scalestudy.records import job_name
+    from snakemake_executor_plugin_scalestudy.resources import request_of
+
+    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
+    folder = JOBS / job.seen.rule
+    request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
+    line: list[str] = scheduler.submit_command(request)
+    return line
