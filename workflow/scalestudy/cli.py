@@ -270,9 +270,13 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 @cli.command()
 @click.argument("targets", nargs=-1)
 @click.option("--profile", default="profiles/local", show_default=True, help="Where it would run.")
-@click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated.")
+@click.option(
+    "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="What every study would say instead.")
-@click.option("--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: to standard output.")
+@click.option(
+    "--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: to standard output."
+)
 @click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
 @click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; asking for more ends with status 3.")

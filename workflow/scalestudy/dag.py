@@ -28,12 +28,15 @@ class Current:
     project: Project | None = None
     changes: Mapping[str, Any] = {}
     """What `scalestudy plan --set` changes in every study."""
+    caps: Mapping[str, Any] | None = None
+    """The profile's caps, where `scalestudy plan` has taken them away from its own dry run."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """The project as a Snakefile sees it: what is wrong with it is said in sentences, and ends the command."""
     try:
-        caps = {name: getattr(cap, "value", cap) for name, cap in workflow.global_resources.items()}
+        given = workflow.global_resources if Current.caps is None else Current.caps
+        caps = {name: getattr(cap, "value", cap) for name, cap in given.items()}
         refuse_caps(caps)
         Current.project = Project(config, caps, Current.changes)
         return Current.project

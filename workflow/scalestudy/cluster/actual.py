@@ -104,9 +104,7 @@ def _accounted(links: Sequence[Link]) -> Mapping[str, float]:
     return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
 
 
-def _used(
-    run: Run, machine: str, links: Sequence[Link], seconds: Mapping[str, float]
-) -> tuple[float, int, str]:
+def _used(run: Run, machine: str, links: Sequence[Link], seconds: Mapping[str, float]) -> tuple[float, int, str]:
     """Seconds over all links of the run's last making, their number, and who says so."""
     ended = [link for link in links if link.used_s is not None]
     if ended:
@@ -139,7 +137,7 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
 
 
 def _sum(rows: Iterable[Compared], of: str, per: str) -> float:
-    return sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows) / 3600
+    return float(sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows)) / 3600
 
 
 def _plain(rows: Sequence[Compared]) -> dict[str, Any]:

@@ -40,15 +40,16 @@ def _records(arguments: Sequence[str], changes: Mapping[str, Any]) -> list[Seen]
 
     import snakemake_logger_plugin_scalestudy as display
 
-    Current.changes = dict(changes)
-    Current.project = None
+    Current.changes, Current.caps, Current.project = dict(changes), None, None
     collected = display.collect()
     # Warnings of Snakemake and of what the Snakefile prints belong to people, never into the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         parser, parsed = cli.parse_args(list(arguments))
         if "scalestudy" not in (parsed.logger or []):
             parsed.logger = [*(parsed.logger or []), "scalestudy"]
-        parsed.quiet = set()
+        Current.caps = {"_nodes": parsed.jobs, **parsed.resources}
+        # Rounds of a hundred jobs would only take time: what may run at once is worked out from the caps.
+        parsed.jobs, parsed.cores, parsed.resources, parsed.quiet = sys.maxsize, sys.maxsize, {}, set()
         well = cli.args_to_api(parsed, parser)
     if not well or Current.project is None:
         raise UserError("Snakemake could not plan this", " ".join(arguments), "\n    ".join(collected.errors))

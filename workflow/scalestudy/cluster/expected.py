@@ -251,7 +251,15 @@ def read_history(file: Path) -> Iterator[Took]:
         if spec is None:
             continue
         samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
-        yield Took(str(entry.get("run")), configuration_key(plain), like_key(plain), spec.strategy.name, spec.ranks, seconds, samples)
+        yield Took(
+            str(entry.get("run")),
+            configuration_key(plain),
+            like_key(plain),
+            spec.strategy.name,
+            spec.ranks,
+            seconds,
+            samples,
+        )
 
 
 def _seconds(entry: Mapping[str, Any]) -> float | None:

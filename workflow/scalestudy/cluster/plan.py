@@ -5,11 +5,11 @@ Every quantity is summed as a whole number of a stated unit, so that rows add up
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.cluster.costs import data_of, model_cost, work_of
@@ -211,9 +211,8 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
 
 def _as_announced(known: Resources, seen: Seen) -> Resources:
     """What the executor will get: `--set-resources` and defaults of the profile included."""
-    said = {name: seen.resources.get(name) for name in NAMES}
-    values = {name: said[name] if said[name] is not None else value for name, value in known.plain().items()}
-    return Resources(**values, links=known.links)
+    said: dict[str, Any] = {name: seen.resources[name] for name in NAMES if seen.resources.get(name) is not None}
+    return dataclasses.replace(known, **said)
 
 
 def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
@@ -237,9 +236,7 @@ def _counted(job: PlannedJob, digits: int) -> PlannedJob:
         return one, low, high
 
     amounts = Amounts(units(_gpus(job)), units(asked.nodes), units(cpus), job.written_bytes, job.to_nodes_bytes)
-    return PlannedJob(
-        job.seen, job.study, job.strategy, job.ranks, asked, job.estimate, job.seconds, job.written_bytes, job.to_nodes_bytes, amounts
-    )  # fmt: skip
+    return dataclasses.replace(job, amounts=amounts)
 
 
 def _rows(jobs: Iterable[PlannedJob]) -> list[Row]:
@@ -324,8 +321,3 @@ def read_seen(records: Iterable[Mapping[str, Any]]) -> list[Seen]:
         )
         for record in records
     ]
-
-
-def log_folder(job: PlannedJob) -> Path:
-    """Where the job's log lies."""
-    return Path((job.seen.outputs or (".",))[0]).parent / "log"

@@ -10,6 +10,7 @@ from typing import Any
 
 from scalestudy.cluster.costs import Data, data_of
 from scalestudy.cluster.expected import Estimate, Expectation
+from scalestudy.data.catalogue import ImageFolder
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import RunSpec
@@ -23,9 +24,11 @@ LINK_MARGIN_S = 300
 """What each link of a chain needs beside training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job asks for: the rest is the system's."""
-DATA_BYTES_PER_S = 5e6
-"""Slowest preparation of data that is expected: one node indexing, decoding and writing."""
-DATA_LEAST_MIN = 30
+INDEXED_PER_S = 200.0
+MADE_PER_S = 50.0
+"""Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
+to decode and write them as well."""
+DATA_LEAST_S = 600.0
 
 NAMES = ("nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime", "queue")
 
@@ -61,18 +64,18 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     queue = queue_for(machine, nodes, estimate)
     runtime, links = walltime(estimate, limit_min(machine, queue))
     cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
-    return Resources(
-        nodes, per_node, machine.devices_per_node or 0, cpus, memory_mb(machine), runtime, queue, links
-    )  # fmt: skip
+    devices = machine.devices_per_node or 0
+    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links)
 
 
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
     """What preparing a dataset asks for: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
-    estimate = Estimate(0.0, max(60.0 * DATA_LEAST_MIN, data.train_bytes / DATA_BYTES_PER_S), "flops")
+    used_in_place = isinstance(spec.data, ImageFolder) and spec.data.preprocess == "none"
+    seconds = data.train_samples / (INDEXED_PER_S if used_in_place else MADE_PER_S)
+    estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
     queue = queue_for(machine, 1, estimate)
-    limit = limit_min(machine, queue)
-    runtime, _ = walltime(estimate, limit)
+    runtime, _ = walltime(estimate, limit_min(machine, queue))
     return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue)
 
 

@@ -66,9 +66,9 @@ def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits
     followers = _followers(tasks)
     missing = {task.id: len(task.needs) for task in tasks}
     waiting: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
-    for task in tasks:
-        if not task.needs:
-            heapq.heappush(waiting[task.nodes, task.queue], (-task.priority, task.id))
+    for first in tasks:
+        if not first.needs:
+            heapq.heappush(waiting[first.nodes, first.queue], (-first.priority, first.id))
     begun: dict[int, int] = {}
     running: list[tuple[int, int]] = []
     use, now = _Use(limits), 0
@@ -84,8 +84,8 @@ def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits
         for follower in followers[ended]:
             missing[follower] -= 1
             if not missing[follower]:
-                task = known[follower]
-                heapq.heappush(waiting[task.nodes, task.queue], (-task.priority, task.id))
+                ready = known[follower]
+                heapq.heappush(waiting[ready.nodes, ready.queue], (-ready.priority, ready.id))
 
 
 def makespan(begun: Mapping[int, int], tasks: Sequence[Task], seconds: Callable[[Task], int]) -> int:

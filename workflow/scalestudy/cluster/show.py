@@ -204,9 +204,8 @@ def as_csv(plan: Plan) -> str:
         a = row.amounts
         hours = [[str(plan.hours(units)) for units in group] for group in (a.gpu, a.node, a.cpu)]
         links = sum(job.resources.links for job in row.jobs)
-        writer.writerow(
-            [row.study, row.strategy, row.ranks or "", len(row.jobs), links, *hours[0], row.kind, *hours[1], *hours[2], a.written_bytes, a.to_nodes_bytes]  # fmt: skip
-        )
+        who = [row.study, row.strategy, row.ranks or "", len(row.jobs), links]
+        writer.writerow([*who, *hours[0], row.kind, *hours[1], *hours[2], a.written_bytes, a.to_nodes_bytes])
     return stream.getvalue()
 
 

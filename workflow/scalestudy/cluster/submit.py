@@ -43,7 +43,7 @@ def _line(scheduler: Any, job: PlannedJob) -> list[str]:
     from snakemake_executor_plugin_scalestudy.resources import request_of
 
     name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
-    folder = JOBS / job.seen.rule
+    folder = Path.cwd() / JOBS / job.seen.rule
     request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
     line: list[str] = scheduler.submit_command(request)
     return line

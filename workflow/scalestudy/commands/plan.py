@@ -42,7 +42,7 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
         raise UserError("standard output can hold one thing", "plan", "write one of --json and --csv to a file")
     if options.actual:
         return _show_actual(targets, profile, config, options.json_file)
-    plan, project = plan_of(targets, profile, config, settings_of(options.changes))
+    plan, _ = plan_of(targets, profile, config, settings_of(options.changes))
     _write(plan, options)
     if options.budget is not None and over_budget(plan, options.budget):
         asked = plan.hours(plan.total.gpu[0])
