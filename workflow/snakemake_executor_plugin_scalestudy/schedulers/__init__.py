@@ -20,7 +20,7 @@ from snakemake_executor_plugin_scalestudy.schedulers.template import filled
 
 __all__ = [
     "Answer", "Cause", "Job", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
-    "detected_kind", "scheduler_of",
+    "detected_kind", "has_pbs", "scheduler_of",
 ]  # fmt: skip
 
 
@@ -243,10 +243,15 @@ def detected_kind(which: Callable[[str], str | None] = shutil.which, run: Run = 
         return "slurm"
     if which("qsub") is None:
         return None
+    if has_pbs(run):
+        return "pbs"
+    return "sge" if which("qconf") else None
+
+
+def has_pbs(run: Run = run_command) -> bool:
+    """Whether the qsub of this host is that of PBS: the others do not know `--version`."""
     try:
         version = run(["qsub", "--version"], 25.0)
     except NoAnswer:
-        version = Answer(1, "", "")
-    if "pbs_version" in version.out + version.err:
-        return "pbs"
-    return "sge" if which("qconf") else None
+        return False
+    return "pbs_version" in version.out + version.err

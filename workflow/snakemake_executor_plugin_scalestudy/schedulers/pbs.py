@@ -113,7 +113,7 @@ class Pbs(Scheduler):
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """qstat with all ids; jobs whose id never came back are looked for by name."""
-        found = {}
+        found: dict[str, Status] = {}
         known = [job for job in jobs if job.id]
         for begin in range(0, len(known), BATCH):
             found |= self._known(known[begin : begin + BATCH])

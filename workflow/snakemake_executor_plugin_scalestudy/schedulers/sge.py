@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from xml.etree import ElementTree
 
 from snakemake_executor_plugin_scalestudy.schedulers import (
     Cause,
@@ -105,7 +105,7 @@ class Sge(Scheduler):
         answer = self.run(["qstat", "-u", user, "-r", "-xml"], self.query_s)
         if answer.code != 0:
             raise NoAnswer(f"qstat: {answer.words}")
-        living = {status_name: status for status_name, status in self._living(answer.out)}
+        living = dict(self._living(answer.out))
         found = {job.name: living[job.name] for job in jobs if job.name in living}
         for job in jobs:
             if job.name not in found and (status := self._ended(job)) is not None:
