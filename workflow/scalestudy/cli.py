@@ -126,6 +126,24 @@ def train_here(out: Path) -> None:
     train_from_spec(out)
 
 
+@cli.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("index", type=int, required=False)
+def agent(folder: Path, index: int | None) -> None:
+    """One node of a run on several; started by a launcher."""
+    sys.exit(_in_warm_parent(["_agent", str(folder), *([] if index is None else [str(index)])]))
+
+
+@cli.command(name="_agent", hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("index", type=int, required=False)
+def agent_here(folder: Path, index: int | None) -> None:
+    """`agent`, in this process."""
+    from scalestudy.training.agent import main as be_agent
+
+    sys.exit(be_agent(folder, index))
+
+
 @cli.command(name="try")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")

@@ -66,7 +66,9 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
         try:
             return launch.run(identity, spec, manifest, out, machine)
         except launch.RankFailed as error:
-            print(f"scalestudy: {identity}: {error}; no result is written", file=sys.stderr, flush=True)
+            what, _, details = str(error).partition("\n")
+            message = f"scalestudy: {identity}: {what}; no result is written"
+            print(f"{message}\n{details}".rstrip(), file=sys.stderr, flush=True)
             sys.exit(1)
 
 

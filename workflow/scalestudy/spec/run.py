@@ -105,6 +105,18 @@ class Loader(Spec):
     """Before the run: leave the page cache, read all data once, or drop all data from it."""
 
 
+LauncherName = Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh", "mpirun"]
+
+
+class Launch(Spec):
+    """How the processes of a run are started, and which cores each may use."""
+
+    launcher: LauncherName | None = None
+    """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
+    binding: Literal["none", "core", "socket"] = "none"
+    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
+
+
 class SlowRank(Spec):
     """One rank waits in every step."""
 
@@ -173,6 +185,10 @@ class RunSpec(Spec):
     """The full training."""
     measure: Measure = Measure()
     """Where a run is measured and ends."""
+    launch: Launch = Launch()
+    """How its processes are started."""
+    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights beside the result as safetensors."""
     faults: tuple[Fault, ...] = ()

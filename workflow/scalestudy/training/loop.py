@@ -26,10 +26,12 @@ from scalestudy.models.build import build as build_model
 from scalestudy.models.emulated import emulate
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
+from scalestudy.training.binding import placement
 from scalestudy.training.evaluate import evaluate
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
+from scalestudy.training.rendezvous import store as rendezvous_store
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 STOP_CHECK_STEPS = 10
@@ -57,6 +59,10 @@ class Report:
     backend: str = "none"
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (binding.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
 
 
@@ -69,6 +75,8 @@ class Rank:
         self.faults = Faults(job.spec, rank)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.placement = placement(device_bus_id(self.world.device))
+        self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
 
@@ -313,15 +321,14 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", rank % resolved.ranks_per_node)
+        device = torch.device("cuda", job.local_rank(rank))
         torch.cuda.set_device(device)
-    processes = spec.ranks + spec.strategy.servers_beside
+    processes = job.processes
     workers = None
     if processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host.
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
-        store = dist.FileStore(str(job.folder / "rendezvous"), processes)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=processes)
         group = dist.new_group(list(range(spec.ranks)))
         # A server is not in it.
         workers = group if isinstance(group, dist.ProcessGroup) else None
@@ -331,6 +338,14 @@ def join(job: Job, rank: int) -> World:
 def device_name(device: torch.device) -> str:
     """The accelerator as its maker calls it, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
 
 
 def main(job: Job, rank: int) -> None:
