@@ -10,9 +10,7 @@ from typing import Any
 
 from scalestudy.cluster.plan import Plan, Seen, make_plan, read_seen
 from scalestudy.dag import Current, Project
-from scalestudy.errors import UserError
-
-LOGGER = "snakemake_logger_plugin_scalestudy"
+from scalestudy.errors import UserError, nearest
 
 
 def plan_of(
@@ -23,16 +21,21 @@ def plan_of(
     more: Sequence[str] = (),
 ) -> tuple[Plan, Project]:
     """What `snakemake --profile PROFILE --config … TARGETS` would submit now, without a scheduler."""
-    if not Path("Snakefile").is_file():
-        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
-    if not Path(profile).is_dir():
-        known = ", ".join(sorted(str(path.parent) for path in Path("profiles").glob("*/config*.yaml")))
-        raise UserError("there is no such profile", profile, f"there is {known}")
+    known_profile(profile)
     arguments = ["--profile", profile, "-n", *more, *(["--config", *config] if config else []), "--", *targets]
     seen = _records(arguments, changes or {})
     project = Current.project
     assert project is not None
     return make_plan(project, seen, project.jobs_at_once), project
+
+
+def known_profile(profile: str) -> None:
+    """Raise UserError where there is no project, or no such profile in it."""
+    if not Path("Snakefile").is_file():
+        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
+    if not any((Path(profile) / name).is_file() for name in ("config.yaml", "profile.yaml")):
+        known = sorted(str(path.parent) for path in Path("profiles").glob("*/config.yaml"))
+        raise UserError("there is no such profile", profile, nearest(profile, known))
 
 
 def _records(arguments: Sequence[str], changes: Mapping[str, Any]) -> list[Seen]:

@@ -100,8 +100,8 @@ class Machine(Spec):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def geometry(spec: RunSpec, machine: Machine) -> tuple[int, int]:
-    """Nodes of a run, and ranks on each.
+def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:
+    """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
     What the study does not say, the machine does: a rank per device, and the least number of nodes that shares the
     ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones: where there are too
@@ -113,9 +113,10 @@ def geometry(spec: RunSpec, machine: Machine) -> tuple[int, int]:
     if spec.ranks_per_node is not None:
         per_node = min(spec.ranks_per_node, ranks)
         return -(-ranks // per_node), per_node
-    if not machine.devices_per_node:
+    devices = machine.devices_per_node or devices
+    if not devices:
         return 1, ranks
-    nodes = next(n for n in range(-(-ranks // machine.devices_per_node), ranks + 1) if ranks % n == 0)
+    nodes = next(n for n in range(-(-ranks // devices), ranks + 1) if ranks % n == 0)
     if spec.accelerator and machine.nodes is not None and nodes > machine.nodes:
         nodes = next(n for n in range(machine.nodes, 0, -1) if ranks % n == 0)
     return nodes, ranks // nodes

@@ -22,7 +22,7 @@ from scalestudy.files import canonical_json, write_json
 from scalestudy.measure.system import Sampler
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.training import binding, control, transport
 from scalestudy.training.allocation import Allocation, uneven, where_to_run
@@ -42,9 +42,8 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if spec.accelerator is not None:
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
-    ranks_per_node = spec.ranks_per_node or spec.ranks // (spec.nodes or nodes_needed(spec.ranks, devices))
+    nodes, ranks_per_node = geometry(spec, machine, devices)
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
-    nodes = spec.nodes or -(-spec.ranks // ranks_per_node)
     where = where_to_run(spec, nodes, read_site() if site is None else site)
     on_a_host = -(-spec.ranks // len(where.hosts))
     if device == "cuda" and on_a_host > devices:
@@ -53,12 +52,6 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
         raise Skipped(f"strategy `{spec.strategy.name}` is started by Open MPI's mpirun; the one here is another's")
     return Resolved(nodes, ranks_per_node, threads, device, cores, step_time), where
-
-
-def nodes_needed(ranks: int, devices: int) -> int:
-    """The fewest nodes that share the ranks equally without sharing devices; one where devices do not matter."""
-    fewest = -(-ranks // devices) if devices else 1
-    return next(nodes for nodes in range(fewest, ranks + 1) if ranks % nodes == 0)
 
 
 def gpus() -> int:
