@@ -46,7 +46,9 @@ def in_box(box: Box, again: bool) -> int:
     """The study in a running box."""
     clone = copy_of_project(box)
     call(box, clone, "sinfo", "-N", "-o", "%N %T %c CPUs %m MB %G")
-    status = call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "-n", "--quiet", "rules", "all")
+    # What a laptop lacks is said, and no reason to stop.
+    call(box, clone, "scalestudy", "doctor", *PROFILE, "--config", f"machine={MACHINE}")
+    status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
     status = status or call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "all")
     if again and not status:
         runs = sorted(path.name for path in (clone / "results" / MACHINE / "runs").iterdir())
