@@ -72,7 +72,8 @@ def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
     """What preparing a dataset asks for: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
     used_in_place = isinstance(spec.data, ImageFolder) and spec.data.preprocess == "none"
-    seconds = data.train_samples / (INDEXED_PER_S if used_in_place else MADE_PER_S)
+    written = data.train_bytes > 0  # what is made while it is read takes no time ahead of it
+    seconds = written * data.train_samples / (INDEXED_PER_S if used_in_place else MADE_PER_S)
     estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
