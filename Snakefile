@@ -37,7 +37,6 @@ for study in PROJECT.chosen:
 
 onstart:
     dag.calm_driver(workflow)
-    dag.limit_budget(workflow, PROJECT.config.budget_gpu_hours)
 
 
 # An account of everything, where everything of a study was asked for.

@@ -20,6 +20,8 @@ from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
 RESERVED = ("all", "dataset", "spec", "train", "summarise", "figure", "table", "report")
+BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
+"""By this name the executor, which is made after the Snakefile was read, learns the configuration's budget."""
 
 
 class Current:
@@ -55,15 +57,6 @@ def calm_driver(workflow: Any) -> None:
         workflow.scheduler.job_rate_limiter = None
 
 
-def limit_budget(workflow: Any, budget_gpu_hours: float | None) -> None:
-    """Have the executor refuse what would exceed the configuration's budget, unless its own setting is stricter."""
-    settings = workflow.executor_settings
-    if budget_gpu_hours is None or not hasattr(settings, "budget_gpu_hours"):
-        return
-    own = settings.budget_gpu_hours
-    settings.budget_gpu_hours = budget_gpu_hours if own is None else min(own, budget_gpu_hours)
-
-
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A question to the project about a job's wildcards; what is wrong with them is said as a sentence."""
 
@@ -97,6 +90,8 @@ class Project:
         if "site" in config:
             os.environ["SCALESTUDY_SITE"] = str(config["site"])  # commands read the site by this name
         self.config: Config = read_config("config/config.yaml", config)
+        if self.config.budget_gpu_hours is not None:
+            os.environ[BUDGET] = str(self.config.budget_gpu_hours)
         bulk = self.config.paths.data
         self.bulk_option = f"--bulk {shlex.quote(bulk)}" if bulk else ""
         self.report = str(layout.report_file(self.config.machine, self.config.scale))

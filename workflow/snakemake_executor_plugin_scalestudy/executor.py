@@ -55,7 +55,7 @@ class Executor(RemoteExecutor):
             settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
             lost_s=max(30.0, float(self.workflow.execution_settings.latency_wait)),
             per_s=self._submissions_per_s(),
-            budget_gpu_hours=self.executor_settings.budget_gpu_hours,
+            budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
         )
         self.follower = Follower(self.scheduler, records, marks, self, limits, self.driver_lock.taken_ns)
         self.open: dict[int, SubmittedJobInfo] = {}
@@ -246,6 +246,13 @@ class Executor(RemoteExecutor):
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
         threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(left,)).start()
+
+
+def budget(own: float | None) -> float | None:
+    """The stricter of `--scalestudy-budget-gpu-hours` and what the workflow itself sets in SCALESTUDY_BUDGET_GPU_HOURS."""
+    of_workflow = os.environ.get("SCALESTUDY_BUDGET_GPU_HOURS")
+    known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+    return min(known) if known else None
 
 
 class Left(WorkflowError):
