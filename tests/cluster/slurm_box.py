@@ -18,7 +18,7 @@ SlurmdUser=root
 SlurmctldPort=17900
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={task}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=50
@@ -42,6 +42,17 @@ PreemptMode=CANCEL
 NodeName=node[1-4] NodeHostname=box NodeAddr=10.77.0.1 Port=[17901-17904] CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=4000 Gres=gpu:4
 PartitionName=gpu Nodes=ALL Default=YES DefaultTime=00:10:00 MaxTime=01:00:00 PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=01:00:00 PriorityTier=10
+"""
+
+# Version 1 of the kernel's control groups; on a host that has only version 2, memory is not limited.
+CGROUP = """\
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainCores=no
+ConstrainDevices=no
+ConstrainRAMSpace=yes
+ConstrainSwapSpace=yes
+AllowedSwapSpace=0
 """
 
 
@@ -73,7 +84,10 @@ class SlurmBox(Box):
         folder = self.folder / "slurm"
         for part in ("state", "spool", "gpus"):
             (folder / part).mkdir(parents=True)
-        (folder / "slurm.conf").write_text(CONF.format(folder=folder))
+        self.limits_memory = Path("/sys/fs/cgroup/memory").is_dir()
+        (folder / "cgroup.conf").write_text(CGROUP)
+        task = "task/cgroup" if self.limits_memory else "task/none"
+        (folder / "slurm.conf").write_text(CONF.format(folder=folder, task=task))
         (folder / "gres.conf").write_text(f"AutoDetect=off\nNodeName=node[1-4] Name=gpu File={folder}/gpus/gpu[0-3]\n")
         for number in range(4):
             self.must(["mknod", "-m", "666", f"{folder}/gpus/gpu{number}", "c", "1", "3"])

@@ -1,6 +1,6 @@
 """What a training rule looks like to the executor: takes its time in steps, stops at its deadline, and goes on.
 
-`trainer.py RESULT STEPS STEP_S WHAT`: WHAT is `well`, `fail` (says so in state.json), `crash`, `ignore-deadline`
+`trainer.py RESULT STEPS STEP_S WHAT`: WHAT is `well`, `fail` (says so in state.json), `crash`, `deaf`
 (works on until it is killed), `memory` (takes what it can get) or `stuck` (stops without progress).
 """
 
@@ -48,9 +48,9 @@ while done < steps:
     if what == "memory":
         hoard.append(os.urandom(50 << 20))
     done += 1
-    if what != "ignore-deadline" and time.time() > deadline - MARGIN_S:
+    if what != "deaf" and time.time() > deadline - MARGIN_S:
         stop("the deadline is near", done)
-    if signalled:
+    if signalled and what != "deaf":
         stop(f"signal {signalled[0]}", done)
 write(state, {"state": "finished", "progress": done, "cause": ""})
 write(result, {"steps": done})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -117,14 +118,28 @@ class Driver:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def pid(self) -> int:
-        """Its process id inside the box, from the lock it holds."""
-        lock = self.workflow.folder / ".scalestudy" / "driver.json"
-        self.workflow.until(lock.exists, "the driver's lock")
-        return int(json.loads(lock.read_text())["pid"])
+        """Its process, as the host counts: the Python below nsenter and runuser."""
+        pid = self.process.pid
+        for _ in range(6):
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if arguments[0].endswith(b"python"):
+                return pid
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            pid = int(children[0])
+        raise AssertionError("there is no driver")
 
-    def kill(self, signal: str = "KILL") -> None:
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal."""
-        self.workflow.box.must(["kill", f"-{signal}", str(self.pid())])
+        os.kill(self.pid(), number)
+
+    def owns_lock(self) -> bool:
+        """Whether the lock of the folder is this driver's."""
+        lock = self.workflow.folder / ".scalestudy" / "driver.json"
+        return (
+            lock.exists()
+            and f"NSpid:\t{self.pid()}\t{json.loads(lock.read_text())['pid']}\n"
+            in Path(f"/proc/{self.pid()}/status").read_text()
+        )
 
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Its exit status and output, once it has ended."""

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -18,11 +19,13 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
 
 from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_scalestudy.follower import Followed, Follower, Limits, Work
 from snakemake_executor_plugin_scalestudy.jobscript import Script
 from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.quoting import requoted
 from snakemake_executor_plugin_scalestudy.records import Records, job_key
 from snakemake_executor_plugin_scalestudy.resources import request_of
 from snakemake_executor_plugin_scalestudy.schedulers import Request, Scheduler, detected_kind, has_pbs, scheduler_of
@@ -73,6 +76,10 @@ class Executor(RemoteExecutor):
     def tmpdir(self) -> str:
         """Where job scripts lie: they outlive the driver, so not in its own temporary folder."""
         return str(self.folder)
+
+    def get_python_executable(self) -> str:
+        """Quoted, in contrast to Snakemake's own."""
+        return shlex.quote(super().get_python_executable())
 
     def get_jobscript(self, job: JobExecutorInterface) -> str:
         """A path by the job's identity: Snakemake's numbers of jobs change from one driver to the next."""
@@ -182,13 +189,15 @@ class Executor(RemoteExecutor):
         properties = str(job.properties())  # JSON, in contrast to what the interface declares
         wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
         label = " ".join([job.name, *wildcards.values()])
-        command = self.format_job_exec(job)
+        command = self._command(job)
         outputs = [Path(str(path)) for path in job.output]
 
         def request(name: str, script: Path, log: Path) -> Request:
             return request_of(resources, threads, name, script, log)
 
         def write_script(request: Request) -> None:
+            if isinstance(command, ValueError):
+                raise command
             self._write_script(request, label, properties, command)
 
         return Work(
@@ -202,6 +211,17 @@ class Executor(RemoteExecutor):
             state_file=(outputs[0].parent / "state.json").absolute() if outputs else None,
             logs=tuple(Path(str(path)).absolute() for path in job.log or ()),
         )
+
+    def _command(self, job: JobExecutorInterface) -> str | ValueError:
+        """The shell line that runs one job with Snakemake, or why there can be none."""
+        values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
+        values += [str(path) for path in job.get_wait_for_files()]
+        values += [str(value) for value in self.workflow.config_settings.config_args or ()]
+        values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
+        try:
+            return requoted(self.format_job_exec(job), values)
+        except ValueError as error:
+            return error
 
     def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
         environment = dict(self.envvars())
