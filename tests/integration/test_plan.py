@@ -95,7 +95,9 @@ def test_gpu_hours_asked_for_are_whole_nodes_times_walltime(planned: dict[str, A
     for job in planned["jobs"]:
         if job["rule"] == "train":
             asked = job["resources"]
-            hours = Decimal(asked["nodes"] * asked["gpus_per_node"] * sum(link["runtime"] for link in job["links"])) / 60
+            hours = (
+                Decimal(asked["nodes"] * asked["gpus_per_node"] * sum(link["runtime"] for link in job["links"])) / 60
+            )
             assert Decimal(str(job["gpu_hours_requested"])) == hours
             assert asked["gpus_per_node"] == 4
 
@@ -133,7 +135,9 @@ def test_over_budget_is_an_error_that_lists_the_runs_by_gpu_hours(project: Proje
     done = project.run("scalestudy", "plan", *PBS, *PAPER, "--budget", "1", "--csv", "plan.csv")
     assert done.returncode == 3
     assert "over budget: " in done.stdout
-    hours = [Decimal(text.replace(",", "")) for text in re.findall(r"^ +([\d.,]+) +[\d.,]+  resnet50", done.stdout, re.M)]
+    hours = [
+        Decimal(text.replace(",", "")) for text in re.findall(r"^ +([\d.,]+) +[\d.,]+  resnet50", done.stdout, re.M)
+    ]
     assert len(hours) == 4
     assert hours == sorted(hours, reverse=True)
     rows = list(csv.DictReader(io.StringIO((project.folder / "plan.csv").read_text())))

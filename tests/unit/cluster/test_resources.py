@@ -65,7 +65,9 @@ def test_a_measured_run_has_all_devices_of_its_nodes() -> None:
 
 
 def test_a_rank_has_the_same_cores_whether_or_not_its_node_is_full() -> None:
-    assert [cpus_per_rank(spec(ranks=ranks), FOUR, *geometry(spec(ranks=ranks), FOUR)) for ranks in (1, 4, 8)] == [7] * 3
+    assert [cpus_per_rank(spec(ranks=ranks), FOUR, *geometry(spec(ranks=ranks), FOUR)) for ranks in (1, 4, 8)] == [
+        7
+    ] * 3
 
 
 def test_parameter_servers_are_counted_in_the_cores() -> None:

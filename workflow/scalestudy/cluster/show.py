@@ -14,8 +14,8 @@ from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row
 QUEUEING = "waiting in the queue is not included"
 MOST_ROWS = 60
 
-Submit = Mapping[str, Sequence[str]]
-"""The submit line of each job, by its name."""
+Submit = Mapping[str, list[str] | str]
+"""The words of each job's submit line, by its name, or why it would be refused."""
 
 HEAD = ("study", "strategy", "ranks", "jobs", "GPU h asked", "expected", "", "how known", "node h", "CPU h", "written", "to nodes")  # fmt: skip
 RIGHT = {2, 3, 4, 5, 6, 8, 9, 10, 11}
@@ -180,7 +180,8 @@ def _job(plan: Plan, job: PlannedJob, submit: Submit) -> dict[str, Any]:
         "links": [{"link": link + 1, "runtime": job.resources.runtime} for link in range(job.resources.links)],
         **_amounts(plan, job.amounts, job.estimate.kind if job.seen.rule == "train" else ""),
         "note": job.estimate.note if job.seen.rule == "train" else "",
-        "submit": shlex.join(line) if line else None,
+        "submit": shlex.join(line) if isinstance(line, list) else None,
+        "refused": line if isinstance(line, str) else None,
     }
 
 

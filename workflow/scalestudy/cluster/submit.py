@@ -27,23 +27,24 @@ def scheduler_of_site() -> Any:
         raise UserError(str(error), "site.yaml: scheduler", "see profiles/README.md") from None
 
 
-def submit_lines(plan: Plan) -> dict[str, list[str]]:
-    """By the job's name; empty where the profile names no scheduler."""
+def submit_lines(plan: Plan) -> dict[str, list[str] | str]:
+    """By the job's name, the words of its line, or the sentence why the scheduler cannot be asked for it.
+
+    Empty where the profile names no scheduler.
+    """
     scheduler = scheduler_of_site()
-    if scheduler is None:
-        return {}
-    try:
-        return {job.name: _line(scheduler, job) for job in plan.submitted}
-    except ValueError as error:
-        raise UserError(str(error), "site.yaml: scheduler", "see profiles/README.md") from None
+    return {} if scheduler is None else {job.name: _line(scheduler, job) for job in plan.submitted}
 
 
-def _line(scheduler: Any, job: PlannedJob) -> list[str]:
+def _line(scheduler: Any, job: PlannedJob) -> list[str] | str:
     from snakemake_executor_plugin_scalestudy.records import job_name
     from snakemake_executor_plugin_scalestudy.resources import request_of
 
     name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
     folder = Path.cwd() / JOBS / job.seen.rule
-    request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
-    line: list[str] = scheduler.submit_command(request)
+    try:
+        request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
+        line: list[str] = scheduler.submit_command(request)
+    except ValueError as error:
+        return str(error)
     return line
