@@ -53,7 +53,6 @@ PUBLISHED_NEAR: Span = (0.5, 2.0)
 """How far the ends are moved outwards, for each source."""
 EXCHANGE_BYTES_PER_S = 5e8
 """Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
-PRECISION = {"float64": "float64", "float32": "float32", "bfloat16": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -176,6 +175,8 @@ class Expectation:
         accelerator = spec.accelerator or self.machine.accelerator
         if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
             return None
+        if spec.autocast and not spec.accelerator:
+            accelerator += "_mixed"  # config/reference/README.md: mixed precision is an accelerator of its own
         try:
             step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
         except UserError:
@@ -187,7 +188,7 @@ class Expectation:
         return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
 
     def _flops(self, spec: RunSpec, work: Work) -> Estimate | None:
-        peak = next((p for name, p in self.machine.peak_tflops.items() if name == PRECISION[spec.dtype]), None)
+        peak = next((p for name, p in self.machine.peak_tflops.items() if name == (spec.autocast or spec.dtype)), None)
         cost = model_cost(spec)
         if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,35 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+
+
+def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
+    """Print each batch that was tried, and the largest that fits."""
+    import psutil
+
+    from scalestudy.data.prepare import prepare
+    from scalestudy.training.job import Job
+    from scalestudy.training.largest_batch import search
+    from scalestudy.training.launch import resolve
+
+    spec = in_bytes(checked_run(from_settings(settings), "largest-batch"), Machine())
+    if spec.accelerator is not None:
+        raise UserError("an emulated accelerator has no memory", "device", "leave it away, or use cpu or cuda")
+    resolved = resolve(spec, Machine())
+    if memory_mib is None and resolved.device == "cpu":
+        memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
+    with measured_run(), tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder:
+        identity = dataset_id(spec.data)
+        manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
+        if prepare(spec.data, manifest, None, read_site()).status == "skipped":
+            raise UserError(f"the data is not there: {read_json(manifest)['reason']}", "data")
+        job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
+        found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
+    for attempt in tried:
+        peak = f"{attempt.peak_bytes / 2**20:10,.0f} MiB" if attempt.peak_bytes is not None else "  does not fit"
+        click.echo(f"{attempt.batch:>9,} samples {peak}")
+    limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
+    click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from scalestudy.analysis.stats import Interval, interval
 from scalestudy.analysis.summarise import kind_of_all, read_rows, varied_columns
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import notes
+from scalestudy.figures import decision, notes
 from scalestudy.figures.build import OWN_PANEL, Row, kind_of, selected
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
@@ -131,9 +131,9 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     mixed = len({row["emulated"] for row in rows}) > 1
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    return Table(
-        spec.title or spec.name, tuple(keys), spec.values, configurations, _notes(rows, configurations, spec), absent
-    )
+    decided = decision.sentences(study, rows, spec.decide, spec.values[0]) if spec.decide else []
+    said_below = (*decided, *_notes(rows, configurations, spec))
+    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent)
 
 
 def _configuration(

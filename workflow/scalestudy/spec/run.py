@@ -36,6 +36,8 @@ class Batch(Spec):
     """Samples per rank and step."""
     global_: Annotated[Count | None, Field(alias="global")] = None
     """Samples per step over all ranks."""
+    accumulate: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Parts in which a rank computes its batch, one after the other, before the one exchange and update of the step."""
 
 
 class LearningRateSteps(Spec):
@@ -54,6 +56,9 @@ class Optimiser(Spec):
     """Stochastic gradient descent."""
     learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Rate after warm-up, before the first step."""
+    learning_rate_for_batch: Count | None = None
+    """Global batch that `learning_rate` is meant for: the run's rate is scaled linearly with its own (Goyal et al. 2017).
+    Unset: not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -61,7 +66,7 @@ class Optimiser(Spec):
     nesterov: bool = False
     """Nesterov momentum."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
-    """Epochs over which the rate rises linearly from a tenth."""
+    """Epochs over which the rate rises linearly, from the unscaled rate or, where none is scaled up, from a tenth."""
     steps: LearningRateSteps | None = None
     """Steps of the rate; none: constant."""
 
@@ -73,6 +78,8 @@ class Train(Spec):
     """Passes over the training data."""
     evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Evaluate on held-out data every so many epochs and at the end; 0: never."""
+    weighted_loss: bool = False
+    """Multi-label: a label's positives count by its share of negatives, and the other way round (CheXNet)."""
 
 
 class Measure(Spec):
@@ -167,6 +174,12 @@ class RunSpec(Spec):
     """CPU threads of a rank; unset: the machine's share, the same for all rank counts of a study."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Number type of weights and activations."""
+    autocast: Literal["bfloat16", "float16"] | None = None
+    """Mixed precision: forward and loss in this type where torch.autocast holds it safe; weights stay in `dtype`."""
+    memory_format: Literal["contiguous", "channels_last"] = "contiguous"
+    """How images and convolution weights lie in memory."""
+    compile: bool = False
+    """Whether the model is compiled by torch.compile."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of weights, order and augmentation; repeat k adds k."""
     repeat: Annotated[int, Field(ge=0, lt=10_000)] = 0
@@ -241,10 +254,20 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
-        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
+        remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
+        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
         what = f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks"
         yield Problem(("batch", "global"), what, OTHERWISE)
+    elif spec.rank_batch % spec.batch.accumulate:
+        what = f"{spec.rank_batch} samples of a rank cannot be computed in {spec.batch.accumulate} equal parts"
+        yield Problem(("batch", "accumulate"), what, OTHERWISE)
+    if spec.autocast and spec.dtype != "float32":
+        what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
+        yield Problem(("autocast",), what, "leave one of them out")
+    if spec.autocast == "float16" and spec.strategy.servers_beside:
+        what = "float16 scales the loss, and parameter servers cannot know the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     yield from _node_problems(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -46,6 +47,11 @@ class AllReduce(Strategy):
             module.register_comm_hook(self.world.workers, _bf16)
         module.register_forward_hook(self._use_all_parameters)
         return module
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """DDP's own way to add up gradients."""
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
 
     def exchange(self) -> None:
         """Nothing: it happened inside backward."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,13 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    parts = 1
+    """Parts in which a rank computes its batch; set by the training loop."""
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Entered around forward and loss; set by the training loop."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss where gradients would underflow in float16; set by the training loop."""
+
     model: nn.Module
     """What is trained, as the caller gave it; set by `prepare`."""
     trainable: list[nn.Parameter]
@@ -73,19 +81,35 @@ class Strategy(ABC):
         return model
 
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
-        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned."""
+        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned.
+
+        The batch is computed in `parts` equal parts; only with the last one may an overlapped exchange begin.
+        """
         self.optimiser.zero_grad(set_to_none=True)
-        value = loss(module(x), y)
-        value.backward()
-        return value.detach()
+        losses = []
+        for number, (part_x, part_y) in enumerate(zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)):
+            with nullcontext() if number == self.parts - 1 else self.no_exchange(module):
+                with self.precision():
+                    value = loss(module(part_x), part_y) / self.parts
+                (value if self.scaler is None else self.scaler.scale(value)).backward()
+            losses.append(value.detach())
+        return torch.stack(losses).sum()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Where gradients are only added up: an overlapped strategy holds back its exchange."""
+        return nullcontext()
 
     @abstractmethod
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, after backward."""
 
     def update(self) -> None:
-        """Apply the gradients."""
-        self.optimiser.step()
+        """Apply the gradients; with a loss scale, unless one is not finite, which lowers the scale."""
+        if self.scaler is None:
+            self.optimiser.step()
+        else:
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate for the next update."""

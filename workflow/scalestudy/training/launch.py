@@ -43,6 +43,8 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
+    if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
     where = where_to_run(spec, nodes, read_site() if site is None else site)
     on_a_host = -(-spec.ranks // len(where.hosts))

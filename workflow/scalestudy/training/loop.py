@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,13 @@ from scalestudy.models.emulated import emulate
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training.binding import placement
-from scalestudy.training.evaluate import evaluate
+from scalestudy.training.evaluate import evaluate, label_weights
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
 from scalestudy.training.rendezvous import store as rendezvous_store
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STOP_CHECK_STEPS = 10
 Batch = tuple[int, torch.Tensor, torch.Tensor]
 
@@ -125,18 +126,28 @@ class Rank:
             task=self.data.task,
             extensions=self.job.extensions,
         ).to(world.device, self.dtype)
+        if spec.memory_format == "channels_last":
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.report.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.emulated = self.resolved.step_time_s is not None
         stepped: nn.Module = self.model
         if self.resolved.step_time_s is not None:
-            stepped = emulate(self.model, self.resolved.step_time_s)
+            stepped = emulate(self.model, self.resolved.step_time_s / spec.batch.accumulate)
+        elif spec.compile:
+            stepped.compile()
         self.strategy = build_strategy(spec.strategy, world)
+        self.strategy.parts = spec.batch.accumulate
+        if spec.autocast is not None:
+            self.strategy.precision = partial(torch.autocast, world.device.type, DTYPES[spec.autocast])
+        if spec.autocast == "float16":
+            self.strategy.scaler = torch.amp.GradScaler(world.device.type)
+        self.label_weights = label_weights(self.data) if spec.train.weighted_loss else None
         self.module = self.strategy.prepare(stepped, lambda parameters: make_optimiser(spec.optimiser, parameters))
         self.module.train()
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
-        return rate_at(step, self.steps_per_epoch, self.spec.optimiser)
+        return rate_at(step, self.steps_per_epoch, self.spec.optimiser, self.spec.global_batch)
 
     def serve(self) -> None:
         """A parameter server's whole life."""
@@ -204,7 +215,7 @@ class Rank:
                 self.strategy.set_rate(self.rate(step))
                 timer.begin()
                 x, y = next(stream)
-                x, y = normalise(x, dtype, device), y.to(device, non_blocking=True)
+                x, y = self.laid_out(normalise(x, dtype, device)), y.to(device, non_blocking=True)
                 timer.mark()
                 loss = self.forward_backward(x, y)
                 self.faults.in_step(step)
@@ -235,9 +246,14 @@ class Rank:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
         return self.strategy.forward_backward(self.module, x, y, self.loss)
 
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        """A batch in the memory format that the spec names; otherwise as the loader has it."""
+        wanted = self.spec.memory_format == "channels_last" and x.ndim == 4
+        return x.contiguous(memory_format=torch.channels_last) if wanted else x
+
     def loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""
-        return outputs.loss(output, y, self.data.task)
+        return outputs.loss(output, y, self.data.task, self.label_weights)
 
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
