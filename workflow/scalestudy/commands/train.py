@@ -67,7 +67,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     spec = in_bytes(checked_run(from_settings(settings), "largest-batch"), Machine())
     if spec.accelerator is not None:
         raise UserError("an emulated accelerator has no memory", "device", "leave it away, or use cpu or cuda")
-    resolved = resolve(spec, Machine())
+    resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
         memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
     with measured_run(), tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder:
