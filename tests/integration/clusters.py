@@ -88,10 +88,10 @@ def wait_for_port(port: int, daemon: subprocess.Popen[bytes], log: Path) -> None
 
 @contextmanager
 def sshd(folder: Path, runtime: str) -> Iterator[Path]:
-    """An sshd on loopback with keys of its own; yields a folder with an `ssh` that reaches it as alpha and as beta.
+    """Two sshds on loopback with keys of their own; yields a folder with an `ssh` that reaches them as alpha and beta.
 
     The wrapper only adds the client's configuration, for which ssh knows no variable. `runtime` is what the nodes have
-    as XDG_RUNTIME_DIR.
+    as XDG_RUNTIME_DIR; each has a TMPDIR of its own.
     """
     needs("sshd", "ssh", "ssh-keygen")
     separation = Path("/run/sshd")  # a root's sshd insists on this empty folder
@@ -102,28 +102,37 @@ def sshd(folder: Path, runtime: str) -> Iterator[Path]:
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
     shutil.copy(folder / "user.pub", folder / "authorized_keys")
-    (port,) = free_ports(1)
-    (folder / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n"
-        f"PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        f"PermitRootLogin prohibit-password\nSetEnv XDG_RUNTIME_DIR={runtime}\n"
-    )
+    alpha, beta = free_ports(2)
     (folder / "ssh_config").write_text(
-        f"Host alpha beta\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {folder}/user\n  IdentitiesOnly yes\n"
+        f"Host alpha\n  Port {alpha}\nHost beta\n  Port {beta}\n"
+        f"Host alpha beta\n  HostName 127.0.0.1\n  IdentityFile {folder}/user\n  IdentitiesOnly yes\n"
         f"  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
     )
     wrapper = folder / "bin" / "ssh"
     wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
     wrapper.chmod(0o700)
-    log = folder / "sshd.log"
-    command = [str(shutil.which("sshd", path="/usr/sbin:/usr/bin")), "-D", "-e", "-f", str(folder / "sshd_config")]
     try:
-        with running(command, log) as daemon:
-            wait_for_port(port, daemon, log)
+        with _one_sshd(folder, "alpha", alpha, runtime), _one_sshd(folder, "beta", beta, runtime):
             yield folder / "bin"
     finally:
         if made:
             separation.rmdir()
+
+
+@contextmanager
+def _one_sshd(folder: Path, node: str, port: int, runtime: str) -> Iterator[None]:
+    (folder / node).mkdir()
+    configuration = folder / f"{node}.conf"
+    configuration.write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+        f"PermitRootLogin prohibit-password\nSetEnv XDG_RUNTIME_DIR={runtime} TMPDIR={folder}/{node}\n"
+    )
+    log = folder / f"{node}.log"
+    command = [str(shutil.which("sshd", path="/usr/sbin:/usr/bin")), "-D", "-e", "-f", str(configuration)]
+    with running(command, log) as daemon:
+        wait_for_port(port, daemon, log)
+        yield
 
 
 @contextmanager

@@ -34,6 +34,8 @@ def train_from_spec(out: Path) -> None:
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
+    for warning in result.get("warnings", []):
+        print(f"warning: {warning}", flush=True)
 
 
 def try_settings(settings: tuple[str, ...], out: Path) -> None:
@@ -49,6 +51,8 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     result = _make(identity, spec, manifest, out / "result.json", Machine())
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
+    for warning in result.get("warnings", []):
+        click.echo(f"warning: {warning}")
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")

@@ -68,10 +68,9 @@ def _live(folder: Path, index: int) -> int:
     start = channel.receive()
     if start is None or "port" not in start:
         return 1
-    # What others call the first machine is no address of loopback, even if this process is on it.
-    host = start["address"] if here == there else there
-    interface = rendezvous.interface_of(start["address"] if here == there else here)
-    job = replace(orders.job, store=(host, start["port"]))
+    # Beside `scalestudy train` this machine's own choice of address may be one that other machines cannot reach.
+    interface = rendezvous.interface_of(start["here"] if here == there else here)
+    job = replace(orders.job, store=(start["store"], start["port"]))
     return serve(job, index, ranks, channel, interface)
 
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import zip_longest
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
@@ -35,13 +36,14 @@ SETTLE_S = 0.5
 """After the first failure others are heard for so long: the one that explains them may come from a farther node."""
 POLL_S = 0.2
 GRACE_S = 4.0
+TASK_S = 60.0
 
 
 class Control:
     """The agents of one run."""
 
-    def __init__(self, job: Job, launcher: str, group: int) -> None:
-        self.job, self.launcher, self.group = job, launcher, group
+    def __init__(self, job: Job, launcher: str) -> None:
+        self.job, self.launcher = job, launcher
         self.count = job.processes if launcher == "mpirun" else len(job.hosts)
         self.agents: dict[int, Channel] = {}
         self.strangers: list[Channel] = []
@@ -78,7 +80,15 @@ class Control:
             for command in launchers.commands(self.launcher, self.job, script):
                 self.starters.append(self._popen(command, output))
                 if self.launcher == "pbsdsh":
-                    self.starters[-1].wait()
+                    self._wait_for_task()
+
+    def _wait_for_task(self) -> None:
+        """PBS takes one request of a job at a time."""
+        try:
+            self.starters[-1].wait(TASK_S)
+        except subprocess.TimeoutExpired:
+            host = self.host(len(self.starters) - 1)
+            raise RankFailed(f"pbsdsh: node {host} has not started its task within {TASK_S:g} s") from None
 
     def _popen(self, command: list[str], output: Any) -> subprocess.Popen[bytes]:
         parent = os.getpid()
@@ -98,20 +108,23 @@ class Control:
                 stderr=subprocess.STDOUT,
                 env=launchers.environment_for(self.launcher),
                 preexec_fn=dies_with_parent,  # noqa: PLW1509 (this process has no other threads)
-                process_group=self.group,
+                process_group=0,  # not the janitor's: mpirun has to clean up after itself
             )
         except FileNotFoundError:
             raise RankFailed(f"there is no `{command[0]}` here, the launcher of this run") from None
 
     def start(self) -> None:
         """All agents are there: every rank may start."""
-        reached = [str(channel.socket.getsockname()[0]) for channel in self.agents.values()]
-        # The first machine's address as another machine reached it, where there is another.
-        theirs = [channel.socket.getpeername()[0] != address for channel, address in zip(self.agents.values(), reached, strict=True)]  # fmt: skip
-        address = reached[theirs.index(True)] if any(theirs) else reached[0]
+        ends = {index: ends_of(channel) for index, channel in self.agents.items()}
+        # This machine's address as another one reaches it, where there is another: what it uses by itself, loopback
+        # or a bridge of its own, tells others nothing.
+        others = [mine for mine, theirs in ends.values() if mine != theirs]
+        mine, first = ends[0]
+        here = others[0] if others else mine
+        store = here if first == mine else first
         for index, channel in self.agents.items():
             self.silent_s[index] = 0.0
-            channel.send({"address": address, "port": max(self.ready.values())})
+            channel.send({"here": here, "store": store, "port": max(self.ready.values())})
 
     def until(self, reached: Callable[[], bool], limit_s: float | None) -> None:
         """Hear agents until something is reached. Raises RankFailed on a failure, or when the limit is over."""
@@ -221,11 +234,11 @@ class Control:
 
     def samples(self) -> list[dict[str, float]]:
         """What the agents' samplers saw, with the index of the node."""
-        rows = []
+        of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
-            host = self.job.host_of(index) if self.launcher == "mpirun" else index
-            rows += [{"node": host, **row} for row in read_json(self.job.folder / f"system.{index}.json")]
-        return rows
+            node = self.job.host_of(index) if self.launcher == "mpirun" else index
+            of_node.setdefault(node, []).append(read_json(self.job.folder / f"system.{index}.json"))
+        return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:
         """End every agent, and with them every rank; then the launchers, which have nothing more to wait for."""
@@ -244,6 +257,21 @@ class Control:
             self.output.unlink()
 
 
+def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """The samples of one node, where each of its processes has an agent of its own: what they take is added up."""
+    rows = []
+    for together in zip_longest(*agents):
+        there = [row for row in together if row is not None]
+        taken = {name: sum(row[name] for row in there) for name in there[0]}
+        rows.append({**taken, **{name: there[0][name] for name in ("time_s", "machine_cpu_percent")}})
+    return rows
+
+
+def ends_of(channel: Channel) -> tuple[str, str]:
+    """Addresses of a connection: this end's, the other's."""
+    return str(channel.socket.getsockname()[0]), str(channel.socket.getpeername()[0])
+
+
 def _end(starter: subprocess.Popen[bytes], wait_s: float) -> None:
     """Wait for a launcher, ask it to end, make it end."""
     for ask in (starter.terminate, starter.kill):
@@ -255,6 +283,6 @@ def _end(starter: subprocess.Popen[bytes], wait_s: float) -> None:
     starter.wait()
 
 
-def run_on_nodes(job: Job, launcher: str, group: int) -> list[dict[str, float]]:
+def run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
     """Make a run whose processes are on several machines, or started by mpirun."""
-    return Control(job, launcher, group).run()
+    return Control(job, launcher).run()

@@ -121,7 +121,7 @@ def start_and_watch(job: Job, where: Allocation, group: int, beside: Path) -> fl
     """
     with _interrupts_are_failures():
         local = where.launcher == "local"
-        rows = _run_here(job, group) if local else control.run_on_nodes(job, where.launcher, group)
+        rows = _run_here(job, group) if local else control.run_on_nodes(job, where.launcher)
     if not rows:
         return None
     import pandas as pd

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalestudy.errors import Skipped
+from scalestudy.training import warm
 from scalestudy.training.job import Job
 
 # What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
@@ -37,6 +38,8 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> P
         for name, value in sorted(environment.items())
         if (name in KEPT or name.startswith(KEPT_PREFIXES)) and name not in LEFT and name.isidentifier()
     }
+    if not warm.wanted():
+        kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on any node, though the node does not know the job
     lines = [
         "#!/bin/sh",
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",

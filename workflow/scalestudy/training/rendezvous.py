@@ -59,7 +59,7 @@ def nccl_log(job: Job, rank: int) -> dict[str, str]:
     """NCCL tells once, at the start, which transports it took; `transport.py` reads it."""
     return {
         "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,P2P,SHM,NET",
+        "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET",
         "NCCL_DEBUG_FILE": str(job.log / f"nccl.{rank}.log"),
     }
 
