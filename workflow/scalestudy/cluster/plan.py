@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -162,7 +163,8 @@ class Plan:
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
-    machine = project.planner(project.config.machine).machine
+    name = machine_of(seen) or project.config.machine
+    machine = project.planner(name).machine
     drafts = [_planned(project, job) for job in seen]
     submitted = [job for job in drafts if job.submitted]
     largest_s = sum(job.seconds[0] * max(_gpus(job), job.resources.nodes) for job in submitted)
@@ -175,7 +177,7 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     critical = [critical_path(tasks, lambda task, of=of: of[task.id]) for of in times]  # type: ignore[misc]
     spans = [makespan(b, tasks, lambda task, of=of: of[task.id]) for b, of in zip(begun, times, strict=True)]  # type: ignore[misc]
     return Plan(
-        project.config.machine,
+        name,
         project.config.scale,
         machine,
         digits,
@@ -187,6 +189,12 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
         (begun[0], begun[1], begun[2]),
         tuple(dict.fromkeys(_assumptions(project, submitted))),
     )
+
+
+def machine_of(seen: Sequence[Seen]) -> str | None:
+    """The machine that the runs are for: a path may name another one than the configuration."""
+    found = Counter(job.wildcards["machine"] for job in seen if job.rule == "train")
+    return found.most_common(1)[0][0] if found else None
 
 
 def _planned(project: Project, seen: Seen) -> PlannedJob:

@@ -24,7 +24,7 @@ def scheduler_of_site() -> Any:
     try:
         return scheduler_of(settings)
     except ValueError as error:
-        raise UserError(str(error), "site.yaml: scheduler", "see profiles/README.md") from None
+        raise UserError(str(error), "site.yaml: scheduler", "the README.md of the profile has examples") from None
 
 
 def submit_lines(plan: Plan) -> dict[str, list[str] | str]:
