@@ -66,13 +66,19 @@ def _link(name: str, event: Mapping[str, object]) -> Link | None:
 def start_up(wall_s: Mapping[str, Sequence[float]], links: Iterable[Link]) -> tuple[float, float] | None:
     """Seconds of jobs outside their runs, as jobs of this folder had them: the middle eight tenths; None before three.
 
-    `wall_s` has what each run itself took. Runs of several links, or made several times, say nothing clear.
+    `wall_s` has what each run itself took, oldest first. Where a run has more jobs than it was made, as in a chain,
+    it says nothing clear.
     """
     by_run: dict[str, list[float]] = defaultdict(list)
     for link in links:
         if link.used_s is not None:
             by_run[link.run].append(link.used_s)
-    outside = [used[0] - wall_s[run][0] for run, used in by_run.items() if len(used) == len(wall_s.get(run, ())) == 1]
+    outside = [
+        job_s - run_s
+        for run, used in by_run.items()
+        if len(used) == len(wall_s.get(run, ()))
+        for job_s, run_s in zip(used, wall_s[run], strict=True)
+    ]
     outside = sorted(seconds for seconds in outside if seconds >= 0)
     if len(outside) < 3:
         return None
