@@ -43,7 +43,7 @@ def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
     report = {
         "finite": True, "parameter_digest": "a", "samples_seen": steps * run.rank_batch, "steps_done": steps, "window": [2, steps],
         "evaluations": [], "evaluation_s": None, "loader_samples_per_s": None, "read_bytes": 0, "epochs_done": 1.0, "parameters": 5,
-        "loop_s": 1.5,
+        "loop_s": 1.5, "first_step": 0, "left_out": [], "pauses": [], "checkpoints": [],
     }  # fmt: skip
     reports = [{**report, "rank": rank} for rank in range(run.ranks)]
     reports[-1].update(changes)
@@ -84,7 +84,8 @@ def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
     run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
-    values = metrics(job(run), measured(run, evaluation_s=3.0), manifest(320), 2.0, None)
+    found = measured(run, evaluation_s=3.0, evaluations=[{"evaluation_s": 3.0}])
+    values = metrics(job(run), found, manifest(320), 2.0, None)
     assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
 
 

@@ -79,7 +79,7 @@ BAD = [
     Bad(
         "option of another data source",
         "question: How?\nbase:\n  data:\n    source: digits\n    root: /data\n",
-        "s.yaml:5: base.data.root: unknown key `root`\n    valid: preprocess, scale, source",
+        "s.yaml:5: base.data.root: unknown key `root`\n    valid: on_error, preprocess, quality, resize, scale, shard, source",
     ),
     Bad(
         "misspelt label of a value",

@@ -38,9 +38,13 @@ def train_from_spec(out: Path) -> None:
         print(f"warning: {warning}", flush=True)
 
 
-def try_settings(settings: tuple[str, ...], out: Path) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures."""
+def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = None) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
     spec = in_bytes(checked_run(from_settings(settings), "try"), Machine())
+    if borrow is not None:
+        from scalestudy.training import checkpoint
+
+        checkpoint.borrowed_state(borrow, spec)
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -48,7 +52,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     if manifest.exists() and read_json(manifest).get("status") == "skipped":
         manifest.unlink()  # what could not be had last time is looked for again
     write_json(out / "spec.json", spec.plain())
-    result = _make(identity, spec, manifest, out / "result.json", Machine())
+    result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
@@ -88,9 +92,12 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 
 
-def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
+def _make(
+    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, borrow: Path | None = None
+) -> dict[str, Any]:
     from scalestudy.data.prepare import ensure, prepare
-    from scalestudy.training import launch
+    from scalestudy.training import launch, stopping
+    from scalestudy.training.ranks import RankFailed
 
     with measured_run():
         if manifest.exists():
@@ -98,8 +105,11 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine)
-        except launch.RankFailed as error:
+            return launch.run(identity, spec, manifest, out, machine, borrow=borrow)
+        except stopping.Stopped as stop:
+            print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
+            sys.exit(stopping.EXIT_STOPPED)
+        except (RankFailed, stopping.EndedBySignal) as error:
             what, _, details = str(error).partition("\n")
             message = f"scalestudy: {identity}: {what}; no result is written"
             print(f"{message}\n{details}".rstrip(), file=sys.stderr, flush=True)

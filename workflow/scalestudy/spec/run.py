@@ -95,6 +95,15 @@ class Measure(Spec):
     """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
 
 
+class Checkpoint(Spec):
+    """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
+
+    every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Steps from one to the next; none: not by steps."""
+    every_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """Minutes from one to the next; none: not by time."""
+
+
 class Loader(Spec):
     """How batches come to a rank."""
 
@@ -198,6 +207,8 @@ class RunSpec(Spec):
     """The full training."""
     measure: Measure = Measure()
     """Where a run is measured and ends."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When checkpoints are written; by default only when the run stops before its end."""
     launch: Launch = Launch()
     """How its processes are started."""
     tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0

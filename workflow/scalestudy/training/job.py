@@ -44,6 +44,14 @@ class Job:
     """Machines that take part; one alone holds all nodes of the geometry."""
     store: tuple[str, int] | None = None
     """Address where processes find each other; None: by a file in `folder`, on one machine."""
+    beside: Path | None = None
+    """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
+    resume: Path | None = None
+    """The checkpoint to go on from."""
+    borrowed: bool = False
+    """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    deadline: float | None = None
+    """When this job will be killed, seconds since 1970."""
 
     @property
     def processes(self) -> int:

@@ -7,12 +7,10 @@ import importlib
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,13 @@ from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
-from scalestudy.training import binding, control, transport
+from scalestudy.training import binding, control, stopping, transport
 from scalestudy.training.allocation import Allocation, uneven, where_to_run
 from scalestudy.training.control import SETTLE_S
 from scalestudy.training.janitor import janitor
 from scalestudy.training.job import Job, Resolved, emulated_step_time
 from scalestudy.training.launchers import is_open_mpi
-from scalestudy.training.ranks import RankFailed, Ranks, raise_cause
+from scalestudy.training.ranks import Ranks, raise_cause
 from scalestudy.training.warm import PRELOAD
 
 
@@ -64,13 +62,33 @@ def gpus() -> int:
 
 
 def run(
-    run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, extensions: Path = EXTENSIONS
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path = EXTENSIONS,
+    borrow: Path | None = None,
 ) -> dict[str, Any]:
-    """Make one run and write `out` (result.json) with steps.parquet and system.parquet beside it.
+    """Make one run, or go on with it, and write `out` (result.json) with steps.parquet and system.parquet beside it.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result.
+    no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `borrow` is a checkpoint of
+    another run to begin from.
     """
+    with stopping.chain(run_id, out, borrow) as chain:
+        return _run(chain, run_id, spec, manifest_file, out, machine, extensions)
+
+
+def _run(
+    chain: stopping.Chain,
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path,
+) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC)
     begin = time.perf_counter()
     manifest = read_manifest(manifest_file)
@@ -99,9 +117,10 @@ def run(
         ):
             job = Job(
                 run_id, spec, resolved, manifest_file.resolve(), Path(name), extensions.resolve(), weights,
-                (out.parent / "log").resolve(), where.hosts,
+                (out.parent / "log").resolve(), where.hosts, **chain.for_job(),
             )  # fmt: skip
             memory = start_and_watch(job, where, group, out.parent)
+            stopping.raise_if_stopped(job.folder)
             measured_s = time.perf_counter() - begin
             result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
             result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
@@ -109,6 +128,7 @@ def run(
             if weights is not None:
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    chain.add_to(result)
     write_json(out, result)
     append_history(out, result)
     return result
@@ -119,7 +139,7 @@ def start_and_watch(job: Job, where: Allocation, group: int, beside: Path) -> fl
 
     Raises RankFailed when one dies or falls silent, UserError when it says so, after ending the others.
     """
-    with _interrupts_are_failures():
+    with stopping.signals(job.folder):
         local = where.launcher == "local"
         rows = _run_here(job, group) if local else control.run_on_nodes(job, where.launcher)
     if not rows:
@@ -156,21 +176,6 @@ def _run_here(job: Job, group: int) -> list[dict[str, float]]:
     return [{"node": 0, **row} for row in sampler.rows]
 
 
-@contextmanager
-def _interrupts_are_failures() -> Iterator[None]:
-    """SIGTERM and SIGINT become exceptions here, so that ranks are ended and nothing half-made stays."""
-
-    def stop(number: int, _frame: object) -> None:
-        raise RankFailed(f"the run was stopped by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | None, beside: Path) -> dict[str, Any]:
     """The result of a run whose processes all ended well; writes steps.parquet."""
     from scalestudy.training import result
@@ -185,12 +190,15 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": {} if spec.runs_full_training else {"training_time_s": "extrapolated"},
+        "kinds": result.kinds(spec, measured),
+        "intervals": result.intervals(job, measured, manifest),
         "emulated": emulated,
         "oversubscribed": not emulated
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
+        "checkpoints": first["checkpoints"],
+        "steps_done": first["steps_done"],
         "samples_seen": sum(report["samples_seen"] for report in measured.reports),
         "resolved": {
             "nodes": resolved.nodes,
@@ -225,15 +233,14 @@ def write_steps(measured: Any, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    first, last = measured.window
-    step = np.tile(np.arange(steps), ranks)
+    step = np.tile(measured.reports[0]["first_step"] + np.arange(steps), ranks)
     frame = pd.DataFrame(
         {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
     )
     for index, phase in enumerate(PHASES):
         frame[f"{phase}_s"] = phases[:, index]
     frame["loss"] = measured.losses.ravel()
-    frame["in_window"] = (step >= first) & (step < last)
+    frame["in_window"] = np.tile(measured.in_window, ranks)
     write_with(file, frame.to_parquet)
 
 
