@@ -63,15 +63,30 @@ def data_of(spec: RunSpec) -> Data | None:
     if isinstance(data, Synthetic):
         samples = round(data.samples * scale) if scale is not None else data.samples
         return Data(samples, max(1, data.samples // 10), 0)
-    if not isinstance(data, (ImageFolder, Digits, FashionMNIST)):
-        return None
     row = next((row for row in table("dataset_sizes") if row["source"] == data.source), None)
     if row is None:
         return None
-    whole = Data(int(row["train_samples"]), int(row["test_samples"]), int(row["train_bytes"]))
+    whole = Data(int(row["train_samples"]), int(row["test_samples"]), int(row["train_bytes"] or 0))
+    if scale is None and not whole.train_bytes:
+        return None
     factor = scale if scale is not None else _bytes(data.scale) / whole.train_bytes
     assumed = f"`{data.source}` is not indexed yet: {row['source_of_numbers']}" if isinstance(data, ImageFolder) else ""
     return Data(round(whole.train_samples * factor), whole.test_samples, round(whole.train_bytes * factor), assumed)
+
+
+def used_in_place(spec: RunSpec) -> bool:
+    """Whether files of the site are used as and where they lie, so that preparing them only looks at them."""
+    data = spec.data
+    made = isinstance(data, (Digits, FashionMNIST, Synthetic, SyntheticJpeg))
+    return not made and data.preprocess == "none" and data.shard.format == "files"
+
+
+def stored_bytes(spec: RunSpec) -> int:
+    """About what preparing the data writes."""
+    data = data_of(spec)
+    if data is None or used_in_place(spec):
+        return 0
+    return data.train_samples * 3 * spec.data.resize**2 if spec.data.preprocess == "raw" else data.train_bytes
 
 
 def _bytes(size: object) -> float:

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from scalestudy.cluster.costs import data_of, model_cost, work_of
+from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of
 from scalestudy.cluster.resources import NAMES, Resources
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
-from scalestudy.data.catalogue import ImageFolder
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
 if TYPE_CHECKING:
@@ -211,7 +209,7 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         asked = _as_announced(project.dataset_resources(dataset), seen)
-        written = _dataset_bytes(project.run_with(dataset).spec)
+        written = stored_bytes(project.run_with(dataset).spec)
         return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
     nothing = Resources(0, 0, 0, 0, 0, None, None)
     return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
@@ -289,17 +287,6 @@ def _run_bytes(run: Run, asked: Resources) -> tuple[int, int]:
         written += 8 * parameters  # the last checkpoint: weights and momentum
     samples = work.steps * spec.global_batch + work.evaluated_samples + work.loaded_samples * spec.ranks
     return written, round(samples * data.train_bytes / max(1, data.train_samples))
-
-
-RAW_BYTES = 256 * 256 * 3
-
-
-def _dataset_bytes(spec: RunSpec) -> int:
-    """About what preparing the data writes: nothing where files are used as and where they lie."""
-    data = data_of(spec)
-    if data is None or (isinstance(spec.data, ImageFolder) and spec.data.preprocess == "none"):
-        return 0
-    return data.train_samples * RAW_BYTES if spec.data.preprocess == "raw" else data.train_bytes
 
 
 def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from scalestudy.cluster.costs import Data, data_of
+from scalestudy.cluster.costs import Data, data_of, used_in_place
 from scalestudy.cluster.expected import Estimate, Expectation
-from scalestudy.data.catalogue import ImageFolder
+from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import RunSpec
@@ -71,9 +71,9 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
     """What preparing a dataset asks for: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
-    used_in_place = isinstance(spec.data, ImageFolder) and spec.data.preprocess == "none"
-    written = data.train_bytes > 0  # what is made while it is read takes no time ahead of it
-    seconds = written * data.train_samples / (INDEXED_PER_S if used_in_place else MADE_PER_S)
+    # What is made while it is read takes no time ahead of it.
+    samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
+    seconds = samples / (INDEXED_PER_S if used_in_place(spec) else MADE_PER_S)
     estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
