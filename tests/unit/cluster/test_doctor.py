@@ -60,22 +60,30 @@ def test_different_versions_are_found() -> None:
     assert "different versions" in said(report(), report(host="n2", torch={"version": "2.8", "devices": 4}))[-1][0]
 
 
-def test_slurm_behind_a_pbs_profile_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command in ("sbatch", "qsub", "qstat", "qdel", "qselect"):
-        (tmp_path / command).write_text("#!/bin/sh\n")
-        (tmp_path / command).chmod(0o755)
+def commands(folder: Path, *names: str) -> None:
+    """Stand-ins for scheduler commands that answer nothing."""
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+
+
+def test_slurm_behind_a_pbs_profile_is_recognised_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands(tmp_path, "sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat")
     (tmp_path / "site.yaml").write_text("scheduler: {kind: pbs}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    (finding,) = doctor.driver_findings("profiles/pbs")
-    assert "this is Slurm, and the Slurm back end is used" in finding.what
+    scheduler, (finding,) = doctor.chosen_scheduler()
+    assert scheduler.kind == "slurm"
+    assert "this host has sbatch: Slurm is used" in finding.what
+    assert "profiles/slurm" in finding.remedy
 
 
 def test_commands_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site.yaml").write_text("scheduler: {kind: slurm}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    (finding,) = doctor.driver_findings("profiles/slurm")
+    scheduler, (finding,) = doctor.chosen_scheduler()
+    assert scheduler is None
     assert "sbatch" in finding.what
 
 

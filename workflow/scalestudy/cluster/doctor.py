@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from typing import Any
 
 from scalestudy.cluster.probe import main as probe_here
 from scalestudy.cluster.resources import memory_mb
-from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.spec.config import Config, read_machine, read_site
@@ -41,29 +39,34 @@ class Finding:
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
     """What each node has, and what is to be said about it. On a profile without a scheduler it looks here."""
     machine = read_machine(config.machine)
-    findings = list(driver_findings(profile))
-    reports = _in_job(machine, nodes, wait_s) if read_site().scheduler else _here()
-    findings += node_findings(reports, nodes, machine)
-    return reports, findings
+    if not read_site().scheduler:
+        here = Finding(f"{profile} submits nothing: runs start on this machine, which is looked at")
+        reports = _here()
+        return reports, [here, *node_findings(reports, 1, machine)]
+    scheduler, findings = chosen_scheduler()
+    if scheduler is None:
+        return [], findings
+    try:
+        reports = _in_job(scheduler, machine, nodes, wait_s)
+    except UserError as error:
+        return [], [*findings, Finding(error.what, error.remedy)]
+    return reports, [*findings, *node_findings(reports, nodes, machine)]
 
 
-def driver_findings(profile: str) -> Iterator[Finding]:
-    """What can be said without a job."""
-    settings = read_site().scheduler
-    if not settings:
-        yield Finding(f"{profile} submits nothing: runs start on this machine, which is looked at")
-        return
-    kind = settings.get("kind")
-    if kind != "slurm" and shutil.which("sbatch"):
-        yield Finding(
-            f"there is `sbatch` here, though {profile} says `kind: {kind}`: this is Slurm, and the Slurm back end is used",
-            "`qsub` is a wrapper that drops most of a request: write `kind: slurm`, or use profiles/slurm",
-        )
-    missing = scheduler_of_site().missing_commands()
-    if missing:
-        yield Finding(
-            f"the commands {', '.join(missing)} are not in PATH", "load the scheduler's module, or use a login node"
-        )
+def chosen_scheduler() -> tuple[Any, list[Finding]]:
+    """The batch system that the executor would use here, and what it says about that; None where it can use none."""
+    from snakemake_interface_common.exceptions import WorkflowError
+
+    from snakemake_executor_plugin_scalestudy import executor
+
+    site = os.environ.get("SCALESTUDY_SITE", "")
+    notes: list[str] = []
+    try:
+        scheduler = executor.chosen_scheduler(Path(site), notes.append)
+    except WorkflowError as error:
+        return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
+    remedy = "where a Slurm stands behind it, use profiles/slurm, or write `kind: slurm` and its request"
+    return scheduler, [Finding(note, remedy) for note in notes]
 
 
 def node_findings(reports: Sequence[dict[str, Any]], nodes: int, machine: Machine) -> Iterator[Finding]:
@@ -121,11 +124,10 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
     return [read_json(file) for file in sorted(folder.glob("node.*.json"))]
 
 
-def _in_job(machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
+def _in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
     """Submit the probe through the site's own adapter, wait for every node's answer, and clear up."""
     from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request
 
-    scheduler = scheduler_of_site()
     folder = (FOLDER / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True)
     token = _token(folder)
@@ -238,6 +240,6 @@ def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
         lines.append(
             f"{'!' if finding.remedy else '-'} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
         )
-    if not any(finding.remedy for finding in findings):
+    if reports and not any(finding.remedy for finding in findings):
         lines.append("Nothing is missing.")
     return "\n".join(lines)
