@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of
-from scalestudy.cluster.resources import NAMES, Resources
+from scalestudy.cluster.resources import NAMES, Resources, memory_mb
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
@@ -23,7 +23,7 @@ from scalestudy.spec.study import Run
 if TYPE_CHECKING:
     from scalestudy.dag import Project
 
-SUBMITTED = ("train", "dataset")
+SUBMITTED = ("train", "dataset", "horovod")
 """Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
 LARGE_H = 100
 FINE, COARSE = 4, 2
@@ -211,6 +211,10 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         asked = _as_announced(project.dataset_resources(dataset), seen)
         written = stored_bytes(project.run_with(dataset).spec)
         return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
+    if seen.rule in SUBMITTED:
+        machine_file = project.planner(seen.wildcards["machine"]).machine
+        asked = _as_announced(Resources(1, 1, 0, 1, memory_mb(machine_file), None, None), seen)
+        return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
     nothing = Resources(0, 0, 0, 0, 0, None, None)
     return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
 

@@ -61,6 +61,8 @@ class Resources:
 def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     """What a run asks for. Measured runs have nodes of their own, so all devices of those nodes are taken with them."""
     nodes, per_node = geometry(run.spec, machine)
+    if run.spec.network is not None:
+        nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
     queue = queue_for(machine, nodes, estimate)
     runtime, links = walltime(estimate, limit_min(machine, queue))
     cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
