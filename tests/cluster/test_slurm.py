@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.workflow import Driver, Workflow
+from tests.cluster.workflow import Driver, Workflow, message
 
 SITE = {"kind": "slurm"}
 FATES = {
@@ -39,13 +39,6 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
     ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
     slurm.must(["scancel", ids["cancelled"]])
     yield workflow, driver
-
-
-def message(output: str, wildcard: str) -> str:
-    """What the driver said about the failure of one run."""
-    blocks = [block for block in output.split("Error in rule ")[1:] if f"results/{wildcard}/result.json" in block]
-    assert blocks, f"{wildcard} did not fail:\n{output}"
-    return blocks[0].partition("message: ")[2].partition("\n")[0]
 
 
 def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(

@@ -108,6 +108,13 @@ class Workflow:
             time.sleep(0.1)
 
 
+def message(output: str, wildcard: str) -> str:
+    """What a driver said about the failure of one run."""
+    blocks = [block for block in output.split("Error in rule ")[1:] if f"results/{wildcard}/result.json" in block]
+    assert blocks, f"{wildcard} did not fail:\n{output}"
+    return blocks[0].partition("message: ")[2].partition("\n")[0]
+
+
 class Driver:
     """A driver that runs."""
 

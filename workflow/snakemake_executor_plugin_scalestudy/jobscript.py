@@ -35,6 +35,7 @@ trap 'signalled=TERM' TERM
     cd {workdir} || exit 1
 {setup}
     {command}
+    echo $? >"$marks/$name.code"
 ) &
 child=$!
 for warning in USR1 USR2; do
@@ -44,9 +45,9 @@ while kill -0 "$child" 2>/dev/null; do
     wait "$child"
     code=$?
 done
-wait "$child" 2>/dev/null
-last=$?
-[ "$last" = 127 ] || code=$last
+# A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
+[ -e "$marks/$name.code" ] && read -r code <"$marks/$name.code"
+rm -f "$marks/$name.code"
 # A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
 # Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
 if [ -n "$signalled" ]; then
