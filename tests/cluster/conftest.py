@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 from tests.cluster.box import Box, Unavailable
+from tests.cluster.pbs_here import PbsHere
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.workflow import ROOT
@@ -36,3 +37,9 @@ def slurm() -> Iterator[SlurmBox]:
 def sge() -> Iterator[SgeBox]:
     """A private Grid Engine of two hosts."""
     yield from _box(SgeBox)
+
+
+@pytest.fixture(scope="session")
+def pbs() -> Iterator[PbsHere]:
+    """A PBS that is already here."""
+    yield from _box(PbsHere)

@@ -93,6 +93,18 @@ def main() -> None:
     recorder.scheduler.statuses([Job("well", well), Job("nosuch", "99999")])
     recorder.keep("one_of_two_ids")
 
+    _queued(recorder)
+    _ended(recorder)
+    _refused(recorder)
+    memory = "exec /usr/bin/python3 -c 'import time; x = bytearray(400 << 20); time.sleep(60)'"
+    recorder.state("memory", recorder.submit("memory", memory, mem_mb=100), State.ENDED)
+    recorder.keep("memory")
+    recorder.state("walltime", walltime, State.ENDED)
+    recorder.keep("walltime")
+
+
+def _queued(recorder: Recorder) -> None:
+    """What waits, is held, and is deleted before it ran."""
     full = [recorder.submit(f"full{n}", "sleep 60", nodes=4) for n in range(18)]
     recorder.state("full17", full[17], State.QUEUED)
     recorder.keep("queued")
@@ -105,6 +117,9 @@ def main() -> None:
     recorder.keep("cancelled_while_queued")
     recorder.scheduler.cancel([Job("x", job) for job in full[:17]])
 
+
+def _ended(recorder: Recorder) -> None:
+    """Ends of several kinds."""
     for case, script in {"exit3": "exit 3", "killed": "kill -9 $$"}.items():
         recorder.state(case, recorder.submit(case, script), State.ENDED)
         recorder.keep(case)
@@ -115,6 +130,10 @@ def main() -> None:
     recorder.keep("cancelled_while_running")
     recorder.state("never", recorder.submit("never", "true", nodes=9), State.NEVER)
     recorder.keep("never")
+
+
+def _refused(recorder: Recorder) -> None:
+    """What the server does not take."""
     for case, more in {"unknown_queue": {"queue": "nosuch"}, "over_the_limit": {"runtime_min": 10**7}}.items():
         recorder.calls.clear()
         try:
@@ -122,11 +141,6 @@ def main() -> None:
         except (Refused, NoAnswer):
             pass
         recorder.keep(case)
-    memory = "exec /usr/bin/python3 -c 'import time; x = bytearray(400 << 20); time.sleep(60)'"
-    recorder.state("memory", recorder.submit("memory", memory, mem_mb=100), State.ENDED)
-    recorder.keep("memory")
-    recorder.state("walltime", walltime, State.ENDED)
-    recorder.keep("walltime")
 
 
 if __name__ == "__main__":

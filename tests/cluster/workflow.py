@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.box import USER, USER_ID, Box
+from tests.cluster.box import USER, Box
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAKEFILE = """\
@@ -55,7 +55,7 @@ class Workflow:
         (self.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
         self.set_runs(runs)
         for path in (self.folder, *self.folder.iterdir()):
-            os.chown(path, USER_ID, USER_ID)
+            os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
     def set_runs(self, runs: dict[str, dict[str, Any]]) -> None:
         """What there is to do, from now on."""
@@ -88,7 +88,7 @@ class Workflow:
         """How often each run's command was started."""
         file = self.folder / "starts.log"
         lines = file.read_text().splitlines() if file.exists() else []
-        return Counter(line.split()[0] for line in lines)
+        return Counter(line.rsplit(maxsplit=2)[0] for line in lines)
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Lines of the ledger."""
