@@ -53,7 +53,8 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
     starts = workflow.starts()
     assert starts["long"] == 2
     assert {starts[name] for name in FATES if name not in ("long", "too many nodes")} == {1}
-    assert len(workflow.events("submitted")) == len(FATES) + 1
+    submitted = [event for event in workflow.events("submitted") if event["job"] != "train too many nodes"]
+    assert len(submitted) == len(FATES)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
     assert not workflow.starts()
 
 
-@pytest.mark.parametrize("folder", ["a b 'c' \"d\" $HOME `e` ü -x;&", "a,b", "line\nbreak"])
+@pytest.mark.parametrize("folder", ["a b 'c' \"d\" $HOME `e` -x;&", "a,b", "ü", "line\nbreak"])
 def test_names_and_paths_are_quoted_or_refused(pbs: PbsHere, folder: str) -> None:
     workflow = Workflow(
         pbs, folder, SITE, {"-dash": {}, "it's": {}, "ü $HOME": {}} if folder.startswith("a b") else {"run": {}}

@@ -71,7 +71,7 @@ def test_a_wrong_site_is_answered_with_a_sentence(site: dict[str, Any], sentence
 @pytest.mark.parametrize(
     ("kind", "script", "log"),
     [("slurm", "/a\nb", "/l"), ("slurm", "/s", "/a\\b"), ("slurm", "relative", "/l"), ("sge", "/s", "/a$b"), ("sge", "/s", "/a:b"),
-     ("sge", "/s\n", "/l"), ("pbs", "/s", "/a,b"), ("pbs", "/s", "/a:b"), ("pbs", "/s\x1b", "/l")],
+     ("sge", "/s\n", "/l"), ("pbs", "/s", "/a,b"), ("pbs", "/s", "/a:b"), ("pbs", "/s", "/ü"), ("pbs", "/s\x1b", "/l")],
 )  # fmt: skip
 def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, log: str) -> None:
     with pytest.raises(ValueError, match=r"cannot take the path|is not absolute"):

@@ -93,7 +93,7 @@ class Pbs(Scheduler):
         queue = request.queue or self.settings.queue
         return [
             "qsub", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "oe",
-            "-o", checked_path(request.log, ":,", "PBS"),
+            "-o", _printable(checked_path(request.log, ":,", "PBS")),
             *self.request_words(request),
             *(["-q", checked_word(queue, "the queue")] if queue else []),
             *(["-A", self.settings.account] if self.settings.account else []),
@@ -154,6 +154,13 @@ class Pbs(Scheduler):
         answer = self.run(["qdel", *ids], self.submit_s)
         if answer.code != 0 and any(words in answer.err for words in AWAY):
             raise NoAnswer(f"qdel: {answer.words}")
+
+
+def _printable(path: str) -> str:
+    """qsub 23.06.06 answers `illegal -o value` to anything but printable ASCII."""
+    if not path.isascii():
+        raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
+    return path
 
 
 def _gone(answer: Answer) -> bool:
