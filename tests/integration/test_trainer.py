@@ -273,3 +273,55 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
     )
     assert done.returncode == 2
     assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_a_batch_computed_in_parts_gives_the_weights_of_the_whole(tmp_path: Path) -> None:
+    settings = ("dtype=float64", "keep=weights", "ranks=2", "strategy=allreduce", *SHORT)
+    for parts in (1, 4):
+        attempt(tmp_path / str(parts), f"batch={{per_rank: 16, accumulate: {parts}}}", *settings)
+    whole, parted = (load_file(tmp_path / name / "weights.safetensors") for name in ("1", "4"))
+    assert max(float((whole[name] - parted[name]).abs().max()) for name in whole) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("autocast=bfloat16",), ("autocast=float16", "ranks=2", "strategy=allreduce"), ("memory_format=channels_last",)],
+    ids=" ".join,
+)
+def test_mixed_precision_and_memory_format_still_learn(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    attempt(tmp_path, "train.epochs=3", "optimiser.learning_rate=0.05", *settings)
+    assert result(tmp_path)["metrics"]["accuracy"] > 0.9
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains(tmp_path: Path) -> None:
+    settings = (
+        "model={name: mlp, layers: 2, hidden: 16}",
+        "train.evaluate_every_epochs=0",
+        "compile=true",
+        "train.epochs=40",
+        "optimiser.learning_rate=0.05",
+    )
+    done = attempt(tmp_path, *settings)
+    found = result(tmp_path)
+    assert found["status"] == "valid", done.stdout
+    assert found["metrics"]["loss"] < 1.0
+
+
+def test_auroc_of_every_label_is_in_the_result(tmp_path: Path) -> None:
+    data = "data={source: synthetic, samples: 320, shape: [1, 8, 8], task: multilabel, classes: 5}"
+    attempt(tmp_path, data, "train.weighted_loss=true", "train.epochs=2")
+    [_, last] = result(tmp_path)["evaluations"]
+    assert len(last["auroc_per_label"]) == 5 and last["accuracy"] is None
+    assert result(tmp_path)["metrics"]["auroc"] == pytest.approx(sum(last["auroc_per_label"]) / 5)
+
+
+def test_a_larger_batch_than_the_one_found_does_not_fit(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "scalestudy"), "largest-batch"]
+    settings = ("model={name: small_vgg, width: 32}", "data={source: synthetic, shape: [1, 128, 128]}")
+    done = subprocess.run([*command, *settings, "--memory-mib", "200"], capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *tried, last = done.stdout.splitlines()
+    found = int(last.rpartition(": ")[2].replace(",", ""))
+    too_large = [int(line.split()[0].replace(",", "")) for line in tried if "does not fit" in line]
+    assert found >= 1 and min(too_large) == found + 1

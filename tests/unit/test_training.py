@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
-from scalestudy.training.evaluate import mean_auroc
+from scalestudy.training.evaluate import auroc_per_label, label_weights
 from scalestudy.training.job import Job, Resolved, emulated_step_time
+from scalestudy.training.largest_batch import largest_batch
 from scalestudy.training.optim import rate_at
 from scalestudy.training.result import Measured, expected_read_bytes, metrics, verdict
 
@@ -41,7 +43,7 @@ def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
     report = {
         "finite": True, "parameter_digest": "a", "samples_seen": steps * run.rank_batch, "steps_done": steps, "window": [2, steps],
         "evaluations": [], "evaluation_s": None, "loader_samples_per_s": None, "read_bytes": 0, "epochs_done": 1.0, "parameters": 5,
-        "loop_s": 1.5,
+        "loop_s": 1.5, "first_step": 0, "left_out": [], "pauses": [], "checkpoints": [],
     }  # fmt: skip
     reports = [{**report, "rank": rank} for rank in range(run.ranks)]
     reports[-1].update(changes)
@@ -53,8 +55,14 @@ CUT = {"measure": {"steps": 8, "warmup_steps": 2}}
 
 def test_the_rate_falls_in_steps_and_warms_up_from_a_tenth() -> None:
     optimiser = Optimiser(learning_rate=1.0, warmup_epochs=2.0, steps=LearningRateSteps(every_epochs=30.0, factor=0.1))
-    assert [rate_at(step, 10, optimiser) for step in (0, 10, 20, 299)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
-    assert [rate_at(step, 10, optimiser) for step in (300, 599, 600)] == pytest.approx([0.1, 0.1, 0.01])
+    assert [rate_at(step, 10, optimiser, 32) for step in (0, 10, 20, 299)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
+    assert [rate_at(step, 10, optimiser, 32) for step in (300, 599, 600)] == pytest.approx([0.1, 0.1, 0.01])
+
+
+def test_a_rate_scaled_with_the_batch_warms_up_from_the_unscaled_one() -> None:
+    optimiser = Optimiser(learning_rate=0.1, learning_rate_for_batch=256, warmup_epochs=2.0)
+    assert [rate_at(step, 10, optimiser, 1024) for step in (0, 10, 20, 99)] == pytest.approx([0.1, 0.25, 0.4, 0.4])
+    assert rate_at(50, 10, optimiser, 64) == pytest.approx(0.025)
 
 
 def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> None:
@@ -76,7 +84,8 @@ def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
     run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
-    values = metrics(job(run), measured(run, evaluation_s=3.0), manifest(320), 2.0, None)
+    found = measured(run, evaluation_s=3.0, evaluations=[{"evaluation_s": 3.0}])
+    values = metrics(job(run), found, manifest(320), 2.0, None)
     assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
 
 
@@ -141,8 +150,27 @@ def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_o
         emulated_step_time("small_cnn", "p100", 32)
 
 
-def test_auroc_is_the_mean_over_labels_that_have_both_classes() -> None:
+def test_auroc_is_known_for_labels_that_have_both_classes() -> None:
     label = np.array([[0, 0], [0, 0], [1, 0], [1, 0]])
     score = np.array([[0.1, 0.0], [0.4, 0.0], [0.35, 0.0], [0.8, 0.0]])
-    assert mean_auroc(score, label) == pytest.approx(0.75)
-    assert mean_auroc(score, np.zeros((4, 2), int)) is None
+    assert auroc_per_label(score, label) == [pytest.approx(0.75), None]
+
+
+def test_labels_weigh_by_how_often_they_do_not_occur() -> None:
+    data = SimpleNamespace(task="multilabel", labels=np.array([[1, 0], [0, 0], [0, 1], [0, 1]], np.float32))
+    where_set, elsewhere = label_weights(data)  # type: ignore[arg-type]
+    assert where_set.tolist() == [0.75, 0.5] and elsewhere.tolist() == [0.25, 0.5]
+    with pytest.raises(UserError, match="multi-label"):
+        label_weights(SimpleNamespace(task="classification", labels=np.zeros(4)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 2, 3, 37, 64, 100])
+def test_bisection_finds_the_largest_batch_that_fits(capacity: int) -> None:
+    tried: list[int] = []
+
+    def fits(batch: int) -> bool:
+        tried.append(batch)
+        return batch <= capacity
+
+    assert largest_batch(fits, most=100) == capacity
+    assert len(tried) == len(set(tried)) <= 14

@@ -18,6 +18,13 @@ CONFIG = Path("config/config.yaml")
 MACHINE = click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
 SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
+FROM = click.option(
+    "--from",
+    "borrow",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="A checkpoint to begin from: a folder `step-…` below `checkpoint/` of a run that stopped.",
+)
 OUT = click.option("--out", required=True, type=click.Path(path_type=Path), help="File to write, whole or not at all.")
 
 
@@ -89,20 +96,9 @@ def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
 
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
-    import json
+    from scalestudy.commands.prepare import prepare as prepare_data
 
-    from scalestudy.data.prepare import prepare as prepare_data
-    from scalestudy.files import read_json
-    from scalestudy.locks import beside_measured_runs
-    from scalestudy.spec.config import read_site
-    from scalestudy.spec.run import RunSpec
-
-    data = json.loads(text) if text is not None else read_json(out.parent / "dataset.json")
-    spec = RunSpec.model_validate_json(json.dumps({"data": data})).data
-    with beside_measured_runs():
-        manifest = prepare_data(spec, out, bulk, read_site())
-    size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
-    click.echo(manifest.reason or f"{manifest.train.samples:,} training samples, {size}")
+    click.echo(prepare_data(out, text, bulk))
 
 
 @cli.command()
@@ -126,27 +122,65 @@ def train_here(out: Path) -> None:
     train_from_spec(out)
 
 
+@cli.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("index", type=int, required=False)
+def agent(folder: Path, index: int | None) -> None:
+    """One node of a run on several; started by a launcher."""
+    sys.exit(_in_warm_parent(["_agent", str(folder), *([] if index is None else [str(index)])]))
+
+
+@cli.command(name="_agent", hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("index", type=int, required=False)
+def agent_here(folder: Path, index: int | None) -> None:
+    """`agent`, in this process."""
+    from scalestudy.training.agent import main as be_agent
+
+    sys.exit(be_agent(folder, index))
+
+
 @cli.command(name="try")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")
-def try_run(settings: tuple[str, ...], out: Path) -> None:
+@FROM
+def try_run(settings: tuple[str, ...], out: Path, borrow: Path | None) -> None:
     """Make one run outside the DAG, with defaults for what is not said, and print its figures.
+
+    A run that stopped on purpose (exit status 75) or was killed goes on when the same command is given again. With
+    --from, a run goes on from another one's checkpoint, on another number of ranks or with another exchange.
 
     \b
     Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
     Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
     """
-    sys.exit(_in_warm_parent(["_try", *settings, "--out", str(out)]))
+    begin = ["--from", str(borrow)] if borrow else []
+    sys.exit(_in_warm_parent(["_try", *settings, "--out", str(out), *begin]))
 
 
 @cli.command(name="_try", hidden=True)
 @click.argument("settings", nargs=-1)
 @click.option("--out", required=True, type=click.Path(path_type=Path))
-def try_here(settings: tuple[str, ...], out: Path) -> None:
+@FROM
+def try_here(settings: tuple[str, ...], out: Path, borrow: Path | None) -> None:
     """`try`, in this process."""
     from scalestudy.commands.train import try_settings
 
-    try_settings(settings, out)
+    try_settings(settings, out, borrow)
+
+
+@cli.command(name="largest-batch")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--memory-mib", type=click.FloatRange(min=1), help="Limit; unset: all of a GPU, 90 % of free memory.")
+def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
+    """Find the largest batch per rank that fits, by training with it: doubling, then bisection.
+
+    \b
+    Example: scalestudy largest-batch model=resnet50 data="{source: synthetic, classes: 1000}" --memory-mib 4096
+    """
+    from scalestudy.commands.train import find_largest_batch
+
+    find_largest_batch(settings, memory_mib)
 
 
 @cli.command()

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scalestudy.analysis.stats import drift, interval
+from scalestudy.analysis.stats import drift, interval, interval_of
 
 
 def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
@@ -45,3 +45,21 @@ def test_drift_is_the_spread_of_first_middle_and_last_round_over_their_mean() ->
 def test_drift_needs_two_rounds() -> None:
     assert drift([100.0]) is None
     assert drift([100.0, math.nan, math.nan]) is None
+
+
+def test_one_extrapolated_run_has_its_own_interval_and_several_have_that_of_their_mean() -> None:
+    rows = [
+        {"training_time_s": 10.0, "training_time_s_low": 9.0, "training_time_s_high": 12.0},
+        {"training_time_s": 20.0, "training_time_s_low": 19.0, "training_time_s_high": 21.0},
+    ]
+    one, two = interval_of(rows[:1], "training_time_s"), interval_of(rows, "training_time_s")
+    assert one is not None and two is not None
+    assert (one.mean, one.low, one.high, one.n) == (10.0, 9.0, 12.0, 1)
+    assert (two.mean, two.low, two.high, two.n) == (15.0, 10.0, 20.0, 2)
+
+
+def test_one_measured_run_has_no_interval() -> None:
+    found = interval_of(
+        [{"training_time_s": 10.0, "training_time_s_low": math.nan, "training_time_s_high": None}], "training_time_s"
+    )
+    assert found is not None and found.high is None

@@ -66,7 +66,7 @@ def test_pictures_that_left_their_folder_are_missed(picture_folder: Path, prepar
     path, manifest = prepared(source="image_folder", root=str(picture_folder))
     assert ensure(path) == manifest
     shutil.rmtree(picture_folder)
-    with pytest.raises(UserError, match="cannot be listed"):
+    with pytest.raises(UserError, match="names a folder that is not there"):
         ensure(path)
 
 

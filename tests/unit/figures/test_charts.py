@@ -63,6 +63,19 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
+def test_a_single_extrapolated_run_is_drawn_with_its_own_interval(study: Study) -> None:
+    def one(run: Run) -> dict[str, Any] | None:
+        own = {"kinds": {"training_time_s": "extrapolated"}, "intervals": {"training_time_s": [90.0, 170.0]}}
+        return own if run.spec.repeat == 0 else None
+
+    write_results(study, one)
+
+    points = series(chart(study, "time"), "ring & all_reduce").points
+    assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, 90.0, 170.0, "extrapolated")] * 2
+    assert said(chart(study, "time"), "n = 1 run per point; bars: 95 % interval of its extrapolation")
+    assert said(chart(study, "throughput"), "n = 1 run per point, so no interval")
+
+
 def test_a_figure_without_a_valid_run_says_so(study: Study) -> None:
     made = chart(study, "efficiency")
 

@@ -79,7 +79,7 @@ BAD = [
     Bad(
         "option of another data source",
         "question: How?\nbase:\n  data:\n    source: digits\n    root: /data\n",
-        "s.yaml:5: base.data.root: unknown key `root`\n    valid: preprocess, scale, source",
+        "s.yaml:5: base.data.root: unknown key `root`\n    valid: on_error, preprocess, quality, resize, scale, shard, source",
     ),
     Bad(
         "misspelt label of a value",
@@ -110,7 +110,7 @@ BAD = [
     Bad(
         "number for a map",
         "question: How?\nbase:\n  batch: 32\n",
-        "s.yaml:3: base.batch: must be a map of keys to values, not `32`\n    its keys: global, per_rank",
+        "s.yaml:3: base.batch: must be a map of keys to values, not `32`\n    its keys: accumulate, global, per_rank",
     ),
     Bad(
         "value for a list",
@@ -161,21 +161,21 @@ BAD = [
         "unknown model",
         "question: How?\nbase:\n  model: gpt\n",
         "s.yaml:3: base.model: there is no model `gpt`\n"
-        "    valid: small_cnn, mlp, a classification network of torchvision such as resnet50, "
+        "    valid: small_cnn, small_alexnet, small_vgg, small_resnet, small_densenet, small_inception, mlp, a classification network of torchvision such as resnet50, "
         "or {import: file:Class} from config/extensions/",
     ),
     Bad(
         "list for a model",
         "question: How?\nbase:\n  model: [mlp]\n",
         's.yaml:3: base.model: must be a name or a map of keys to values, not `["mlp"]`\n'
-        "    valid: small_cnn, mlp, a classification network of torchvision such as resnet50, "
+        "    valid: small_cnn, small_alexnet, small_vgg, small_resnet, small_densenet, small_inception, mlp, a classification network of torchvision such as resnet50, "
         "or {import: file:Class} from config/extensions/",
     ),
     Bad(
         "options of a model without its name",
         "question: How?\nbase:\n  model: {layers: 3}\n",
         "s.yaml:3: base.model: the model has no `name`\n"
-        "    valid: small_cnn, mlp, a classification network of torchvision such as resnet50, "
+        "    valid: small_cnn, small_alexnet, small_vgg, small_resnet, small_densenet, small_inception, mlp, a classification network of torchvision such as resnet50, "
         "or {import: file:Class} from config/extensions/",
     ),
     Bad(

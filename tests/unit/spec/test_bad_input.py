@@ -44,9 +44,9 @@ def test_there_are_enough_cases_and_no_two_are_called_the_same() -> None:
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
 def test_a_wrong_study_is_answered_with_place_and_remedy(bad: Bad, folder: Path) -> None:
     (folder / "s.yaml").write_text(bad.text, encoding="utf-8")
-    start = time.perf_counter()
+    start = time.process_time()
     assert message_about(folder, ["s"], bad.scale) == bad.message
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_more_errors_than_a_person_reads_are_cut_short(folder: Path) -> None:
@@ -167,10 +167,10 @@ def test_a_wrong_value_on_the_command_line_is_answered(key: str, value: object, 
 
 
 def test_multiplying_aliases_are_answered_fast() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(UserError, match="expands to more than 100,000 values"):
         parse_yaml(laughs(60), "s.yaml")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:

@@ -86,6 +86,15 @@ FIXED: list[tuple[dict[str, Any], str]] = [
     ),
 ]
 
+FORM = {
+    "scale": 1.0,
+    "preprocess": "none",
+    "resize": 256,
+    "quality": 90,
+    "shard": {"format": "files", "mib": 64.0},
+    "on_error": "fail",
+}
+
 DEFAULTS = {
     "model": {"name": "small_cnn", "width": 32},
     "strategy": {"name": "single"},
@@ -94,10 +103,13 @@ DEFAULTS = {
     "ranks_per_node": None,
     "threads_per_rank": None,
     "dtype": "float32",
+    "autocast": None,
+    "memory_format": "contiguous",
+    "compile": False,
     "seed": 0,
     "repeat": 0,
     "device": None,
-    "data": {"scale": 1.0, "preprocess": "none", "source": "digits"},
+    "data": {**FORM, "source": "digits"},
     "loader": {
         "workers": 1,
         "prefetch": 2,
@@ -106,18 +118,22 @@ DEFAULTS = {
         "memory_limit_mib": None,
         "cache": "as_found",
     },
-    "batch": {"per_rank": 32, "global": None},
+    "batch": {"per_rank": 32, "global": None, "accumulate": 1},
     "optimiser": {
         "name": "sgd",
         "learning_rate": 0.1,
+        "learning_rate_for_batch": None,
         "momentum": 0.9,
         "weight_decay": 0.0,
         "nesterov": False,
         "warmup_epochs": 0.0,
         "steps": None,
     },
-    "train": {"epochs": 1, "evaluate_every_epochs": 1},
+    "train": {"epochs": 1, "evaluate_every_epochs": 1, "weighted_loss": False},
     "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0},
+    "checkpoint": {"every_steps": None, "every_minutes": None},
+    "launch": {"launcher": None, "binding": "none"},
+    "tolerate_stall_s": 30.0,
     "keep": None,
     "faults": [],
 }
@@ -126,6 +142,7 @@ DEFAULTS = {
 OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "model": [
         {"name": "small_cnn", "width": 32},
+        {"name": "small_resnet", "width": 16},
         {"name": "mlp", "hidden": 512, "layers": 10},
         {"name": "resnet50"},
     ],
@@ -136,12 +153,11 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "parameter_server", "servers": 1},
     ],
     "data": [
-        {"source": "digits", "scale": 1.0, "preprocess": "none"},
-        {"source": "fashion_mnist", "scale": 1.0, "preprocess": "none", "root": None},
+        {"source": "digits", **FORM},
+        {"source": "fashion_mnist", **FORM, "root": None},
         {
             "source": "synthetic",
-            "scale": 1.0,
-            "preprocess": "none",
+            **FORM,
             "samples": 4096,
             "shape": [3, 224, 224],
             "classes": 10,
@@ -150,15 +166,18 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         },
         {
             "source": "synthetic_jpeg",
-            "scale": 1.0,
-            "preprocess": "none",
+            **FORM,
             "samples": 1000,
             "width": 500,
             "height": 375,
             "mean_kib": 100.0,
+            "spread": None,
             "classes": 10,
         },
-        {"source": "image_folder", "scale": 1.0, "preprocess": "none", "root": None},
+        *(
+            {"source": name, **FORM, "root": None}
+            for name in ("image_folder", "imagenet", "chest_xray14", "caltech256")
+        ),
     ],
 }
 
@@ -189,6 +208,12 @@ CHANGED: dict[str, Any] = {
     "data.source": {"data": {"source": "fashion_mnist"}},
     "data.scale": {"data": {"source": "digits", "scale": 2}},
     "data.preprocess": {"data": {"source": "digits", "preprocess": "raw"}},
+    "data.resize": {"data": {"source": "image_folder", "resize": 128}},
+    "data.quality": {"data": {"source": "image_folder", "quality": 75}},
+    "data.shard": {"data": {"source": "image_folder", "shard": {"format": "tar", "mib": 1}}},
+    "data.shard.format": {"data": {"source": "image_folder", "shard": {"format": "lmdb"}}},
+    "data.shard.mib": {"data": {"source": "image_folder", "shard": {"mib": 1}}},
+    "data.on_error": {"data": {"source": "image_folder", "on_error": "skip"}},
     "data.root": {"data": {"source": "fashion_mnist", "root": "/x"}},
     "data.samples": {"data": {"source": "synthetic", "samples": 5}},
     "data.shape": {"data": {"source": "synthetic", "shape": [5]}},
@@ -198,6 +223,7 @@ CHANGED: dict[str, Any] = {
     "data.width": {"data": {"source": "synthetic_jpeg", "width": 64}},
     "data.height": {"data": {"source": "synthetic_jpeg", "height": 64}},
     "data.mean_kib": {"data": {"source": "synthetic_jpeg", "mean_kib": 10}},
+    "data.spread": {"data": {"source": "synthetic_jpeg", "spread": 0.5}},
     "data.import": None,
     "data.kwargs": None,
     "loader": {"loader": {"workers": 2, "prefetch": 3}},
@@ -228,6 +254,19 @@ CHANGED: dict[str, Any] = {
     "measure.steps": 7,
     "measure.minutes": 7,
     "measure.loader_batches": 7,
+    "checkpoint": {"checkpoint": {"every_steps": 5, "every_minutes": 2}},
+    "checkpoint.every_steps": 7,
+    "checkpoint.every_minutes": 7,
+    "autocast": "bfloat16",
+    "memory_format": "channels_last",
+    "compile": True,
+    "batch.accumulate": 2,
+    "optimiser.learning_rate_for_batch": 256,
+    "train.weighted_loss": True,
+    "launch": {"launch": {"launcher": "ssh", "binding": "core"}},
+    "launch.launcher": "mpirun",
+    "launch.binding": "socket",
+    "tolerate_stall_s": 60,
     "keep": "weights",
     "faults": [{"kind": "slow_decode", "seconds": 1}],
     "faults.kind": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},
@@ -315,7 +354,11 @@ BESIDE: dict[str, dict[str, Any]] = {
     **{
         f"data.{key}": {"data": {"source": "synthetic"}} for key in ("samples", "shape", "classes", "task", "latency_s")
     },
-    **{f"data.{key}": {"data": {"source": "synthetic_jpeg"}} for key in ("width", "height", "mean_kib")},
+    **{f"data.{key}": {"data": {"source": "synthetic_jpeg"}} for key in ("width", "height", "mean_kib", "spread")},
+    **{
+        f"data.{key}": {"data": {"source": "image_folder"}}
+        for key in ("resize", "quality", "shard", "shard.format", "shard.mib", "on_error")
+    },
     "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 2}}},
     "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3}}},
     "faults.kind": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from scipy.special import stdtrit
 
@@ -46,6 +47,21 @@ def interval(values: Sequence[float]) -> Interval | None:
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, min(finite), max(finite))
+
+
+def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:
+    """Mean and interval of a column over runs; of a single run the interval that came with its number, if one did.
+
+    An extrapolated number comes with one, in `<column>_low` and `<column>_high`.
+    """
+    found = interval([row[column] for row in rows if row.get(column) is not None])
+    if found is None or found.n > 1:
+        return found
+    (row,) = (row for row in rows if row.get(column) is not None and math.isfinite(row[column]))
+    low, high = (row.get(f"{column}_{end}") for end in ("low", "high"))
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return found
+    return replace(found, low=float(low), high=float(high))
 
 
 def drift(rounds: Sequence[float]) -> float | None:

@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from scalestudy.analysis.scaling import with_scaling
-from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval
+from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
 from scalestudy.spec.columns import DERIVED, METRICS
@@ -19,6 +19,9 @@ from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.study import Run, Study, columns_of, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
+ENDS = ("low", "high")
+EXTRAPOLATED = ("training_time_s",)
+"""Metrics that a run cut short gives with an interval of its own."""
 VOLATILE = ("memory_gib", "system")
 """What two measurements may differ in and still be of one instrument."""
 
@@ -41,7 +44,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     by more than 5 % between the first, middle and last round; `drift` says by how much.
     """
     rows = _with_spec(pd.DataFrame([_row(run, machine) for run in study.runs]), study)
-    for column in METRICS:
+    for column in (*METRICS, *(f"{name}_{end}" for name in EXTRAPOLATED for end in ENDS)):
         rows[column] = pd.to_numeric(rows[column])
     named = [column for column in rows.columns if column.startswith("instrument.")]
     rows[named] = rows[named].fillna("")
@@ -114,8 +117,9 @@ def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
     row["oversubscribed"] = bool(valid["oversubscribed"].any())
     row["drifted"] = bool(group["drifted"].any())
     row["baseline_ranks"] = valid["baseline_ranks"].min()
+    runs: list[dict[str, Any]] = [{str(key): value for key, value in run.items()} for run in valid.to_dict("records")]
     for column in (*METRICS, *DERIVED):
-        found = interval(valid[column].tolist())
+        found = interval_of(runs, column)
         row[column] = found.mean if found else None
         row[f"{column}_low"] = found.low if found else None
         row[f"{column}_high"] = found.high if found else None
@@ -145,7 +149,14 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
+        **_own_intervals(result),
     }
+
+
+def _own_intervals(result: Mapping[str, Any]) -> dict[str, float | None]:
+    found = result.get("intervals") or {}
+    pairs = {column: found.get(column) or (None, None) for column in EXTRAPOLATED}
+    return {f"{column}_{end}": value for column, pair in pairs.items() for end, value in zip(ENDS, pair, strict=True)}
 
 
 def _missing(machine: str, run: Run) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections import Counter
 
 import click
 
+from scalestudy.figures.catalogue import TableSpec
 from scalestudy.files import read_json
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.layout import figure_file, report_file, result_file, run_folder, table_file
-from scalestudy.spec.study import read_studies
+from scalestudy.spec.study import Study, read_studies
 
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
@@ -36,6 +37,9 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
             _line("figure", figure_file(machine, scale, study.name, figure.file_name))
         for table in study.tables:
             _line("table", table_file(machine, scale, study.name, table.name, "md"))
+            if table.decide and table_file(machine, scale, study.name, table.name, "md").exists():
+                for sentence in _decided(study, machine, table):
+                    click.echo(f"          {sentence}")
     if left_out:
         click.echo("\nLeft out:")
         for reason, count in left_out.items():
@@ -44,6 +48,15 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     _line("report", report_file(machine, scale))
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
+
+
+def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
+    from scalestudy.analysis.summarise import read_rows
+    from scalestudy.figures.build import selected
+    from scalestudy.figures.decision import sentences
+
+    assert table.decide is not None
+    return sentences(study, selected(read_rows(study, machine), table.where), table.decide, table.values[0])
 
 
 def _line(kind: str, file: object) -> None:

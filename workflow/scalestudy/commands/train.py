@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,17 @@ def train_from_spec(out: Path) -> None:
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
+    for warning in result.get("warnings", []):
+        print(f"warning: {warning}", flush=True)
 
 
-def try_settings(settings: tuple[str, ...], out: Path) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures."""
+def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = None) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
     spec = in_bytes(checked_run(from_settings(settings), "try"), Machine())
+    if borrow is not None:
+        from scalestudy.training import checkpoint
+
+        checkpoint.borrowed_state(borrow, spec)
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -45,18 +52,52 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     if manifest.exists() and read_json(manifest).get("status") == "skipped":
         manifest.unlink()  # what could not be had last time is looked for again
     write_json(out / "spec.json", spec.plain())
-    result = _make(identity, spec, manifest, out / "result.json", Machine())
+    result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
+    for warning in result.get("warnings", []):
+        click.echo(f"warning: {warning}")
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
 
 
-def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
+def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
+    """Print each batch that was tried, and the largest that fits."""
+    import psutil
+
+    from scalestudy.data.prepare import prepare
+    from scalestudy.training.job import Job
+    from scalestudy.training.largest_batch import search
+    from scalestudy.training.launch import resolve
+
+    spec = in_bytes(checked_run(from_settings(settings), "largest-batch"), Machine())
+    if spec.accelerator is not None:
+        raise UserError("an emulated accelerator has no memory", "device", "leave it away, or use cpu or cuda")
+    resolved, _ = resolve(spec, Machine())
+    if memory_mib is None and resolved.device == "cpu":
+        memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
+    with measured_run(), tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder:
+        identity = dataset_id(spec.data)
+        manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
+        if prepare(spec.data, manifest, None, read_site()).status == "skipped":
+            raise UserError(f"the data is not there: {read_json(manifest)['reason']}", "data")
+        job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
+        found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
+    for attempt in tried:
+        peak = f"{attempt.peak_bytes / 2**20:10,.0f} MiB" if attempt.peak_bytes is not None else "  does not fit"
+        click.echo(f"{attempt.batch:>9,} samples {peak}")
+    limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
+    click.echo(f"largest batch per rank that fits{limit}: {found:,}")
+
+
+def _make(
+    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, borrow: Path | None = None
+) -> dict[str, Any]:
     from scalestudy.data.prepare import ensure, prepare
-    from scalestudy.training import launch
+    from scalestudy.training import launch, stopping
+    from scalestudy.training.ranks import RankFailed
 
     with measured_run():
         if manifest.exists():
@@ -64,9 +105,14 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine)
-        except launch.RankFailed as error:
-            print(f"scalestudy: {identity}: {error}; no result is written", file=sys.stderr, flush=True)
+            return launch.run(identity, spec, manifest, out, machine, borrow=borrow)
+        except stopping.Stopped as stop:
+            print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
+            sys.exit(stopping.EXIT_STOPPED)
+        except (RankFailed, stopping.EndedBySignal) as error:
+            what, _, details = str(error).partition("\n")
+            message = f"scalestudy: {identity}: {what}; no result is written"
+            print(f"{message}\n{details}".rstrip(), file=sys.stderr, flush=True)
             sys.exit(1)
 
 

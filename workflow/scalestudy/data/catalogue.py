@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, refused
+
+
+class Shard(Spec):
+    """In what kind of files the pictures are stored."""
+
+    format: Literal["files", "tar", "lmdb", "raw"] = "files"
+    """One file per picture; ustar shards as WebDataset reads them; one LMDB database; shards of pixels, for
+    `preprocess: raw`. All but `files` are shuffled when written."""
+    mib: Annotated[float, Field(ge=1 / 1024, le=1024)] = 64.0
+    """Size of a `tar` or `raw` shard, MiB; one that holds a single larger picture is larger."""
 
 
 class DatasetSpec(Spec):
@@ -17,7 +27,27 @@ class DatasetSpec(Spec):
     ) = 1.0
     """Factor on the number of training samples, or a size: `64 MiB`, `2x node memory` (turned into bytes)."""
     preprocess: Literal["none", "resized", "raw"] = "none"
-    """Ahead of time: nothing; JPEG with the shorter side 256 at quality 90; decoded pixels (uint8, 256x256)."""
+    """Ahead of time: nothing; JPEG with the shorter side `resize`; decoded pixels (uint8, square, `resize` wide).
+    EXIF orientation is not applied, as torchvision's datasets do not."""
+    resize: Annotated[int, Field(ge=8, le=8192)] = 256
+    """Shorter side of `resized` pictures, both sides of `raw` ones, pixels."""
+    quality: Annotated[int, Field(ge=1, le=100)] = 90
+    """JPEG quality of `resized` pictures."""
+    shard: Shard = Shard()
+    """In what kind of files the pictures are stored."""
+    on_error: Literal["fail", "skip"] = "fail"
+    """A picture that cannot be decoded: `fail` names it and stops where the data is stored anew (used where it lies,
+    it is an error when it is read); `skip` decodes every picture once, leaves those out and lists them."""
+
+    @field_validator("shard")
+    @classmethod
+    def _pixels_in_raw_shards(cls, shard: Shard, before: ValidationInfo) -> Shard:
+        pixels = before.data.get("preprocess") == "raw"
+        if shard.format == "raw" and not pixels:
+            raise refused("shards of format `raw` hold pixels", "add `preprocess: raw`, or use `tar`", "format")
+        if shard.format == "tar" and pixels:
+            raise refused("tar shards hold JPEG and PNG, no pixels", "use `format: raw` or `lmdb`", "format")
+        return shard
 
 
 class Digits(DatasetSpec):
@@ -62,6 +92,9 @@ class SyntheticJpeg(DatasetSpec):
     """Pixels."""
     mean_kib: Annotated[float, Field(gt=0, le=102400)] = 100.0
     """Mean size of a file, KiB; reached within 10 %."""
+    spread: Annotated[float, Field(ge=0.1, le=1.0)] | None = None
+    """Standard deviation of the sizes over their mean, log-normal; reached within a fifth of it. Unset: what equal
+    settings give, 0.035 for 100 KiB at 500x375."""
     classes: Annotated[int, Field(ge=2, le=10**6)] = 10
     """Number of classes."""
 
@@ -72,6 +105,31 @@ class ImageFolder(DatasetSpec):
     source: Literal["image_folder"]
     root: str | None = None
     """The folder that holds `train` and `val`; unset: `data_roots.image_folder` of the site."""
+
+
+class ImageNet(DatasetSpec):
+    """ILSVRC2012, 1,281,167 for training and 50,000 held out: folders of classes, or the original tars, unpacked never."""
+
+    source: Literal["imagenet"]
+    root: str | None = None
+    """Folder with `train` and `val`, or with the two tars and a list of the held-out labels; unset: `data_roots`."""
+
+
+class ChestXray14(DatasetSpec):
+    """112,120 X-ray pictures with up to 14 findings each (NIH), patient-wise split; or ChestMNIST's `.npz`."""
+
+    source: Literal["chest_xray14"]
+    root: str | None = None
+    """Folder with `Data_Entry_2017.csv`, the two lists and the pictures, or with `chestmnist*.npz`; unset:
+    `data_roots`."""
+
+
+class Caltech256(DatasetSpec):
+    """30,607 pictures of 257 classes; every fifth of a class in the order of names is held out."""
+
+    source: Literal["caltech256"]
+    root: str | None = None
+    """Folder with `256_ObjectCategories`, or that folder; unset: `data_roots`."""
 
 
 class OwnData(DatasetSpec):
@@ -88,4 +146,6 @@ class OwnData(DatasetSpec):
         return self.import_.partition(":")[2]
 
 
-AnyData = Digits | FashionMNIST | Synthetic | SyntheticJpeg | ImageFolder | OwnData
+AnyData = (
+    Digits | FashionMNIST | Synthetic | SyntheticJpeg | ImageFolder | ImageNet | ChestXray14 | Caltech256 | OwnData
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ Pixels = NDArray[np.uint8]
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Uniform numbers that one random view takes."""
-STORED_SIDE = 256
-"""Shorter side of `resized` pictures, both sides of `raw` ones."""
-STORED_QUALITY = 90
-"""JPEG quality of `resized` pictures."""
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
+"""What decoders raise on damaged pictures; pillow has SyntaxError for broken PNG."""
+SUFFIXES = ((b"\xff\xd8", "jpg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tif"))
+"""What files begin with, and how they are named: by content, because names lie."""
 
 
 class View(NamedTuple):
@@ -68,6 +69,9 @@ def decode(data: Any, shrink: int = 1) -> Pixels:
         with contextlib.suppress(ValueError, KeyError):  # it refuses what can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
     with Image.open(io.BytesIO(data)) as image:
+        if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
+            grey = np.clip(np.array(image) // 256, 0, 255).astype(np.uint8)
+            return np.repeat(grey[:, :, None], 3, axis=2)
         return np.array(image.convert("RGB"))
 
 
@@ -129,13 +133,18 @@ def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     return F.interpolate(x, size=size, mode="bilinear", antialias=True)
 
 
-def stored_form(image: Pixels, crop: bool) -> Pixels:
-    """The picture with its shorter side STORED_SIDE; with `crop`, only the centre square."""
+def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
+    """The picture with its shorter side `side` pixels; with `crop`, only the centre square."""
     height, width = image.shape[:2]
     short = min(height, width)
-    size = (round(height * STORED_SIDE / short), round(width * STORED_SIDE / short))
+    size = (round(height * side / short), round(width * side / short))
     pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
     if not crop:
         return pixels
-    top, left = (size[0] - STORED_SIDE) // 2, (size[1] - STORED_SIDE) // 2
-    return pixels[top : top + STORED_SIDE, left : left + STORED_SIDE]
+    top, left = (size[0] - side) // 2, (size[1] - side) // 2
+    return pixels[top : top + side, left : left + side]
+
+
+def suffix(data: bytes) -> str:
+    """How a file of these bytes is named, without a dot."""
+    return next((name for magic, name in SUFFIXES if data.startswith(magic)), "bin")

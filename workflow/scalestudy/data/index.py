@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,42 +18,95 @@ from scalestudy.data.manifest import Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
+BLOCK = 1 << 15
+"""Samples whose names are handled at once."""
+_reading = threading.Lock()
+Labels = NDArray[Any]
+"""int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
+
 
 @dataclass(frozen=True)
 class Index:
-    """The files of one split."""
+    """The samples of one split, in the order in which training numbers them."""
 
     names: NDArray[np.uint8]
-    """All paths, relative to the bulk, one after the other."""
+    """All names, one after the other: paths relative to the bulk; empty where samples need none (shards, database)."""
     offsets: NDArray[np.int64]
-    """[samples + 1] where each path begins in `names`."""
-    labels: NDArray[np.int64]
-    """[samples]"""
+    """[samples + 1] where each name begins in `names`; empty where there are none."""
+    labels: Labels
+    """int64 [samples], or float32 [samples, classes] where a sample has any number of labels."""
     bytes: NDArray[np.int64]
-    """[samples] size of each file."""
+    """[samples] size of each payload."""
     checks: NDArray[np.uint32]
-    """[samples] CRC-32 of each file, or empty for files that were there before."""
+    """[samples] CRC-32 of each payload, or empty for pictures that were there before."""
+    shard: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """[samples] number of the shard that holds it; empty where each sample is a file or a record of its own."""
+    start: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[samples] where its payload begins in that shard, bytes; empty like `shard`."""
+    width: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    """[samples] pixels, 0 where unknown; empty where all are."""
+    height: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    """[samples] pixels, 0 where unknown; empty where all are."""
 
     @classmethod
     def of(
-        cls, paths: Sequence[str], labels: NDArray[np.int64], sizes: NDArray[np.int64], checks: NDArray[np.uint32]
+        cls, paths: Sequence[str], labels: Labels, sizes: NDArray[np.int64], checks: NDArray[np.uint32], **more: Any
     ) -> Index:
-        """An index of paths, in their order."""
+        """An index of paths, in their order; `more` are further fields."""
         coded = [os.fsencode(path) for path in paths]
         offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
-        return cls(np.frombuffer(b"".join(coded), np.uint8), offsets, labels, sizes, checks)
+        return cls(np.frombuffer(b"".join(coded), np.uint8), offsets, labels, sizes, checks, **more)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def path(self, sample: int) -> str:
-        """Path of a sample's file, relative to the bulk."""
+        """Path of a sample's file, relative to the bulk; where samples have no names, their number."""
+        if not len(self.offsets):
+            return f"{sample:09d}"
         return os.fsdecode(self.names[self.offsets[sample] : self.offsets[sample + 1]].tobytes())
+
+    def taken(self, order: NDArray[np.int64]) -> Index:
+        """The samples `order` names, in that order; names are copied as bytes, never made into strings."""
+        fields = {
+            name: value[order] if len(value) else value
+            for name, value in vars(self).items()
+            if name not in ("names", "offsets")
+        }
+        fields["names"], fields["offsets"] = self._names_of(order) if len(self.offsets) else (self.names, self.offsets)
+        return Index(**fields)
+
+    def _names_of(self, order: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        lengths = np.diff(self.offsets)[order]
+        offsets = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        names = np.empty(offsets[-1], np.uint8)
+        for begin in range(0, len(order), BLOCK):  # numbers of all bytes at once would take 16 times the names
+            end = min(begin + BLOCK, len(order))
+            first = np.repeat(self.offsets[:-1][order[begin:end]] - offsets[begin:end], lengths[begin:end])
+            places = np.arange(offsets[begin], offsets[end])
+            names[offsets[begin] : offsets[end]] = self.names[first + places]
+        return names, offsets
+
+
+def joined(parts: Sequence[Index]) -> Index:
+    """One index of several, one after the other; all have the same fields filled."""
+    if len(parts) == 1:
+        return parts[0]
+    fields = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in Index.__dataclass_fields__
+        if name != "offsets"
+    }
+    named = [part for part in parts if len(part.offsets)]
+    lengths = [np.diff(part.offsets) for part in named]
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if named else np.zeros(0, np.int64)
+    return Index(offsets=offsets, **fields)
 
 
 def write_index(path: Path, splits: dict[Split, Index]) -> None:
     """Write the index of both splits as one .npz file."""
-    arrays = {f"{split}_{field}": value for split, index in splits.items() for field, value in vars(index).items()}
+    arrays = {f"{split}_{name}": value for split, index in splits.items() for name, value in vars(index).items()}
 
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as stream:
@@ -64,15 +119,24 @@ def read_index(path: Path, split: Split) -> Index:
     """Read one split of an index; UserError where it is missing or damaged."""
     try:
         with np.load(path) as arrays:
-            return Index(**{field: arrays[f"{split}_{field}"] for field in Index.__dataclass_fields__})
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            kept = [name for name in Index.__dataclass_fields__ if f"{split}_{name}" in arrays]
+            return Index(**{name: arrays[f"{split}_{name}"] for name in kept})
+    except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
 
 
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file; by one thread at a time, because numpy reads headers with `ast`, whose depth count
+    is one for all threads (CPython issue 106905)."""
+    with _reading, np.load(path) as arrays:
+        return dict(arrays)
+
+
 def fingerprint(splits: dict[Split, Index]) -> str:
-    """SHA-256 over names, labels, sizes and checks of both splits."""
+    """SHA-256 over names, labels, sizes, checks and places of both splits; width and height follow from the rest."""
     digest = hashlib.sha256()
     for split in sorted(splits):
-        for value in vars(splits[split]).values():
-            digest.update(np.ascontiguousarray(value).tobytes())
+        for name, value in vars(splits[split]).items():
+            if name not in ("width", "height"):
+                digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()

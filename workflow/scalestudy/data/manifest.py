@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 
 Split = Literal["train", "test"]
-Format = Literal["tensors", "files", "raw"]
+Format = Literal["tensors", "files", "raw", "shards", "database"]
+Payload = Literal["coded", "pixels"]
 Task = Literal["classification", "multilabel"]
 
 
@@ -22,6 +23,20 @@ class SplitInfo:
     samples: int = 0
     bytes: int = 0
     """As stored, without indexes; of data made while reading, what reading all of it moves."""
+    shards: int = 0
+    """Files that hold many samples each: numbered shards, or containers that were there before."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What making the data took, all attempts together where one was killed."""
+
+    cpu_s: float = 0.0
+    """CPU time of all threads, seconds."""
+    bytes_in: int = 0
+    """Coded bytes read from the source, or made by it."""
+    bytes_out: int = 0
+    """Bytes of all files of the bulk, with what containers and indexes add."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,10 @@ class Manifest:
     reason: str = ""
     """Why it was skipped and what to do; empty when ready."""
     format: Format = "tensors"
-    """`tensors`: arrays of pixels, or samples made while reading; `files`: JPEG and PNG; `raw`: 256x256 pixels."""
+    """`tensors`: arrays of pixels, or samples made while reading; `files`: JPEG and PNG; `raw`: square pictures of
+    pixels in one array; `shards`: byte ranges of larger files; `database`: one LMDB per split."""
+    payload: Payload = "coded"
+    """What a sample of shards or a database is: a coded picture, or its pixels (uint8, height x width x 3)."""
     classes: int = 0
     task: Task = "classification"
     channels: int = 0
@@ -44,7 +62,9 @@ class Manifest:
     bulk: str = ""
     """Folder of the data: relative to the manifest's folder where it lies beside it, else absolute; empty: none."""
     index: str = ""
-    """Index of the files, placed like `bulk`; empty for other formats."""
+    """Index of the samples, placed like `bulk`; empty for `tensors` and `raw`."""
+    containers: dict[str, list[str]] = field(default_factory=dict)
+    """By split, the files below `bulk` that byte ranges lie in, where they were there before; empty: named by rule."""
     fingerprint: str = ""
     """SHA-256 over what is stored (pictures by their CRC-32) or, used where it lies, over its names and sizes."""
     seconds: float = 0.0
@@ -53,10 +73,42 @@ class Manifest:
     """Mean width of a stored image, pixels; of files, from a sample of them."""
     height: float | None = None
     """Mean height of a stored image, pixels."""
+    cost: Cost = Cost()
+    left_out: int = 0
+    """Pictures of the source that cannot be read, left out as `on_error: skip` says."""
+    left_out_list: list[str] = field(default_factory=list)
+    """The first LISTED of them: split, name and what is wrong."""
 
     def split(self, name: Split) -> SplitInfo:
         """Samples and bytes of one split."""
         return self.train if name == "train" else self.test
+
+
+LISTED = 100
+"""Most pictures that a manifest lists as left out."""
+
+
+def shard_path(manifest_path: Path | str, manifest: Manifest, split: Split, number: int) -> Path:
+    """File of a shard, counted as `shard` of the index counts."""
+    bulk = bulk_folder(manifest_path, manifest)
+    if manifest.containers:
+        return bulk / manifest.containers[split][number]
+    return bulk / shard_name(split, number, manifest.payload)
+
+
+def shard_name(split: Split, number: int, payload: Payload) -> str:
+    """`train-000012.tar`, or `.raw` for pixels."""
+    return f"{split}-{number:06d}.{'tar' if payload == 'coded' else 'raw'}"
+
+
+def database_path(manifest_path: Path | str, manifest: Manifest, split: Split) -> Path:
+    """Folder of a split's LMDB environment; sample i has the key that `database_key` gives."""
+    return bulk_folder(manifest_path, manifest) / f"{split}.lmdb"
+
+
+def database_key(sample: int) -> bytes:
+    """Key of a sample: nine decimal digits."""
+    return b"%09d" % sample
 
 
 def bulk_folder(manifest_path: Path | str, manifest: Manifest) -> Path:
@@ -74,7 +126,8 @@ def read_manifest(path: Path | str) -> Manifest:
     plain = read_json(path)
     try:
         splits: dict[str, Any] = {name: SplitInfo(**plain.pop(name)) for name in ("train", "test")}
-        return Manifest(**plain, **splits)
+        cost = Cost(**plain.pop("cost", {}))
+        return Manifest(**plain, cost=cost, **splits)
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"is no manifest: {error}", str(path), "delete it; it will be made again") from None
 

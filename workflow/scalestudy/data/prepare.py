@@ -5,27 +5,36 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import json
 import os
 import shutil
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from scalestudy.data import store
 from scalestudy.data.catalogue import AnyData
+from scalestudy.data.convert import KEPT
+from scalestudy.data.listing import kept_in
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, sync_directory
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
 RECORD = "manifest.json"
 """The manifest's copy inside a bulk, written last: where it is, the bulk was whole."""
+MANY_FILES = 100
+"""More are not synced one by one."""
+NOTED_EVERY_S = 1.0
+"""How often the time spent is noted, so that it is known after a kill."""
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:
@@ -37,9 +46,9 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
     manifest_path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(bulk):
+    with _alone(bulk) as work:
         try:
-            manifest = _found(bulk, identity) or _made(spec, bulk, manifest_path, site)
+            manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
         except Skipped as reason:
             manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
     if manifest.bulk == ".":
@@ -59,11 +68,11 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
         return manifest
     spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
     bulk = manifest_path.parent / "bulk" if manifest.index == store.INDEX else bulk_folder(manifest_path, manifest)
-    with _alone(bulk):
+    with _alone(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile, by the process that we waited for
             return manifest
         try:
-            again = _made(spec, bulk, manifest_path, site or Site())
+            again = _made(spec, bulk, work, manifest_path, site or Site())
         except Skipped as reason:
             raise UserError(f"the data was removed and cannot be had again: {reason}", str(bulk)) from None
     if again.fingerprint != manifest.fingerprint:
@@ -72,27 +81,99 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     return manifest
 
 
-def _made(spec: AnyData, bulk: Path, manifest_path: Path, site: Site) -> Manifest:
+def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
-    started = time.monotonic()
-    source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
-    if spec.preprocess != "none" and not isinstance(source, Pictures):
-        what = f"`preprocess: {spec.preprocess}` is for JPEG and PNG files; `{spec.source}` has tensors"
-        raise UserError(what, "data.preprocess", "leave it away")
-    manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
-    if isinstance(source, Live):
-        return store.live(manifest, spec.scale, source)
-    if isinstance(source, Pictures) and store.may_stay(spec, source):
-        manifest = store.in_place(manifest, spec, source, manifest_path.parent)
-        return dataclasses.replace(manifest, seconds=time.monotonic() - started)
-    with _whole_folder(bulk) as folder:
-        if isinstance(source, Arrays):
-            manifest = store.arrays(manifest, spec.scale, source, folder)
-        else:
-            manifest = store.pictures(manifest, spec, source, folder)
-        manifest = dataclasses.replace(manifest, bulk=".", seconds=time.monotonic() - started)
-        write_manifest(folder / RECORD, manifest)
-    return manifest
+    with _watched(work) as spent:
+        with kept_in(work / store.LISTING):
+            source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
+        _refuse_for_tensors(spec, source)
+        manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
+        if isinstance(source, Live):
+            return store.live(manifest, spec.scale, source)
+        if isinstance(source, Pictures) and store.may_stay(spec, source):
+            return _timed(store.in_place(manifest, spec, source, manifest_path.parent, work), spent())
+        with _becoming(bulk, work):
+            if isinstance(source, Arrays):
+                manifest = store.arrays(manifest, spec.scale, source, work)
+            else:
+                manifest = store.pictures(manifest, spec, source, work)
+            manifest = _timed(dataclasses.replace(manifest, bulk="."), spent())
+            write_manifest(work / RECORD, manifest)
+        return manifest
+
+
+def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Live) -> None:
+    if isinstance(source, Pictures):
+        return
+    for key, value, plain in (
+        ("preprocess", spec.preprocess, "none"),
+        ("shard.format", spec.shard.format, "files"),
+    ):
+        if value != plain:
+            what = f"`{key.rpartition('.')[2]}: {value}` is for JPEG and PNG files; `{spec.source}` has tensors"
+            raise UserError(what, f"data.{key}", "leave it away")
+
+
+@dataclass
+class _Spent:
+    """Time that an attempt and those before it took, seconds."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+
+
+@contextlib.contextmanager
+def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
+    """The folder in which data is made, and the time spent on it, by killed attempts too.
+
+    A kill leaves the folder, and the next attempt goes on; so does a picture or a file that cannot be read, because
+    hours of work may be in it. Whatever else goes wrong removes it, and so does the end.
+    """
+    before, clock, cpu = _spent_before(work), time.monotonic(), time.process_time()
+    stop = threading.Event()
+
+    def spent() -> _Spent:
+        return _Spent(before.seconds + time.monotonic() - clock, before.cpu_s + time.process_time() - cpu)
+
+    def note() -> None:
+        while not stop.wait(NOTED_EVERY_S):
+            with contextlib.suppress(OSError):
+                _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
+
+    noting = threading.Thread(target=note, daemon=True)
+    noting.start()
+    work.mkdir(parents=True, exist_ok=True)
+    keep = False
+    try:
+        yield spent
+    except UserError as error:
+        keep = KEPT in error.remedy
+        raise
+    except KeyboardInterrupt:
+        keep = True
+        raise
+    finally:
+        stop.set()
+        noting.join()
+        if not keep:
+            shutil.rmtree(work, ignore_errors=True)
+            _spent_file(work).unlink(missing_ok=True)
+
+
+def _spent_file(work: Path) -> Path:
+    return work.with_name(f"{work.name}.spent")
+
+
+def _spent_before(work: Path) -> _Spent:
+    try:
+        return _Spent(**json.loads(_spent_file(work).read_text()))
+    except (OSError, ValueError, TypeError):
+        return _Spent()
+
+
+def _timed(manifest: Manifest, spent: _Spent) -> Manifest:
+    cost = dataclasses.replace(manifest.cost, cpu_s=spent.cpu_s)
+    return dataclasses.replace(manifest, seconds=spent.seconds, cost=cost)
 
 
 def _whole(manifest_path: Path, manifest: Manifest) -> bool:
@@ -112,37 +193,43 @@ def _found(bulk: Path, identity: str) -> Manifest | None:
         record = read_manifest(bulk / RECORD)
     except UserError:
         return None
-    there = sum(len(names) for _, _, names in os.walk(bulk))
-    return record if record.id == identity and there == store.file_count(record) + 1 else None
+    return record if record.id == identity and store.is_whole(bulk, record) else None
 
 
 @contextlib.contextmanager
-def _alone(bulk: Path) -> Iterator[None]:
-    """One process at a time makes this bulk; what a killed one left half made is removed.
+def _alone(bulk: Path) -> Iterator[Path]:
+    """One process at a time makes this bulk, in the folder that this gives: what a killed one made is still there.
 
-    File systems without locks go without: two makers then cost time, not correctness.
+    File systems without locks go without, each maker in a folder of its own: two makers then cost time, not
+    correctness.
     """
     bulk.parent.mkdir(parents=True, exist_ok=True)
     with open(bulk.with_name(f".{bulk.name}.lock"), "w") as lock:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX)
         except OSError:
-            pass
+            name = f"{socket.gethostname()}-{os.getpid()}"
         else:
-            for left in bulk.parent.glob(f".{bulk.name}.making-*"):
-                shutil.rmtree(left, ignore_errors=True)
-        yield
+            name = "kept"
+        yield bulk.with_name(f".{bulk.name}.making-{name}")
 
 
 @contextlib.contextmanager
-def _whole_folder(bulk: Path) -> Iterator[Path]:
-    """A folder that gets the name `bulk`, synced, when the block ends well; else it is removed."""
-    folder = bulk.with_name(f".{bulk.name}.making-{socket.gethostname()}-{os.getpid()}")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-        os.sync()  # one call for a million files
-        shutil.rmtree(bulk, ignore_errors=True)
-        folder.replace(bulk)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _becoming(bulk: Path, folder: Path) -> Iterator[None]:
+    """The folder gets the name `bulk`, synced, when the block ends well."""
+    yield
+    _sync(folder)
+    shutil.rmtree(bulk, ignore_errors=True)
+    folder.replace(bulk)
+
+
+def _sync(folder: Path) -> None:
+    """See to it that what is below `folder` survives a crash."""
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    if len(files) > MANY_FILES:
+        os.sync()  # one call for a million files, though it waits for those of others too
+        return
+    for file in files:
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+    sync_directory(folder)

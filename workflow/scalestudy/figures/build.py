@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from scalestudy.analysis.stats import interval
+from scalestudy.analysis.stats import interval, interval_of
 from scalestudy.analysis.summarise import kind_of_all, varied_columns
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
@@ -244,7 +244,7 @@ def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) 
     for runs in _by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and _is_number(row.get(y))]
         across = [row.get(x) for row in valid]
-        values = interval([row[y] for row in valid])
+        values = interval_of(valid, y)
         if values is None:
             continue
         if categories:

@@ -65,3 +65,5 @@ class TableSpec(Spec):
     """Measured columns, each shown as mean with its interval."""
     where: dict[str, Any] = {}
     """Only runs with these values; a list stands for any of its values."""
+    decide: str | None = None
+    """Key of a run: for each of its values but the first, a sentence says whether the first of `values` gets better."""

@@ -40,7 +40,8 @@ def repeats(lines: Iterable[Line]) -> str:
     text = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     text += " run per point" if counts == {1} else " runs per point"
     if max(counts) == 1:
-        return f"{text}, so no interval"
+        own = any(point.high is not None for line in measured for point in line.points)
+        return f"{text}; bars: 95 % interval of its extrapolation" if own else f"{text}, so no interval"
     if any(line.role == "band" for line in measured):
         return f"{text}; band: range over repeats"
     if counts <= {1, 2}:

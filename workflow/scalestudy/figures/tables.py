@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalestudy.analysis.stats import Interval, interval
+from scalestudy.analysis.stats import Interval, interval_of
 from scalestudy.analysis.summarise import kind_of_all, read_rows, varied_columns
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import notes
+from scalestudy.figures import decision, notes
 from scalestudy.figures.build import OWN_PANEL, Row, kind_of, selected
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
@@ -131,9 +131,9 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     mixed = len({row["emulated"] for row in rows}) > 1
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    return Table(
-        spec.title or spec.name, tuple(keys), spec.values, configurations, _notes(rows, configurations, spec), absent
-    )
+    decided = decision.sentences(study, rows, spec.decide, spec.values[0]) if spec.decide else []
+    said_below = (*decided, *_notes(rows, configurations, spec))
+    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent)
 
 
 def _configuration(
@@ -147,9 +147,7 @@ def _configuration(
     cells = []
     for column in values:
         found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
-        cells.append(
-            Cell(interval([row[column] for row in found]), kind_of_all([kind_of(row, column) for row in found]))
-        )
+        cells.append(Cell(interval_of(found, column), kind_of_all([kind_of(row, column) for row in found])))
     return Configuration(
         tuple(first.get(key) for key in keys),
         tuple(texts),
@@ -175,12 +173,13 @@ def said(row: Row) -> str:
 def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: TableSpec) -> tuple[str, ...]:
     cells = [cell for row in configurations for cell in row.cells if cell.value]
     counts = {cell.value.n for cell in cells if cell.value}
+    own = any(cell.value.n == 1 and cell.value.high is not None for cell in cells if cell.value)
     fewest = notes.baselines(rows) if {"efficiency", "speedup"} & set(spec.values) else []
     return tuple(
         filter(
             None,
             [
-                "n: valid runs; " + _meaning_of_half_widths(counts),
+                "n: valid runs; " + _meaning_of_half_widths(counts, own),
                 "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
                 f"Relative to N₀ = {' or '.join(map(str, fewest))}" if fewest else "",
                 notes.emulated(rows),
@@ -194,9 +193,9 @@ def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: T
     )
 
 
-def _meaning_of_half_widths(counts: set[int]) -> str:
+def _meaning_of_half_widths(counts: set[int], own: bool) -> str:
     if not counts - {1}:
-        return "one run has no interval"
+        return "of one run, ± is half the 95 % interval of an extrapolation" if own else "one run has no interval"
     if not counts - {1, 2}:
         return "values are means ± half the range of two runs"
     return "values are means ± half the 95 % interval" + (", of two runs half their range" if 2 in counts else "")

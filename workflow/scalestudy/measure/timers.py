@@ -20,6 +20,8 @@ class StepTimer:
         self.on_gpu = device.type == "cuda"
         self.rows: list[list[float | torch.cuda.Event]] = []
         self.row: list[float | torch.cuda.Event] = []
+        self.earlier = np.zeros((0, len(PHASES) + 1))
+        """What `seconds` returned when the run was stopped; the gap since then counts for nothing."""
 
     def begin(self) -> None:
         """A step begins: the wait for its batch."""
@@ -41,9 +43,13 @@ class StepTimer:
         self.rows.append(self.row)
 
     def seconds(self) -> np.ndarray:
-        """float64 [steps, 5]: begin and the four ends, seconds since the first begin."""
+        """float64 [steps, 5]: begin and the four ends, seconds since the first begin of the run."""
         if not self.rows:
-            return np.zeros((0, len(PHASES) + 1))
+            return self.earlier
+        since = self._since_resumed()
+        return np.concatenate([self.earlier, since + self.earlier[-1, -1]]) if len(self.earlier) else since
+
+    def _since_resumed(self) -> np.ndarray:
         if not self.on_gpu:
             marks = np.array(self.rows, dtype=np.float64)
             return marks - marks[0, 0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalestudy.errors import UserError
-from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, Torchvision
+from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +46,11 @@ def build(
 
             _height_and_width(options, size)
             return small.small_cnn(options, classes, channels)
+        case SmallRelative():
+            from scalestudy.models import relatives
+
+            _height_and_width(options, size, least=8)
+            return relatives.build(options, classes, channels)
         case Torchvision():
             from scalestudy.models import vision
 
@@ -54,10 +59,11 @@ def build(
             )
 
 
-def _height_and_width(options: SmallCNN | Torchvision, size: tuple[int, ...]) -> tuple[int, int]:
-    if len(size) != 2 or min(size) < 2:
+def _height_and_width(
+    options: SmallCNN | SmallRelative | Torchvision, size: tuple[int, ...], least: int = 2
+) -> tuple[int, int]:
+    if len(size) != 2 or min(size) < least:
         shape = "x".join(map(str, size)) or "vectors"
-        raise UserError(
-            f"`{options.name}` takes images, not samples of {shape}", "model", "use `mlp`, or data with images"
-        )
+        what = f"`{options.name}` takes images of {least}x{least} and more, not samples of {shape}"
+        raise UserError(what, "model", "use `mlp`, or data with images")
     return size[0], size[1]

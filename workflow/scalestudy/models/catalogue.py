@@ -17,6 +17,14 @@ class SmallCNN(Spec):
     """Channels of the first convolution; the second has twice as many."""
 
 
+class SmallRelative(Spec):
+    """A small relative of AlexNet, VGG, ResNet, DenseNet or Inception, for CPUs and small images."""
+
+    name: Literal["small_alexnet", "small_vgg", "small_resnet", "small_densenet", "small_inception"]
+    width: Annotated[int, Field(ge=2, le=4096)] = 16
+    """Channels of the first convolution."""
+
+
 class MLP(Spec):
     """A chain of linear layers and ReLU, as deep as wanted (the shape that 002 runs)."""
 
@@ -71,4 +79,4 @@ class OwnModel(Spec):
         return self.import_.partition(":")[2]
 
 
-AnyModel = SmallCNN | MLP | Torchvision | OwnModel
+AnyModel = SmallCNN | SmallRelative | MLP | Torchvision | OwnModel

@@ -16,7 +16,9 @@ class Column:
 
 METRICS: dict[str, Column] = {
     "throughput_samples_per_s": Column(
-        "Throughput", "samples/s", "Samples per second in the window, on the slowest rank's clock"
+        "Throughput",
+        "samples/s",
+        "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out",
     ),
     "step_time_s": Column("Step time", "s", "Median step in the window, on the slowest rank's clock"),
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
@@ -51,6 +53,11 @@ METRICS: dict[str, Column] = {
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
+    "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
+    "checkpoint_bytes": Column("Checkpoint size", "B", "Mean size of one checkpoint"),
+    "checkpoint_share": Column(
+        "Checkpoint share", "", "Time of periodic checkpoints over that of all steps and what is between them"
+    ),
     "parameters": Column("Parameters", "", "Trainable parameters of the model"),
 }
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import Spec, parse
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import Document, dotted, read_yaml
 
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -48,8 +49,10 @@ class Site(Spec):
     """Data that the site already has: source name to folder."""
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
-    launcher: Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh"] = "auto"
+    launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
+    hosts: tuple[str, ...] = ()
+    """Names of the nodes where no scheduler gives them, the one where commands are started first."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 

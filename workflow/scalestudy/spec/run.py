@@ -36,6 +36,8 @@ class Batch(Spec):
     """Samples per rank and step."""
     global_: Annotated[Count | None, Field(alias="global")] = None
     """Samples per step over all ranks."""
+    accumulate: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Parts in which a rank computes its batch, one after the other, before the one exchange and update of the step."""
 
 
 class LearningRateSteps(Spec):
@@ -54,6 +56,9 @@ class Optimiser(Spec):
     """Stochastic gradient descent."""
     learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Rate after warm-up, before the first step."""
+    learning_rate_for_batch: Count | None = None
+    """Global batch that `learning_rate` is meant for: the run's rate is scaled linearly with its own (Goyal et al. 2017).
+    Unset: not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -61,7 +66,7 @@ class Optimiser(Spec):
     nesterov: bool = False
     """Nesterov momentum."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
-    """Epochs over which the rate rises linearly from a tenth."""
+    """Epochs over which the rate rises linearly, from the unscaled rate or, where none is scaled up, from a tenth."""
     steps: LearningRateSteps | None = None
     """Steps of the rate; none: constant."""
 
@@ -73,6 +78,8 @@ class Train(Spec):
     """Passes over the training data."""
     evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Evaluate on held-out data every so many epochs and at the end; 0: never."""
+    weighted_loss: bool = False
+    """Multi-label: a label's positives count by its share of negatives, and the other way round (CheXNet)."""
 
 
 class Measure(Spec):
@@ -86,6 +93,15 @@ class Measure(Spec):
     """Length of the window in minutes; the run ends after it. None: the full training."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
+
+
+class Checkpoint(Spec):
+    """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
+
+    every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Steps from one to the next; none: not by steps."""
+    every_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """Minutes from one to the next; none: not by time."""
 
 
 class Loader(Spec):
@@ -103,6 +119,18 @@ class Loader(Spec):
     """Page cache that the files of the data may fill, per node: the least recently read beyond it are dropped."""
     cache: Literal["as_found", "warm", "cold"] = "as_found"
     """Before the run: leave the page cache, read all data once, or drop all data from it."""
+
+
+LauncherName = Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh", "mpirun"]
+
+
+class Launch(Spec):
+    """How the processes of a run are started, and which cores each may use."""
+
+    launcher: LauncherName | None = None
+    """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
+    binding: Literal["none", "core", "socket"] = "none"
+    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
 
 
 class SlowRank(Spec):
@@ -155,6 +183,12 @@ class RunSpec(Spec):
     """CPU threads of a rank; unset: the machine's share, the same for all rank counts of a study."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Number type of weights and activations."""
+    autocast: Literal["bfloat16", "float16"] | None = None
+    """Mixed precision: forward and loss in this type where torch.autocast holds it safe; weights stay in `dtype`."""
+    memory_format: Literal["contiguous", "channels_last"] = "contiguous"
+    """How images and convolution weights lie in memory."""
+    compile: bool = False
+    """Whether the model is compiled by torch.compile."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of weights, order and augmentation; repeat k adds k."""
     repeat: Annotated[int, Field(ge=0, lt=10_000)] = 0
@@ -173,6 +207,12 @@ class RunSpec(Spec):
     """The full training."""
     measure: Measure = Measure()
     """Where a run is measured and ends."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When checkpoints are written; by default only when the run stops before its end."""
+    launch: Launch = Launch()
+    """How its processes are started."""
+    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights beside the result as safetensors."""
     faults: tuple[Fault, ...] = ()
@@ -225,10 +265,20 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
-        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", "set the other one to null")
+        remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
+        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
         what = f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks"
         yield Problem(("batch", "global"), what, OTHERWISE)
+    elif spec.rank_batch % spec.batch.accumulate:
+        what = f"{spec.rank_batch} samples of a rank cannot be computed in {spec.batch.accumulate} equal parts"
+        yield Problem(("batch", "accumulate"), what, OTHERWISE)
+    if spec.autocast and spec.dtype != "float32":
+        what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
+        yield Problem(("autocast",), what, "leave one of them out")
+    if spec.autocast == "float16" and spec.strategy.servers_beside:
+        what = "float16 scales the loss, and parameter servers cannot know the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     yield from _node_problems(spec)

@@ -605,6 +605,8 @@ def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[Path, str]]
     if isinstance(drawing, TableSpec):
         for index, value in enumerate(drawing.values):
             yield ("values", index), value
+        if drawing.decide is not None:
+            yield ("decide",), drawing.decide
     else:
         for key in ("x", "y", "series", "panel"):
             if (column := getattr(drawing, key)) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,8 +21,8 @@ class AllReduce(Strategy):
     """Ring all-reduce of gloo or NCCL, bucket by bucket, overlapped with backward (Li et al., VLDB 2020).
 
     BatchNorm's running statistics stay each rank's own. With compression, gradients are divided by the number of ranks,
-    rounded, and summed in the narrow type. DDP sorts its buckets anew after its first step, so that from 3 ranks on the
-    last bits of a sum can differ between the first step of a process and later ones.
+    rounded, and summed in the narrow type. DDP sorts its buckets anew after the first backward pass of a process; with
+    other buckets the last bits of a sum can differ, so that pass is made before the first step.
     """
 
     options: Options
@@ -46,6 +48,16 @@ class AllReduce(Strategy):
             module.register_comm_hook(self.world.workers, _bf16)
         module.register_forward_hook(self._use_all_parameters)
         return module
+
+    def settle(self, backward: Callable[[], None]) -> None:
+        """Let DDP sort its buckets: in its second forward pass, by the order of gradients in the first backward pass."""
+        backward()
+        backward()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """DDP's own way to add up gradients."""
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
 
     def exchange(self) -> None:
         """Nothing: it happened inside backward."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ class World:
     device: torch.device
     ranks_per_node: int
     workers: dist.ProcessGroup | None
+    control: dist.ProcessGroup | None = None
+    """A group of those that train for small messages through the host, where `workers` goes through GPUs."""
 
     @property
     def is_server(self) -> bool:
@@ -54,6 +57,13 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    parts = 1
+    """Parts in which a rank computes its batch; set by the training loop."""
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Entered around forward and loss; set by the training loop."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss where gradients would underflow in float16; set by the training loop."""
+
     model: nn.Module
     """What is trained, as the caller gave it; set by `prepare`."""
     trainable: list[nn.Parameter]
@@ -64,6 +74,10 @@ class Strategy(ABC):
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
 
+    lockstep = True
+    """All ranks make the same step at the same time, as every synchronous exchange has it. Only such a run can be
+    stopped and gone on with at an agreed step."""
+
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
         self.broadcast(model)
@@ -73,19 +87,35 @@ class Strategy(ABC):
         return model
 
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
-        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned."""
+        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned.
+
+        The batch is computed in `parts` equal parts; only with the last one may an overlapped exchange begin.
+        """
         self.optimiser.zero_grad(set_to_none=True)
-        value = loss(module(x), y)
-        value.backward()
-        return value.detach()
+        losses = []
+        for number, (part_x, part_y) in enumerate(zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)):
+            with nullcontext() if number == self.parts - 1 else self.no_exchange(module):
+                with self.precision():
+                    value = loss(module(part_x), part_y) / self.parts
+                (value if self.scaler is None else self.scaler.scale(value)).backward()
+            losses.append(value.detach())
+        return torch.stack(losses).sum()
+
+    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Where gradients are only added up: an overlapped strategy holds back its exchange."""
+        return nullcontext()
 
     @abstractmethod
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, after backward."""
 
     def update(self) -> None:
-        """Apply the gradients."""
-        self.optimiser.step()
+        """Apply the gradients; with a loss scale, unless one is not finite, which lowers the scale."""
+        if self.scaler is None:
+            self.optimiser.step()
+        else:
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate for the next update."""
@@ -98,6 +128,79 @@ class Strategy(ABC):
 
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
+
+    def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
+        """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
+
+        `backward` is one forward and backward pass over made-up samples, without an update; whoever calls this puts
+        buffers and random states back. What a first step does differently would otherwise be done again after a stop,
+        at another step than in a run never stopped.
+        """
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to keep, called by all ranks that train after the same step.
+
+        Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
+        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
+        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
+        """
+        buffers = dict(self.model.named_buffers())
+        kept = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        of_ranks = self.gather({name: kept_tensor(tensor) for name, tensor in kept.items()})
+        if self.world.rank > 0:
+            return {}
+        state = {f"model.{name}": kept_tensor(tensor) for name, tensor in self.model.state_dict().items()}
+        for rank, own in enumerate(of_ranks[1:], start=1):
+            state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
+        scale = {} if self.scaler is None else self.scaler.state_dict()
+        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
+        return state | self.optimiser_state()
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned on rank 0, also in a run of another number of ranks.
+
+        Called by every process, servers included, after `prepare` and before the first step. A rank that the
+        checkpoint does not know gets rank 0's buffers.
+        """
+        own = f"rank{self.world.rank}."
+        names = self.model.state_dict()
+        self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
+        self.load_optimiser_state(state)
+        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
+        if self.scaler is not None and scale:
+            self.scaler.load_state_dict(scale)
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        return {
+            f"optimiser.{names[parameter]}.{slot}": kept_tensor(torch.as_tensor(value))
+            for parameter, slots in self.optimiser.state.items()
+            for slot, value in slots.items()
+            if value is not None
+        }
+
+    def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Give this process's own optimiser what `state` has for its parameters."""
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        plain = self.optimiser.state_dict()
+        plain["state"] = {}
+        # torch numbers parameters through all groups, in order.
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        for number, parameter in enumerate(parameters):
+            head = f"optimiser.{names[parameter]}."
+            slots = {key[len(head) :]: value.clone() for key, value in state.items() if key.startswith(head)}
+            if slots:
+                plain["state"][number] = slots
+        self.optimiser.load_state_dict(plain)
+
+    def gather(self, value: Any) -> list[Any]:
+        """On rank 0 the value of every rank that trains, in order; elsewhere []."""
+        if self.world.workers is None or self.world.ranks == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.world.ranks if self.world.rank == 0 else None
+        dist.gather_object(value, values, group=self.world.control or self.world.workers, group_dst=0)
+        return values or []
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""
@@ -113,3 +216,8 @@ class Strategy(ABC):
         if dist.is_initialized():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
+
+
+def kept_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor on the CPU, dense, for safetensors."""
+    return tensor.detach().to("cpu", copy=True).contiguous()

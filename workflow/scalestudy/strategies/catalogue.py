@@ -22,6 +22,11 @@ class StrategySpec(Spec):
         """The largest number of ranks that the strategy can have, None for any."""
         return None
 
+    @property
+    def needs_mpi(self) -> bool:
+        """Whether the ranks must be started by mpirun."""
+        return False
+
 
 class Single(StrategySpec):
     """One process, no exchange."""

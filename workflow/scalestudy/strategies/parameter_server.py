@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -13,14 +14,16 @@ from scalestudy.strategies.base import MakeOptimiser, Strategy
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
 
-PUSH, STOP = 1.0, 0.0
+STOP, PUSH, STATE = 0.0, 1.0, 2.0
+"""What a worker wants of a server."""
 
 
 class ParameterServer(Strategy):
     """Workers push gradients and pull weights; each server sums, averages and steps for its share of the parameters.
 
     A step is one message each way between every worker and every server, through the host where workers have GPUs.
-    The last element of a push says whether it is one (`PUSH`) or the end (`STOP`).
+    The last element of a message to a server says whether it is a push of gradients (`PUSH`), the question for its
+    optimiser's state (`STATE`, answered to rank 0) or the end (`STOP`); in one round all workers say the same.
     """
 
     options: Options
@@ -74,25 +77,52 @@ class ParameterServer(Strategy):
             # Weights and gradients live in the messages themselves: nothing is packed or unpacked here.
             parameter.data, parameter.grad = weight, gradient
         arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]
-        for step in count():
-            for worker in workers:
+        step = 0
+        while True:
+            _wait(arriving[0])
+            wanted = float(total.data[-1])
+            for worker in workers[1:]:
                 _wait(arriving[worker])
-                if worker > 0:
+                if wanted == PUSH:
                     total.data += pushes[worker].data
-            if float(total.data[-1]) == self.world.ranks * STOP:
-                break
-            total.data /= self.world.ranks
-            self.set_rate(rate_of_step(step))
-            self.optimiser.step()
+            if wanted == STOP:
+                return step
+            if wanted == PUSH:
+                total.data /= self.world.ranks
+                self.set_rate(rate_of_step(step))
+                self.optimiser.step()
+                step += 1
             arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]
+            if wanted == STATE:
+                dist.send_object_list([self.optimiser_state()], 0)
+                continue
             for sent in [dist.isend(weights.data, worker) for worker in workers]:
                 _wait(sent)
-        return step
 
     def finish(self) -> None:
         """Tell the servers that there are no more steps."""
+        self._tell(STOP)
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """A server's own state; on rank 0 that of all servers, together."""
+        if self.world.is_server:
+            return super().optimiser_state()
+        state: dict[str, torch.Tensor] = {}
         for link in self.links:
-            link.gradients.data[-1] = STOP
+            answer: list[Any] = [None]
+            dist.recv_object_list(answer, link.server)
+            state |= answer[0]
+        return state
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """As every strategy; the optimiser's state comes from the servers."""
+        self._tell(STATE)
+        return super().state()
+
+    def _tell(self, wanted: float) -> None:
+        """A message to every server that holds no gradients."""
+        for link in self.links:
+            link.gradients.data[-1] = wanted
         for sent in [dist.isend(link.gradients.data, link.server) for link in self.links]:
             _wait(sent)
 

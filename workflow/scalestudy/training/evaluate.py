@@ -11,6 +11,7 @@ from torch import nn
 
 from scalestudy.data.dataset import Dataset, normalise
 from scalestudy.data.sampler import evaluation_share
+from scalestudy.errors import UserError
 from scalestudy.models import outputs
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
@@ -19,11 +20,10 @@ BATCH = 256
 
 
 @torch.no_grad()
-def evaluate(
-    module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype
-) -> dict[str, float | None]:
+def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype) -> dict[str, Any]:
     """`{"accuracy": …, "auroc": …, "loss": …}` over the whole held-out set, the same on every rank.
 
+    Multi-label data has no accuracy, and `auroc_per_label` beside the mean: None for a label with one class only.
     BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
     """
     average_buffers(module, world)
@@ -46,16 +46,33 @@ def evaluate(
     label = np.concatenate([part[1] for part in parts])
     mean_loss = sum(part[2] for part in parts) / len(label)
     if data.task == "multilabel":
-        return {"accuracy": None, "auroc": mean_auroc(score, label), "loss": mean_loss}
+        each = auroc_per_label(score, label)
+        there = [value for value in each if value is not None]
+        mean = float(np.mean(there)) if there else None
+        return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss}
     return {"accuracy": float((score.argmax(axis=1) == label).mean()), "auroc": None, "loss": mean_loss}
 
 
-def mean_auroc(score: np.ndarray, label: np.ndarray) -> float | None:
-    """Area under the ROC curve, mean over the labels that have both classes; scores and 0/1 labels [samples, labels]."""
+def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:
+    """Area under the ROC curve of each label; scores and 0/1 labels [samples, labels]. None where one class is missing."""
     from sklearn.metrics import roc_auc_score
 
-    both = [k for k in range(label.shape[1]) if 0 < label[:, k].sum() < len(label)]
-    return float(np.mean([roc_auc_score(label[:, k], score[:, k]) for k in both])) if both else None
+    both = [0 < label[:, k].sum() < len(label) for k in range(label.shape[1])]
+    return [float(roc_auc_score(label[:, k], score[:, k])) if there else None for k, there in enumerate(both)]
+
+
+def label_weights(data: Dataset) -> outputs.LabelWeights:
+    """For each label of multi-label training data, the share of samples without it, and of those with it.
+
+    So positives and negatives of a label weigh the same in all (Rajpurkar et al., CheXNet, arXiv 1711.05225, 2.1).
+    Raises UserError where the labels are not known before they are read, or have one class per sample.
+    """
+    labels = getattr(data, "labels", None)
+    if data.task != "multilabel" or labels is None:
+        what = "weighs labels by how often they occur, which needs multi-label data whose labels are known beforehand"
+        raise UserError(f"`weighted_loss` {what}", "train.weighted_loss", "leave it away")
+    share = torch.from_numpy(np.asarray(labels, np.float32).mean(axis=0))
+    return 1 - share, share
 
 
 def average_buffers(module: nn.Module, world: World) -> None:

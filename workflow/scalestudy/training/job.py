@@ -38,6 +38,49 @@ class Job:
     extensions: Path
     weights: Path | None
     """Where the final weights are to be kept."""
+    log: Path = Path("log")
+    """Folder of the processes' output, one `rank.<k>.log` each."""
+    hosts: tuple[str, ...] = ("localhost",)
+    """Machines that take part; one alone holds all nodes of the geometry."""
+    store: tuple[str, int] | None = None
+    """Address where processes find each other; None: by a file in `folder`, on one machine."""
+    beside: Path | None = None
+    """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
+    resume: Path | None = None
+    """The checkpoint to go on from."""
+    borrowed: bool = False
+    """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    deadline: float | None = None
+    """When this job will be killed, seconds since 1970."""
+
+    @property
+    def processes(self) -> int:
+        """Ranks and parameter servers."""
+        return self.spec.ranks + self.spec.strategy.servers_beside
+
+    def host_of(self, rank: int) -> int:
+        """Index of the machine of a process. Ranks fill node after node, servers go round."""
+        if len(self.hosts) == 1:
+            return 0
+        if rank >= self.spec.ranks:
+            return (rank - self.spec.ranks) % len(self.hosts)
+        return rank // self.resolved.ranks_per_node
+
+    def on_host(self, host: int) -> list[int]:
+        """The processes of one machine, in order; a process's place among them is its local rank."""
+        return [rank for rank in range(self.processes) if self.host_of(rank) == host]
+
+    def local_rank(self, rank: int) -> int:
+        """The place of a process among those of its machine."""
+        return self.on_host(self.host_of(rank)).index(rank)
+
+    def title(self, rank: int) -> str:
+        """A process as messages call it."""
+        return f"rank {rank}" if rank < self.spec.ranks else f"parameter server {rank - self.spec.ranks}"
+
+    def log_of(self, rank: int) -> Path:
+        """Where a process's output goes."""
+        return self.log / f"rank.{rank}.log"
 
 
 def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> float:

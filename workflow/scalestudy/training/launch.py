@@ -1,57 +1,64 @@
-"""Start the processes of a run on this machine, watch them, and write the result, whole or not at all."""
+"""Start the processes of a run, watch them, and write the result, whole or not at all."""
 
 from __future__ import annotations
 
-import ctypes
 import datetime
-import gc
+import importlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import wait as wait_for
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from scalestudy.data.manifest import Manifest, read_manifest
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import Skipped
 from scalestudy.files import canonical_json, write_json
 from scalestudy.measure.system import Sampler
+from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.training import binding, control, stopping, transport
+from scalestudy.training.allocation import Allocation, uneven, where_to_run
+from scalestudy.training.control import SETTLE_S
+from scalestudy.training.janitor import janitor
 from scalestudy.training.job import Job, Resolved, emulated_step_time
-
-PR_SET_PDEATHSIG = 1
-GRACE_S = 5.0
-
-
-class RankFailed(Exception):
-    """A process of the run died; the message names it."""
+from scalestudy.training.launchers import is_open_mpi
+from scalestudy.training.ranks import Ranks, raise_cause
+from scalestudy.training.warm import PRELOAD
 
 
-def resolve(spec: RunSpec, machine: Machine) -> Resolved:
-    """Fill in what the machine decides: device, threads, ranks per node."""
+def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
+    """Fill in what machine and job decide: device, threads, ranks per node; the hosts and their launcher."""
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device = spec.device or machine.device or ("cuda" if gpus() else "cpu")
     step_time = None
     if spec.accelerator is not None:
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
-    ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else spec.ranks)
-    if device == "cuda" and ranks_per_node > devices:
-        raise Skipped(f"{ranks_per_node} ranks need as many GPUs; this machine has {devices}")
+    ranks_per_node = spec.ranks_per_node or spec.ranks // (spec.nodes or nodes_needed(spec.ranks, devices))
+    if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
-    return Resolved(spec.nodes or -(-spec.ranks // ranks_per_node), ranks_per_node, threads, device, cores, step_time)
+    nodes = spec.nodes or -(-spec.ranks // ranks_per_node)
+    where = where_to_run(spec, nodes, read_site() if site is None else site)
+    on_a_host = -(-spec.ranks // len(where.hosts))
+    if device == "cuda" and on_a_host > devices:
+        of = "this machine has" if len(where.hosts) == 1 else "a node has"
+        raise Skipped(f"{on_a_host} ranks need as many GPUs; {of} {devices}")
+    if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
+        raise Skipped(f"strategy `{spec.strategy.name}` is started by Open MPI's mpirun; the one here is another's")
+    return Resolved(nodes, ranks_per_node, threads, device, cores, step_time), where
+
+
+def nodes_needed(ranks: int, devices: int) -> int:
+    """The fewest nodes that share the ranks equally without sharing devices; one where devices do not matter."""
+    fewest = -(-ranks // devices) if devices else 1
+    return next(nodes for nodes in range(fewest, ranks + 1) if ranks % nodes == 0)
 
 
 def gpus() -> int:
@@ -62,154 +69,118 @@ def gpus() -> int:
 
 
 def run(
-    run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, extensions: Path = EXTENSIONS
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path = EXTENSIONS,
+    borrow: Path | None = None,
 ) -> dict[str, Any]:
-    """Make one run and write `out` (result.json) with steps.parquet and system.parquet beside it.
+    """Make one run, or go on with it, and write `out` (result.json) with steps.parquet and system.parquet beside it.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result.
+    no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `borrow` is a checkpoint of
+    another run to begin from.
     """
+    with stopping.chain(run_id, out, borrow) as chain:
+        return _run(chain, run_id, spec, manifest_file, out, machine, extensions)
+
+
+def _run(
+    chain: stopping.Chain,
+    run_id: str,
+    spec: RunSpec,
+    manifest_file: Path,
+    out: Path,
+    machine: Machine,
+    extensions: Path,
+) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC)
     begin = time.perf_counter()
     manifest = read_manifest(manifest_file)
     skipped = manifest.reason if manifest.status == "skipped" else None
-    resolved = None
+    resolved = where = None
     try:
-        resolved = resolve(spec, machine)
+        resolved, where = resolve(spec, machine)
     except Skipped as error:
         skipped = str(error)
-    head = {
+    head: dict[str, Any] = {
         "run": run_id,
         "status": "skipped",
         "reason": skipped,
         "spec": spec.plain(),
         "started": started.isoformat(timespec="seconds"),
     }
-    if skipped is not None or resolved is None:
+    if skipped is not None or resolved is None or where is None:
         result = {**head, "metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
     else:
-        with tempfile.TemporaryDirectory(prefix="scalestudy-run-") as folder:
-            weights = out.parent / "weights.safetensors" if spec.keep == "weights" else None
-            job = Job(run_id, spec, resolved, manifest_file.resolve(), Path(folder), extensions.resolve(), weights)
-            memory = start_and_watch(job, out.parent)
+        # What several machines share lies beside the result; what one machine has to itself, on its own disk.
+        shared = None if len(where.hosts) == 1 else out.parent.resolve()
+        weights = out.parent / "weights.safetensors" if spec.keep == "weights" else None
+        with (
+            tempfile.TemporaryDirectory(prefix="scalestudy-run-" if shared is None else ".nodes-", dir=shared) as name,
+            janitor(Path(name)) as group,
+        ):
+            job = Job(
+                run_id, spec, resolved, manifest_file.resolve(), Path(name), extensions.resolve(), weights,
+                (out.parent / "log").resolve(), where.hosts, **chain.for_job(),
+            )  # fmt: skip
+            memory = start_and_watch(job, where, group, out.parent)
+            stopping.raise_if_stopped(job.folder)
             measured_s = time.perf_counter() - begin
             result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
+            result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
+            result["warnings"] += uneven(where, resolved.ranks_per_node)
             if weights is not None:
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    chain.add_to(result)
     write_json(out, result)
     append_history(out, result)
     return result
 
 
-def start_and_watch(job: Job, beside: Path) -> float | None:
-    """Run all processes to their end; returns their largest anonymous memory in bytes, None for a very short run.
+def start_and_watch(job: Job, where: Allocation, group: int, beside: Path) -> float | None:
+    """Run all processes to their end; returns the largest anonymous memory of a node in bytes, None for a very short run.
 
-    Raises RankFailed when one dies, after ending the others.
+    Raises RankFailed when one dies or falls silent, UserError when it says so, after ending the others.
     """
-    context = multiprocessing.get_context("fork")
-    # A collection in a rank would copy the pages that it shares with this process: a pause of half a second in a step.
-    gc.freeze()
-    count = job.spec.ranks + job.spec.strategy.servers_beside
-    parent = os.getpid()
-    processes: list[BaseProcess] = []
-    with _interrupts_end_ranks(processes):
-        for rank in range(count):
-            process = context.Process(target=_rank, args=(job, rank, parent), name=_title(job, rank))
-            process.start()
-            processes.append(process)
-        sampler = Sampler([process.pid or 0 for process in processes])
+    with stopping.signals(job.folder):
+        local = where.launcher == "local"
+        rows = _run_here(job, group) if local else control.run_on_nodes(job, where.launcher)
+    if not rows:
+        return None
+    import pandas as pd
+
+    from scalestudy.files import write_with
+
+    write_with(beside / "system.parquet", pd.DataFrame(rows).to_parquet)
+    return max(row["anonymous_bytes"] for row in rows)
+
+
+def _run_here(job: Job, group: int) -> list[dict[str, float]]:
+    """All processes on this machine, forked from this one, which has imported what they need."""
+    for module in PRELOAD:
+        importlib.import_module(module)
+    ranks = Ranks(job, range(job.processes), group)
+    try:
+        ranks.start()
+        sampler = Sampler(ranks.pids)
         sampler.start()
         try:
-            _watch(processes)
-        except RankFailed:
-            for file in sorted(job.folder.glob("error.*")):
-                raise UserError(file.read_text(encoding="utf-8"), job.run) from None
-            raise
+            while ranks.running and not ranks.failures:
+                ranks.watch()
+            deadline = time.monotonic() + SETTLE_S
+            while ranks.running and time.monotonic() < deadline:
+                ranks.watch(timeout_s=SETTLE_S / 5)
         finally:
-            end_all(processes)
             sampler.stop()
-    if sampler.rows:
-        import pandas as pd
-
-        from scalestudy.files import write_with
-
-        write_with(beside / "system.parquet", pd.DataFrame(sampler.rows).to_parquet)
-        return max(row["anonymous_bytes"] for row in sampler.rows)
-    return None
-
-
-def _title(job: Job, rank: int) -> str:
-    return f"rank {rank}" if rank < job.spec.ranks else f"parameter server {rank - job.spec.ranks}"
-
-
-def _rank(job: Job, rank: int, parent: int) -> None:
-    """What a started process does: it dies with its parent, and says what went wrong with it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        from scalestudy.training.loop import main
-
-        main(job, rank)
-    except UserError as error:
-        (job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
-        os._exit(2)
-    except BaseException:
-        print(f"{_title(job, rank)} failed:\n{traceback.format_exc()}", flush=True)
-        os._exit(1)
-    sys.stdout.flush()
-    # Threads of libraries are not waited for: everything of worth has been written.
-    os._exit(0)
-
-
-def _watch(processes: list[BaseProcess]) -> None:
-    """Wait until all have ended well; raise when the first has not."""
-    left = {process.sentinel: process for process in processes}
-    while left:
-        for sentinel in wait_for(list(left)):
-            process = left.pop(sentinel)  # type: ignore[arg-type]
-            process.join()
-            if process.exitcode:
-                # Those that only lost their partner fail next; the first to die tells the cause.
-                raise RankFailed(f"{process.name} {_ending(process.exitcode)}")
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown"
-    return f"failed (exit status {code})"
-
-
-def end_all(processes: list[BaseProcess]) -> None:
-    """End what still runs: asked first, then made to."""
-    for process in processes:
-        if process.is_alive():
-            process.terminate()
-    deadline = time.monotonic() + GRACE_S
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-@contextmanager
-def _interrupts_end_ranks(processes: list[BaseProcess]) -> Iterator[None]:
-    """SIGTERM and SIGINT become exceptions here, so that ranks are ended and nothing half-made stays."""
-
-    def stop(number: int, _frame: object) -> None:
-        raise RankFailed(f"the run was stopped by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        ranks.end()
+    if ranks.failures:
+        raise_cause(ranks.failures, job)
+    return [{"node": 0, **row} for row in sampler.rows]
 
 
 def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | None, beside: Path) -> dict[str, Any]:
@@ -226,12 +197,15 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": {} if spec.runs_full_training else {"training_time_s": "extrapolated"},
+        "kinds": result.kinds(spec, measured),
+        "intervals": result.intervals(job, measured, manifest),
         "emulated": emulated,
         "oversubscribed": not emulated
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
+        "checkpoints": first["checkpoints"],
+        "steps_done": first["steps_done"],
         "samples_seen": sum(report["samples_seen"] for report in measured.reports),
         "resolved": {
             "nodes": resolved.nodes,
@@ -243,8 +217,17 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         },
         "instrument": result.instrument(first["device_name"]),
         "affinity": [report["affinity"] for report in measured.reports],
+        "warnings": list(warnings(job, measured.reports)),
         "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }
+
+
+def warnings(job: Job, reports: list[dict[str, Any]]) -> Iterator[str]:
+    """What was not as it should be, though the numbers stand: where processes were, and how they exchanged."""
+    if job.resolved.step_time_s is None:
+        yield from binding.doubts(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
+    if job.processes > 1:
+        yield from transport.doubts(job, reports[0]["backend"], reports[0]["interface"])
 
 
 def write_steps(measured: Any, file: Path) -> None:
@@ -257,15 +240,14 @@ def write_steps(measured: Any, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    first, last = measured.window
-    step = np.tile(np.arange(steps), ranks)
+    step = np.tile(measured.reports[0]["first_step"] + np.arange(steps), ranks)
     frame = pd.DataFrame(
         {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
     )
     for index, phase in enumerate(PHASES):
         frame[f"{phase}_s"] = phases[:, index]
     frame["loss"] = measured.losses.ravel()
-    frame["in_window"] = (step >= first) & (step < last)
+    frame["in_window"] = np.tile(measured.in_window, ranks)
     write_with(file, frame.to_parquet)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
 from scalestudy.data.sampler import batches
+from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
@@ -26,13 +29,17 @@ from scalestudy.models.build import build as build_model
 from scalestudy.models.emulated import emulate
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
-from scalestudy.training.evaluate import evaluate
+from scalestudy.training import checkpoint, stopping
+from scalestudy.training.agreement import Agreement, say_agreed
+from scalestudy.training.binding import placement
+from scalestudy.training.evaluate import evaluate, label_weights
 from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
+from scalestudy.training.rendezvous import store as rendezvous_store
+from scalestudy.training.result import code_digest
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
-STOP_CHECK_STEPS = 10
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
 Batch = tuple[int, torch.Tensor, torch.Tensor]
 
 
@@ -42,11 +49,22 @@ class Report:
 
     rank: int
     steps_done: int = 0
+    first_step: int = 0
+    """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
     samples_seen: int = 0
     window: tuple[int, int] = (0, 0)
     """First step of the measured window, and the step after its last."""
+    left_out: list[tuple[int, int]] = field(default_factory=list)
+    """Stretches of steps, the last one excluded, that warm up again after a stop and are not in the window."""
+    pauses: list[int] = field(default_factory=list)
+    """Numbers of steps done after which something else was done: an evaluation, a checkpoint."""
+    window_left_s: float | None = None
+    """At a checkpoint: what is left of `measure.minutes`, None before the window."""
     loop_s: float = 0.0
+    """Time of the steps and what is between them, the time from a stop to going on left out."""
     epochs_done: float = 0.0
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    """Of each: `step`, `seconds`, `bytes` (rank 0 knows them), whether the run was to `stop`, `cause`."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
@@ -57,6 +75,10 @@ class Report:
     backend: str = "none"
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (binding.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
 
 
@@ -66,23 +88,35 @@ class Rank:
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.spec, self.resolved = job, job.spec, job.resolved
         self.world = join(job, rank)
-        self.faults = Faults(job.spec, rank)
+        self.faults = Faults(job.spec, rank, job.beside)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.placement = placement(device_bus_id(self.world.device))
+        self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
         self.losses: list[torch.Tensor] = []
+        self.earlier_losses = np.zeros(0)
+        self.slow_decodes_before = 0
+        self.read_before = 0
 
     def run(self) -> None:
         """The whole life of the process."""
         self.open_data()
         self.assemble()
+        self.resume()
         if self.world.is_server:
             self.serve()
             return
         self.prepare_cache()
         self.measure_loader()
-        self.train()
+        cause = self.train()
+        if cause:
+            self.stop(cause)
+            return
+        if self.world.rank == 0:
+            say_agreed(self.job.folder)  # the result is near: a wish to stop is met by finishing
         self.evaluate_at_end()
+        self.time_a_checkpoint()
         self.strategy.finish()
         self.check_parameters()
         self.keep_weights()
@@ -117,23 +151,154 @@ class Rank:
             task=self.data.task,
             extensions=self.job.extensions,
         ).to(world.device, self.dtype)
+        if spec.memory_format == "channels_last":
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.report.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.emulated = self.resolved.step_time_s is not None
         stepped: nn.Module = self.model
         if self.resolved.step_time_s is not None:
-            stepped = emulate(self.model, self.resolved.step_time_s)
+            stepped = emulate(self.model, self.resolved.step_time_s / spec.batch.accumulate)
+        elif spec.compile:
+            stepped.compile()
         self.strategy = build_strategy(spec.strategy, world)
+        self.strategy.parts = spec.batch.accumulate
+        if spec.autocast is not None:
+            self.strategy.precision = partial(torch.autocast, world.device.type, DTYPES[spec.autocast])
+        if spec.autocast == "float16":
+            self.strategy.scaler = torch.amp.GradScaler(world.device.type)
+        self.label_weights = label_weights(self.data) if spec.train.weighted_loss else None
         self.module = self.strategy.prepare(stepped, lambda parameters: make_optimiser(spec.optimiser, parameters))
         self.module.train()
+        if not self.world.is_server:
+            self.settle()
+        self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
+
+    def settle(self) -> None:
+        """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
+
+        def backward() -> None:
+            # A compiled model is compiled for the size of a batch.
+            count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
+            x, y = self.data.batch(
+                np.arange(min(count, self.data.samples)),
+                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
+            )  # fmt: skip
+            x = self.laid_out(normalise(x, self.dtype, self.world.device))
+            self.forward_backward(x, y.to(self.world.device))
+
+        with checkpoint.untouched_random_states():
+            buffers = [buffer.clone() for buffer in self.model.buffers()]
+            self.strategy.settle(backward)
+            self.strategy.optimiser.zero_grad(set_to_none=True)
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+    def state_bytes(self) -> int:
+        """About what a checkpoint holds: parameters and a momentum for each."""
+        return 2 * sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
-        return rate_at(step, self.steps_per_epoch, self.spec.optimiser)
+        return rate_at(step, self.steps_per_epoch, self.spec.optimiser, self.spec.global_batch)
 
     def serve(self) -> None:
         """A parameter server's whole life."""
-        self.report.steps_done = self.strategy.serve(self.rate)
+        begun = self.report.steps_done
+        self.report.steps_done += self.strategy.serve(lambda step: self.rate(begun + step))
         self.write_report()
+
+    # Going on after a stop
+
+    def resume(self) -> None:
+        """Be as after the last step that the checkpoint knows."""
+        if self.job.resume is None:
+            return
+        facts = checkpoint.read_facts(self.job.resume)
+        self.strategy.load_state(checkpoint.read_state(self.job.resume))
+        self.report.steps_done = facts["step"]
+        if self.job.borrowed:
+            self.begin_at(facts["step"])
+            self.report.evaluations = facts["reports"][0]["evaluations"]
+        elif not self.world.is_server:
+            self.remember(facts["reports"][self.world.rank])
+
+    def begin_at(self, step: int) -> None:
+        """Another run made the steps before: warm-up and window of this one begin here."""
+        spec, self.report.first_step = self.spec, step
+        self.planned_steps = self.steps_per_epoch * spec.train.epochs
+        if spec.measure.steps is not None:
+            self.planned_steps = min(self.planned_steps, step + spec.measure.warmup_steps + spec.measure.steps)
+        if step >= self.planned_steps:
+            raise UserError(
+                f"it is after step {step}; the training has {self.planned_steps}",
+                str(self.job.resume),
+                "raise train.epochs",
+            )
+
+    def remember(self, earlier: dict[str, Any]) -> None:
+        """Take over what this rank knew and had counted."""
+        assert self.job.resume is not None
+        own = checkpoint.read_rank(self.job.resume, self.world.rank)
+        checkpoint.set_random_states(own)
+        if self.strategy.scaler is not None:
+            scale, tracker = own["loss_scale"].tolist()
+            known = self.strategy.scaler.state_dict()
+            self.strategy.scaler.load_state_dict({**known, "scale": scale, "_growth_tracker": int(tracker)})
+        self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
+        here = ("affinity", "device_name", "backend", "parameters", "placement", "interface")
+        self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
+        done = self.report.steps_done
+        self.report.pauses.append(done)
+        self.report.left_out.append((done, done + self.spec.measure.warmup_steps))
+        if (cost := checkpoint.read_cost(self.job.resume)) is not None:
+            self.report.checkpoints.append(cost)
+            self.report.loop_s += 0.0 if cost["stop"] else cost["seconds"]
+        counts = Counter(earlier["faults"])
+        self.slow_decodes_before = counts.pop("slow_decode", 0)
+        self.faults.fired = counts
+        self.read_before = earlier["read_bytes"] or 0
+
+    def save(self, done: int, cause: str, stop: bool = False) -> None:
+        """Write a checkpoint after so many steps, all ranks together, and count what it cost."""
+        assert self.job.beside is not None
+        begin = time.perf_counter()
+        self.account()
+        tensors = {
+            **checkpoint.random_states(),
+            "marks": torch.from_numpy(self.timer.seconds().copy()),
+            "losses": torch.from_numpy(self.all_losses()),
+        }
+        if self.strategy.scaler is not None:
+            scale = self.strategy.scaler.state_dict()
+            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
+        facts = {
+            "run": self.job.run, "spec": self.spec.plain(), "global_batch": self.spec.global_batch,
+            "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
+        }  # fmt: skip
+        part = checkpoint.Part(tensors, vars(self.report), self.strategy.state())
+        folder = self.job.beside / stopping.CHECKPOINTS
+        size = checkpoint.write(folder, done, self.world.rank, part, facts, self.strategy.gather)
+        self.barrier()
+        seconds = time.perf_counter() - begin
+        cost = {"step": done, "seconds": seconds, "bytes": size, "stop": stop, "cause": cause}
+        self.report.checkpoints.append(cost)
+        if self.world.rank == 0:
+            checkpoint.write_cost(folder, cost)
+        self.agreement.written(seconds)
+        self.report.pauses.append(done)
+
+    def stop(self, cause: str) -> None:
+        """Leave word that this run stopped on purpose, and let servers end."""
+        self.strategy.finish()
+        if self.world.rank == 0:
+            write_json(self.job.folder / stopping.STOPPED, {"step": self.report.steps_done, "cause": cause})
+
+    def time_a_checkpoint(self) -> None:
+        """A run cut short that is to write checkpoints has to know what one costs, if none was due yet."""
+        spec = self.spec.checkpoint
+        wanted = spec.every_steps is not None or spec.every_minutes is not None
+        if wanted and not self.spec.runs_full_training and not self.report.checkpoints:
+            self.save(self.report.steps_done, "to time it")
 
     # The data
 
@@ -147,13 +312,14 @@ class Rank:
         self.barrier()
 
     def plan(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Epoch and sample indices of each of this rank's batches."""
-        spec, world, left = self.spec, self.world, self.planned_steps
-        for epoch in range(spec.train.epochs):
-            for indices in batches(self.data.samples, spec.global_batch, world.rank, world.ranks, spec.seed, epoch):
-                if left == 0:
+        """Epoch and sample indices of each of this rank's batches, from the first step that is not done."""
+        spec, world, step = self.spec, self.world, self.report.steps_done
+        for epoch in range(step // self.steps_per_epoch, spec.train.epochs):
+            order = batches(self.data.samples, spec.global_batch, world.rank, world.ranks, spec.seed, epoch)
+            for indices in order[step % self.steps_per_epoch :]:
+                if step >= self.planned_steps:
                     return
-                left -= 1
+                step += 1
                 yield epoch, indices
 
     def loader(self) -> Loader:
@@ -164,7 +330,7 @@ class Rank:
     def measure_loader(self) -> None:
         """What the loader delivers when nothing else is done, samples/s; its first batches fill the queue, uncounted."""
         count = self.spec.measure.loader_batches
-        if not count:
+        if not count or self.report.steps_done:
             return
         ahead = max(1, self.spec.loader.workers * self.spec.loader.prefetch)
         with closing(self.loader()) as loader:
@@ -180,23 +346,25 @@ class Rank:
 
     # The training
 
-    def train(self) -> None:
-        """All steps, with evaluations between epochs; stops where the spec says."""
-        spec, report, timer = self.spec, self.report, self.timer
+    def train(self) -> str:
+        """All steps, with evaluations and checkpoints between them; ends where the spec says.
+
+        Returns why the run stopped on purpose before that, with its checkpoint written; "" where it did not.
+        """
+        report, timer = self.report, self.timer
         device, dtype = self.world.device, self.dtype
-        bytes_before = read_bytes()
         self.barrier()
-        begin = time.perf_counter()
-        window_end = None if spec.measure.minutes is None else float("inf")
-        last_warmup = max(0, spec.measure.warmup_steps - 1)
-        with closing(self.loader()) as loader:
-            stream = iter(loader)
-            for step in range(self.planned_steps):
+        self.begin_clocks()
+        with closing(self.loader()) as self.stream:
+            stream = iter(self.stream)
+            if report.steps_done:
+                self.evaluate_after(report.steps_done)  # the run may have stopped just before
+            for step in range(report.steps_done, self.planned_steps):
                 self.faults.before_step(step)
                 self.strategy.set_rate(self.rate(step))
                 timer.begin()
                 x, y = next(stream)
-                x, y = normalise(x, dtype, device), y.to(device, non_blocking=True)
+                x, y = self.laid_out(normalise(x, dtype, device)), y.to(device, non_blocking=True)
                 timer.mark()
                 loss = self.forward_backward(x, y)
                 self.faults.in_step(step)
@@ -208,74 +376,124 @@ class Rank:
                 self.losses.append(loss)
                 report.samples_seen += len(y)
                 report.steps_done = step + 1
-                if step == last_warmup and spec.measure.minutes is not None:
-                    window_end = time.perf_counter() + 60 * spec.measure.minutes
-                if window_end is not None and self.time_is_up(step, window_end):
+                over, cause = self.between_steps(step + 1)
+                if over:
                     break
-                self.evaluate_after(step, begin)
-        report.loop_s = time.perf_counter() - begin
+            else:
+                cause = ""
+        self.account()
+        return cause
+
+    def begin_clocks(self) -> None:
+        """The steps begin, or go on."""
+        report, now = self.report, time.perf_counter()
+        self.begin = now - report.loop_s
+        self.bytes_before = read_bytes()
+        self.window_end = None if report.window_left_s is None else now + report.window_left_s
+        self.agreement.begin(report.steps_done)
+
+    def between_steps(self, done: int) -> tuple[bool, str]:
+        """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
+        minutes = self.spec.measure.minutes
+        warm = self.report.first_step + max(1, self.spec.measure.warmup_steps)
+        if minutes is not None and self.window_end is None and done >= warm:
+            self.window_end = time.perf_counter() + 60 * minutes
+        evaluation, last = self.evaluation_due(done), done == self.planned_steps
+        saving = self.agreement.checkpoint_due(done) and not last
+        meeting = evaluation or (not self.strategy.lockstep and (saving or last))
+        next_s = self.longest_evaluation_s() if evaluation else 0.0
+        answer = self.agreement.after(done, meeting, self.window_end, next_s)
+        if answer is not None:
+            if answer.window_over:
+                return True, ""
+            if answer.stop and (evaluation or not last) and self.job.beside is not None:
+                if self.world.rank == 0:
+                    say_agreed(self.job.folder)
+                self.save(done, answer.stop, stop=True)
+                return True, answer.stop
+        if evaluation:
+            self.evaluate_after(done)
+        if saving:
+            self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
+        elif answer is not None and answer.checkpoint and not last:
+            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
+        return False, ""
+
+    def account(self) -> None:
+        """Bring the report up to the step that was just done."""
+        report, spec, now = self.report, self.spec, time.perf_counter()
+        report.loop_s = now - self.begin
+        report.window_left_s = None if self.window_end is None else self.window_end - now
         report.epochs_done = report.steps_done / self.steps_per_epoch
-        report.window = (min(spec.measure.warmup_steps, max(0, report.steps_done - 1)), report.steps_done)
-        after = read_bytes()
-        report.read_bytes = None if after is None or bytes_before is None else after - bytes_before
-        report.faults = {
-            **self.faults.fired,
-            **({"slow_decode": loader.slow_decode} if self.faults.slow_decode_s else {}),
-        }
+        first = report.first_step
+        report.window = (min(first + spec.measure.warmup_steps, max(first, report.steps_done - 1)), report.steps_done)
+        before, after = self.bytes_before, read_bytes()
+        report.read_bytes = None if before is None or after is None else self.read_before + after - before
+        report.faults = dict(self.faults.fired)
+        if self.faults.killed_before:
+            report.faults["killed_rank"] = self.faults.killed_before
+        if self.faults.slow_decode_s:
+            report.faults["slow_decode"] = self.slow_decodes_before + self.stream.slow_decode
 
     def forward_backward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
         return self.strategy.forward_backward(self.module, x, y, self.loss)
 
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        """A batch in the memory format that the spec names; otherwise as the loader has it."""
+        wanted = self.spec.memory_format == "channels_last" and x.ndim == 4
+        return x.contiguous(memory_format=torch.channels_last) if wanted else x
+
     def loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""
-        return outputs.loss(output, y, self.data.task)
+        return outputs.loss(output, y, self.data.task, self.label_weights)
 
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
         if not self.emulated:
             self.strategy.update()
 
-    def time_is_up(self, step: int, window_end: float) -> bool:
-        """Whether the window's minutes have passed for any rank; agreed on by all, every few steps."""
-        if (step + 1) % STOP_CHECK_STEPS:
-            return False
-        up = torch.tensor(float(time.perf_counter() >= window_end))
-        if self.world.workers is not None and self.world.ranks > 1:
-            up = up.to(self.world.device)
-            dist.all_reduce(up, dist.ReduceOp.MAX, group=self.world.workers)
-        return bool(up.item())
+    def evaluation_due(self, done: int) -> bool:
+        """Whether an epoch ends here, the spec asks for an evaluation, and it has not been made."""
+        every, made = self.spec.train.evaluate_every_epochs, self.report.evaluations
+        due = every and not self.emulated and done % (every * self.steps_per_epoch) == 0
+        return bool(due) and not (made and made[-1]["step"] == done)
 
-    def evaluate_after(self, step: int, begin: float) -> None:
+    def longest_evaluation_s(self) -> float:
+        """What the next evaluation may take."""
+        return max((evaluation["evaluation_s"] for evaluation in self.report.evaluations), default=0.0)
+
+    def evaluate_after(self, done: int) -> None:
         """Evaluate where an epoch ends and the spec asks for it."""
-        every = self.spec.train.evaluate_every_epochs
-        if every and not self.emulated and (step + 1) % (every * self.steps_per_epoch) == 0:
-            self.evaluate((step + 1) // self.steps_per_epoch, step + 1, begin)
+        if self.evaluation_due(done):
+            self.evaluate(done // self.steps_per_epoch, done)
+            self.agreement.paused(self.report.evaluations[-1]["evaluation_s"])
+            self.report.pauses.append(done)
 
     def evaluate_at_end(self) -> None:
         """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
         done = self.report.evaluations
         due = self.spec.train.evaluate_every_epochs and not self.emulated and self.report.steps_done
         if due and not (done and done[-1]["step"] == self.report.steps_done):
-            self.evaluate(self.report.epochs_done, self.report.steps_done, time.perf_counter() - self.report.loop_s)
+            self.begin = time.perf_counter() - self.report.loop_s
+            self.evaluate(self.report.epochs_done, self.report.steps_done)
         times = [evaluation["evaluation_s"] for evaluation in done]
         self.report.evaluation_s = sum(times) / len(times) if times else None
 
-    def evaluate(self, epoch: float, step: int, begin: float) -> None:
+    def evaluate(self, epoch: float, step: int) -> None:
         """One evaluation on held-out data; `time_s` is when it began, in seconds of the training loop."""
         start = time.perf_counter()
         scores = evaluate(self.model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
         self.report.evaluations.append(
-            {"epoch": epoch, "step": step, "time_s": start - begin, "evaluation_s": end - start, **scores}
+            {"epoch": epoch, "step": step, "time_s": start - self.begin, "evaluation_s": end - start, **scores}
         )
 
     # What can be believed, and what is left behind
 
     def check_parameters(self) -> None:
         """A digest of the parameters, to compare over ranks, and whether loss and parameters are finite."""
-        losses = torch.stack(self.losses).float() if self.losses else torch.zeros(0)
-        self.report.finite = bool(torch.isfinite(losses).all()) and all(
+        self.report.finite = bool(np.isfinite(self.all_losses()).all()) and all(
             bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()
         )
         if self.strategy.equal_parameters and not self.emulated:
@@ -297,9 +515,14 @@ class Rank:
 
     def write_report(self) -> None:
         """This rank's report and step times, for the process that started it."""
-        losses = torch.stack(self.losses).double().cpu().numpy() if self.losses else np.zeros(0)
-        np.savez(self.job.folder / f"steps.{self.world.rank}.npz", marks=self.timer.seconds(), loss=losses)
+        file = self.job.folder / f"steps.{self.world.rank}.npz"
+        np.savez(file, marks=self.timer.seconds(), loss=self.all_losses())
         write_json(self.job.folder / f"report.{self.world.rank}.json", vars(self.report))
+
+    def all_losses(self) -> np.ndarray:
+        """float64 [steps], of all links."""
+        since = torch.stack(self.losses).double().cpu().numpy() if self.losses else np.zeros(0)
+        return np.concatenate([self.earlier_losses, since])
 
     def barrier(self) -> None:
         """Wait for all ranks that train."""
@@ -313,24 +536,36 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", rank % resolved.ranks_per_node)
+        device = torch.device("cuda", job.local_rank(rank))
         torch.cuda.set_device(device)
-    processes = spec.ranks + spec.strategy.servers_beside
-    workers = None
+    processes = job.processes
+    workers = control = None
     if processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host.
         backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
-        store = dist.FileStore(str(job.folder / "rendezvous"), processes)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
-        group = dist.new_group(list(range(spec.ranks)))
-        # A server is not in it.
-        workers = group if isinstance(group, dist.ProcessGroup) else None
-    return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers)
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=processes)
+        workers = new_group(spec.ranks)
+        control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
+    return World(rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control)
+
+
+def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
+    """A group of those that train; None on a server, which is not in it."""
+    group = dist.new_group(list(range(ranks)), backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 def device_name(device: torch.device) -> str:
     """The accelerator as its maker calls it, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
 
 
 def main(job: Job, rank: int) -> None:

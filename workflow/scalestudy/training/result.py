@@ -14,7 +14,10 @@ import numpy as np
 from scalestudy.data.manifest import Manifest
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
+from scalestudy.spec.columns import METRICS
 from scalestudy.spec.run import RunSpec
+from scalestudy.training.extrapolate import Cost, Estimate
+from scalestudy.training.extrapolate import training_time as extrapolated
 from scalestudy.training.job import Job
 
 LEAST_WINDOW_S = 0.2
@@ -39,10 +42,48 @@ class Measured:
         return int(first), int(last)
 
     @property
+    def in_window(self) -> np.ndarray:
+        """bool [steps]: which of `marks` count. Left out is the warm-up, also that after a stop."""
+        begin = self.reports[0]["first_step"]
+        step = begin + np.arange(self.marks.shape[1])
+        first, last = self.window
+        counts = (step >= first) & (step < last)
+        for first, last in self.reports[0]["left_out"]:
+            counts &= (step < first) | (step >= last)
+        return counts
+
+    @property
+    def stretches(self) -> list[slice]:
+        """The steps of the window in stretches between which something else was done: evaluation, checkpoint, stop."""
+        begin = self.reports[0]["first_step"]
+        counts, pauses = self.in_window, {pause - begin for pause in self.reports[0]["pauses"]}
+        found: list[slice] = []
+        for step in np.flatnonzero(counts).tolist():
+            if found and found[-1].stop == step and step not in pauses:
+                found[-1] = slice(found[-1].start, step + 1)
+            else:
+                found.append(slice(step, step + 1))
+        return found
+
+    @property
+    def window_s(self) -> np.ndarray:
+        """float64 [ranks]: seconds of the window on each rank's clock, without what was done between its stretches."""
+        ends = [self.marks[:, part.stop - 1, -1] - self.marks[:, part.start, 0] for part in self.stretches]
+        return np.sum(ends, axis=0) if ends else np.zeros(len(self.marks))
+
+    @property
+    def paces(self) -> np.ndarray:
+        """float64 [steps of the window]: seconds from one step to the next, on the clock of the slowest rank."""
+        rank = int(np.argmax(self.window_s))
+        marks, paces = self.marks[rank], []
+        for part in self.stretches:
+            paces.append(np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])))
+        return np.concatenate(paces) if paces else np.zeros(0)
+
+    @property
     def phases(self) -> np.ndarray:
         """float64 [ranks, steps of the window, 4]: seconds of each phase."""
-        first, last = self.window
-        return np.diff(self.marks[:, first:last], axis=2)
+        return np.diff(self.marks[:, self.in_window], axis=2)
 
 
 def read_reports(job: Job) -> Measured:
@@ -61,14 +102,12 @@ def metrics(
 ) -> dict[str, float | None]:
     """All measured columns (spec/columns.py has units and meanings)."""
     spec, reports = job.spec, measured.reports
-    first, last = measured.window
-    steps = last - first
-    ends, begins = measured.marks[:, last - 1, -1], measured.marks[:, first, 0]
-    window_s = float((ends - begins).max())
-    step_s = (measured.marks[:, first:last, -1] - measured.marks[:, first:last, 0]).max(axis=0)
-    phases = measured.phases
+    phases, window_s = measured.phases, measured.window_s
+    steps = phases.shape[1]
+    if not steps:
+        return dict.fromkeys(METRICS)
+    throughput = steps * spec.global_batch / float(window_s.max())
     slowest = np.median(phases, axis=1).max(axis=0)
-    throughput = steps * spec.global_batch / window_s
     steps_per_epoch = manifest.train.samples // spec.global_batch
     final = reports[0]["evaluations"][-1] if reports[0]["evaluations"] else {}
     tail = max(1, len(measured.losses[0]) // 10)
@@ -76,17 +115,17 @@ def metrics(
     read = [report["read_bytes"] for report in reports]
     values: dict[str, float | None] = {
         "throughput_samples_per_s": throughput,
-        "step_time_s": float(np.median(step_s)),
+        "step_time_s": float(np.median(phases.sum(axis=2).max(axis=0))),
         "epoch_time_s": steps_per_epoch * spec.global_batch / throughput,
-        "training_time_s": training_time(spec, measured, steps_per_epoch, window_s / steps),
+        "training_time_s": training_time(spec, measured, manifest).value,
         "accuracy": final.get("accuracy"),
         "auroc": final.get("auroc"),
         "loss": None if job.resolved.step_time_s is not None else float(measured.losses[:, -tail:].mean()),
         **{f"{phase}_s": float(value) for phase, value in zip(PHASES, slowest, strict=True)},
-        "data_stall": float((phases[:, :, 0].sum(axis=1) / (ends - begins)).mean()),
+        "data_stall": float((phases[:, :, 0].sum(axis=1) / window_s).mean()),
         "accelerator_utilisation": None
         if job.resolved.step_time_s is None
-        else float((steps * job.resolved.step_time_s / (ends - begins)).mean()),
+        else float((steps * job.resolved.step_time_s / window_s).mean()),
         "loader_samples_per_s": sum(loader) if all(value is not None for value in loader) else None,
         "dataset_bytes": float(manifest.train.bytes),
         "read_bytes": float(sum(read)) if all(value is not None for value in read) else None,
@@ -94,6 +133,7 @@ def metrics(
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         "evaluation_s": reports[0]["evaluation_s"],
+        **checkpoint_costs(reports[0]),
         "parameters": float(reports[0]["parameters"]),
     }
     if spec.strategy.name == "allreduce" and spec.ranks > 1:
@@ -101,14 +141,61 @@ def metrics(
     return values
 
 
-def training_time(spec: RunSpec, measured: Measured, steps_per_epoch: int, mean_step_s: float) -> float:
-    """Seconds of the full training: the slowest rank's loop, or extrapolated from the window and one evaluation."""
-    reports = measured.reports
-    if spec.runs_full_training:
-        return float(max(report["loop_s"] for report in reports))
+def checkpoint_costs(report: dict[str, Any]) -> dict[str, float | None]:
+    """Mean time and size of a checkpoint, and the share of the loop's time that all of them took."""
+    made = report["checkpoints"]
+    if not made:
+        return {"checkpoint_s": None, "checkpoint_bytes": None, "checkpoint_share": None}
+    seconds = sum(entry["seconds"] for entry in made)
+    within = sum(entry["seconds"] for entry in made if entry["step"] <= report["steps_done"] and not entry["stop"])
+    return {
+        "checkpoint_s": seconds / len(made),
+        "checkpoint_bytes": sum(entry["bytes"] for entry in made) / len(made),
+        "checkpoint_share": within / report["loop_s"] if report["loop_s"] else None,
+    }
+
+
+def kinds(spec: RunSpec, measured: Measured) -> dict[str, str]:
+    """Which metrics are not measured: the training time, where not all of the training was done here."""
+    return {} if _timed_in_full(spec, measured) else {"training_time_s": "extrapolated"}
+
+
+def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
+    """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
+    found = training_time(job.spec, measured, manifest)
+    if found.low is None or found.high is None:
+        return {}
+    return {"training_time_s": [found.low, found.high]}
+
+
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
+    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints."""
+    report = measured.reports[0]
+    if _timed_in_full(spec, measured):
+        return Estimate(float(max(report["loop_s"] for report in measured.reports)))
+    steps = spec.train.epochs * (manifest.train.samples // spec.global_batch)
+    done = report["steps_done"] - report["first_step"]
+    rank = int(np.argmax(measured.window_s))
+    done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
     every = spec.train.evaluate_every_epochs
-    evaluations = spec.train.epochs // every if every else 0
-    return spec.train.epochs * steps_per_epoch * mean_step_s + evaluations * (reports[0]["evaluation_s"] or 0.0)
+    evaluations = Cost(
+        [evaluation["evaluation_s"] for evaluation in report["evaluations"]], spec.train.epochs // every if every else 0
+    )
+    paces = measured.paces
+    pace_s = float(paces.mean()) if len(paces) else 0.0
+    checkpoints = Cost([entry["seconds"] for entry in report["checkpoints"]], planned_checkpoints(spec, steps, pace_s))
+    return extrapolated(done_s, paces, steps - done, [evaluations, checkpoints])
+
+
+def planned_checkpoints(spec: RunSpec, steps: int, pace_s: float) -> float:
+    """How many checkpoints a training of so many steps writes."""
+    every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
+    by_steps = (steps - 1) // every_steps if every_steps else 0
+    return by_steps + (steps * pace_s / (60 * every_minutes) if every_minutes else 0.0)
+
+
+def _timed_in_full(spec: RunSpec, measured: Measured) -> bool:
+    return spec.runs_full_training and measured.reports[0]["first_step"] == 0
 
 
 def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> float | None:
@@ -138,18 +225,17 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
     digests = {report["parameter_digest"] for report in reports}
     if len(digests) > 1:
         yield f"ranks hold different parameters after the last step ({len(digests)} of {spec.ranks} differ)"
-    planned = reports[0]["steps_done"] * spec.global_batch
+    planned = (reports[0]["steps_done"] - reports[0]["first_step"]) * spec.global_batch
     seen = sum(report["samples_seen"] for report in reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
     steps_per_epoch = manifest.train.samples // spec.global_batch
     if spec.runs_full_training and reports[0]["steps_done"] != steps_per_epoch * spec.train.epochs:
         yield f"{reports[0]['steps_done']} of {steps_per_epoch * spec.train.epochs} steps were made"
-    first, last = measured.window
-    window_s = float((measured.marks[:, last - 1, -1] - measured.marks[:, first, 0]).max())
-    if last - first < LEAST_WINDOW_STEPS or window_s < LEAST_WINDOW_S:
+    steps, window_s = int(measured.in_window.sum()), float(measured.window_s.max())
+    if steps < LEAST_WINDOW_STEPS or window_s < LEAST_WINDOW_S:
         yield (
-            f"the measured window is {last - first} steps and {window_s:.2f} s; at least {LEAST_WINDOW_STEPS} steps and "
+            f"the measured window is {steps} steps and {window_s:.2f} s; at least {LEAST_WINDOW_STEPS} steps and "
             f"{LEAST_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
         )
     expected, read = values["expected_read_bytes"], values["read_bytes"]

@@ -1,8 +1,8 @@
 """A parent process that has torch imported, so that the next run starts in a tenth of a second.
 
 `scalestudy train` and `try` are light clients: they hand their arguments, environment, folder and output streams over a
-Unix socket; the parent forks a child that does the work in their name, and answers with its exit status. The parent
-imports and waits, nothing else: it has no threads of its own and starts none, so that its children may fork ranks. It
+Unix socket; the parent forks a child that does the work in their name, and answers with its exit status. A signal that
+asks a client to stop is handed to its child. The parent imports and waits, nothing else: it has no threads of its own and starts none, so that its children may fork ranks. It
 ends after IDLE_S without work. A client that dies takes its child along; a parent that dies takes its children along.
 
 Not used inside scheduler jobs, nor with SCALESTUDY_WARM=0.
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ START_S = 90.0
 POLL_S = 1.0
 IN_A_JOB = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
 PR_SET_PDEATHSIG = 1
+ASK_TO_STOP = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def wanted() -> bool:
@@ -60,8 +61,25 @@ def call(arguments: list[str]) -> int | None:
         header = len(request).to_bytes(8, "big")
         connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         connection.sendall(request)
-        answer = connection.recv(64)
+        with _signals_sent_on(connection):
+            answer = connection.recv(64)
     return int(answer) if answer else 1
+
+
+@contextlib.contextmanager
+def _signals_sent_on(connection: socket.socket) -> Iterator[None]:
+    """Signals that ask a run to stop are for the child that makes it: each goes there as one byte."""
+
+    def send(number: int, _frame: object) -> None:
+        with contextlib.suppress(OSError):
+            connection.send(bytes([number]))
+
+    before = {number: signal.signal(number, send) for number in ASK_TO_STOP}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _address() -> Path:
@@ -157,7 +175,7 @@ def serve(address: Path, work: Callable[[list[str]], int]) -> None:
         if address.stat().st_ino == mine:
             address.unlink()
     for child in children:
-        os.kill(child.pid, signal.SIGTERM)
+        os.kill(child.pid, signal.SIGHUP)
 
 
 PRELOAD = (
@@ -208,7 +226,7 @@ def _fork(
     status = 1
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
         if os.getppid() != parent:
             os._exit(1)
         listener.close()
@@ -253,15 +271,26 @@ def _answer(child: _Child) -> None:
 
 
 def _end_if_forsaken(child: _Child, client_spoke: bool) -> None:
-    """A client says nothing after its request: when it becomes readable, it is gone. Its child is ended, then killed."""
+    """After its request a client only hands on signals; when there are none to read, it is gone: its child is ended, then killed."""
     now = time.monotonic()
     if child.asked_to_end is None and client_spoke:
-        os.kill(child.pid, signal.SIGTERM)
-        child.asked_to_end = now
+        numbers = _signals_from(child.client)
+        for number in numbers:
+            os.kill(child.pid, number)
+        if not numbers:
+            os.kill(child.pid, signal.SIGHUP)
+            child.asked_to_end = now
     elif child.asked_to_end is not None:
         time.sleep(0.05)  # its client stays readable: do not spin
         if now - child.asked_to_end > 10:
             os.killpg(child.pid, signal.SIGKILL)
+
+
+def _signals_from(client: socket.socket) -> list[int]:
+    try:
+        return [number for number in client.recv(64, socket.MSG_DONTWAIT) if number in ASK_TO_STOP]
+    except OSError:
+        return []
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ does not hold it. A module that provides Live also has `open_split(manifest, spl
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split, Task
+from scalestudy.errors import Skipped, UserError
+from scalestudy.spec.config import Site
 
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]
+"""int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """All samples in memory: uint8 [samples, channels, height, width] and labels [samples], for each split."""
+    """All samples in memory: uint8 [samples, channels, height, width] and their labels, for each split."""
 
     splits: Mapping[Split, tuple[NDArray[np.uint8], Labels]]
     classes: int
@@ -35,19 +41,65 @@ class Arrays:
 class Pictures:
     """Coded pictures, to be stored or used where they lie."""
 
-    labels: Mapping[Split, Labels]
-    """Class of each picture, by split."""
-    read: Callable[[Split, int], bytes]
-    """Coded bytes of one picture; called by several threads at once."""
+    indexes: Mapping[Split, Index]
+    """Labels of all pictures; of those that are there already also name, size and, in containers, place."""
     classes: int
+    make: Callable[[Split, int], bytes] | None = None
+    """Makes the coded bytes of one picture, called by several threads at once; None where they lie below `root`."""
     endless: bool = False
-    """Whether `read` makes training pictures beyond those that have a label, sample i of class i modulo `classes`."""
+    """Whether `make` makes training pictures beyond those that have a label, sample i of class i modulo `classes`."""
     root: Path | None = None
-    """Folder in which the files already lie; None where `read` makes them."""
-    paths: Mapping[Split, list[str]] = field(default_factory=dict)
-    """Path of each picture below `root`."""
-    sizes: Mapping[Split, NDArray[np.int64]] = field(default_factory=dict)
-    """Bytes of each picture below `root`."""
+    """Folder in which the files, or the containers, already lie."""
+    containers: Mapping[Split, list[str]] = field(default_factory=dict)
+    """Files below `root` that hold the pictures as byte ranges, as `shard` of the index counts them."""
+
+    def read(self, split: Split, number: int) -> bytes:
+        """Coded bytes of one picture; OSError where it cannot be read."""
+        if self.make is not None:
+            return self.make(split, number)
+        assert self.root is not None
+        index = self.indexes[split]
+        if not self.containers:
+            return (self.root / index.path(number)).read_bytes()
+        descriptor = _opened(self.root / self.containers[split][index.shard[number]])
+        data = os.pread(descriptor, int(index.bytes[number]), int(index.start[number]))
+        if len(data) != index.bytes[number]:
+            raise OSError("the tar ends within it")
+        return data
+
+    def name(self, split: Split, number: int) -> str:
+        """What a message calls a picture."""
+        if self.root is None:
+            return f"{split} {number}"
+        name = self.indexes[split].path(number)
+        if not name.isprintable():  # on one line, and as text in a manifest
+            name = os.fsencode(name).decode("utf-8", "backslashreplace").replace("\n", "\\n")
+        if not self.containers:
+            return f"{self.root}/{name}"
+        return f"{self.root}/{self.containers[split][self.indexes[split].shard[number]]}: {name}"
+
+
+@functools.cache
+def _opened(path: Path) -> int:
+    """A descriptor that stays open: a container is read in many small pieces."""
+    return os.open(path, os.O_RDONLY)
+
+
+def named_root(spec: Any, site: Site, wanted: str) -> Path:
+    """The folder that `data.root`, or else the site's `data_roots`, names for a source.
+
+    Raises Skipped where neither does, UserError where what is named is no folder; both say what is `wanted` there.
+    """
+    named, key = spec.root, "data.root"
+    if named is None:
+        named, key = site.data_roots.get(spec.source), f"data_roots.{spec.source}"
+    if named is None:
+        keys = f"data.root, or data_roots.{spec.source} in the profile's site.yaml,"
+        raise Skipped(f"no folder of {spec.source} is named: let {keys} name one that holds {wanted}")
+    root = Path(named).absolute()
+    if not root.is_dir():
+        raise UserError(f"{key} names a folder that is not there", str(root), f"put there {wanted}")
+    return root
 
 
 @dataclass(frozen=True)

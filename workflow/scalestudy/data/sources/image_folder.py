@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scalestudy.data.catalogue import ImageFolder
+from scalestudy.data.index import Index
+from scalestudy.data.listing import folder_part, listed, whole
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Labels, Pictures
-from scalestudy.errors import Skipped, UserError
+from scalestudy.data.sources import Pictures, named_root
+from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
 FOLDERS: dict[Split, str] = {"train": "train", "test": "val"}
-SUFFIXES = (".jpg", ".jpeg", ".png")
 WANTED = (
     "train/<class>/*.jpg and val/<class>/*.jpg (or .png); "
     "for ImageNet-1k 1,281,167 and 50,000 files of 1,000 classes, about 145 GB"
@@ -24,49 +22,29 @@ WANTED = (
 
 def provide(spec: ImageFolder, site: Site) -> Pictures:
     """All pictures below `train` and `val`, classes numbered in the order of their names."""
-    named = spec.root if spec.root is not None else site.data_roots.get("image_folder")
-    if named is None:
-        keys = "data.root, or data_roots.image_folder in the profile's site.yaml,"
-        raise Skipped(f"no folder of images is named: let {keys} name one that holds {WANTED}")
-    root = Path(named).absolute()
-    classes = _classes(root / "train")
-    labels: dict[Split, Labels] = {}
-    paths: dict[Split, list[str]] = {}
-    sizes: dict[Split, NDArray[np.int64]] = {}
+    return of_folders(named_root(spec, site, WANTED), WANTED)
+
+
+def of_folders(root: Path, wanted: str) -> Pictures:
+    """The pictures below `root`; UserError where they are not there, which says what is `wanted`."""
+    remedy = f"put into {root} {wanted}"
+    classes = class_folders(root / "train", remedy)
+    indexes: dict[Split, Index] = {}
     for split, folder in FOLDERS.items():
-        if unknown := sorted(set(_classes(root / folder)) - set(classes)):
+        if unknown := sorted(set(class_folders(root / folder, remedy)) - set(classes)):
             raise UserError(f"class `{unknown[0]}` is not among those of train", str(root / folder), "name them alike")
-        per_class = [_pictures(root / folder / name) for name in classes]
-        if not any(per_class):
-            raise UserError("holds no pictures in folders of classes", str(root / folder), f"put into {root} {WANTED}")
-        labels[split] = np.repeat(np.arange(len(classes)), [len(found) for found in per_class])
-        paths[split] = [
-            f"{folder}/{name}/{file}" for name, found in zip(classes, per_class, strict=True) for file, _ in found
+        jobs = [
+            (root / folder / name, name, lambda place=f"{folder}/{name}", label=label: folder_part(root, place, label))
+            for label, name in enumerate(classes)
         ]
-        sizes[split] = np.array([size for found in per_class for _, size in found], np.int64)
-
-    def read(split: Split, index: int) -> bytes:
-        return (root / paths[split][index]).read_bytes()
-
-    return Pictures(labels, read, len(classes), root=root, paths=paths, sizes=sizes)
+        indexes[split] = whole(listed(f"listing {folder}", jobs), root / folder, remedy)
+    return Pictures(indexes, len(classes), root=root)
 
 
-def _classes(folder: Path) -> list[str]:
+def class_folders(folder: Path, remedy: str) -> list[str]:
+    """Names of the folders in a folder, in order; UserError where it cannot be listed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
-        raise UserError(
-            f"cannot be listed: {error.strerror}", str(folder), f"put into {folder.parent} {WANTED}"
-        ) from None
-
-
-def _pictures(folder: Path) -> list[tuple[str, int]]:
-    """Name and size of each picture in a folder, in the order of names."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                (entry.name, entry.stat().st_size) for entry in entries if entry.name.lower().endswith(SUFFIXES)
-            )
-    except FileNotFoundError:  # a class may have no held-out pictures
-        return []
+        raise UserError(f"cannot be listed: {error.strerror}", str(folder), remedy) from None

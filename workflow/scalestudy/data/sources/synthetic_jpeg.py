@@ -7,6 +7,7 @@ same libjpeg-turbo.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 
 from scalestudy.data import draw
 from scalestudy.data.catalogue import SyntheticJpeg
+from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Labels, Pictures
+from scalestudy.data.sources import Pictures
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
@@ -27,6 +29,8 @@ MARGIN = 96
 """How much wider and higher than a picture a texture is: each picture shows another part of it."""
 CALIBRATION_PIXELS = 48 * 500 * 375
 """Pixels of the pictures by which detail is chosen; 4 to 48 pictures."""
+SPREAD_PICTURES, QUANTILES = 4, 1024
+"""Pictures per setting by which sizes are learnt where they shall vary, and settings drawn from."""
 LOWEST_QUALITY, QUALITY, HIGHEST_QUALITY = 5, 85, 100
 MOST_DETAIL = 255
 TINTS = 12
@@ -37,8 +41,12 @@ def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
     """As many pictures as asked for, and a tenth as many held out; sample i is of class i modulo `classes`."""
     maker = Maker.of(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
-    labels: dict[Split, Labels] = {split: np.arange(count) % spec.classes for split, count in counts.items()}
-    return Pictures(labels, maker.picture, spec.classes, endless=True)
+    nothing, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    indexes: dict[Split, Index] = {
+        split: Index(nothing, unknown, np.arange(count) % spec.classes, unknown, np.zeros(0, np.uint32))
+        for split, count in counts.items()
+    }
+    return Pictures(indexes, spec.classes, maker.picture, endless=True)
 
 
 def calibrated(maker: Maker) -> int:
@@ -64,6 +72,33 @@ def calibrated(maker: Maker) -> int:
     return best
 
 
+def calibrated_spread(maker: Maker, spread: float) -> list[int]:
+    """Settings of which pictures drawn at random have the mean size and the relative deviation asked for.
+
+    They stand for evenly spread quantiles of a log-normal distribution. UserError where pictures cannot be so small,
+    or so large, as that takes.
+    """
+    spec = maker.spec
+    highest = HIGHEST_QUALITY - LOWEST_QUALITY + MOST_DETAIL
+    knots = [*range(0, highest - 15, 10), *range(highest - 15, highest + 1)]
+    means = [sum(len(maker.picture("train", n, knot)) for n in range(SPREAD_PICTURES)) for knot in knots]
+    sizes = np.interp(np.arange(highest + 1), knots, np.maximum.accumulate(means)) / SPREAD_PICTURES
+    sigma = math.sqrt(math.log1p(spread * spread))
+    normal = statistics.NormalDist(-sigma * sigma / 2, sigma)
+    wanted = np.array([math.exp(normal.inv_cdf((n + 0.5) / QUANTILES)) for n in range(QUANTILES)])
+    wanted *= spec.mean_kib * 1024
+    settings = np.abs(sizes[None] - wanted[:, None]).argmin(1)
+    mean, deviation = sizes[settings].mean(), sizes[settings].std()
+    if abs(mean / (spec.mean_kib * 1024) - 1) > 0.08 or abs(deviation / mean / spread - 1) > 0.15:
+        reach = f"{sizes[0] / 1024:.1f} to {sizes[-1] / 1024:.1f} KiB"
+        what = (
+            f"pictures of {spec.width}x{spec.height} have {reach}; a mean of {spec.mean_kib:g} KiB with a spread of "
+            f"{spread:g} takes {wanted[0] / 1024:.1f} to {wanted[-1] / 1024:.1f} KiB"
+        )
+        raise UserError(what, "data.spread", "lower `spread`, or change `mean_kib`, `width` or `height`")
+    return [int(setting) for setting in settings]
+
+
 def quality_and_detail(setting: int) -> tuple[int, int]:
     """One number from small to large files: first quality up to 85, then fine detail, then quality beyond."""
     below = QUALITY - LOWEST_QUALITY
@@ -83,8 +118,8 @@ class Maker:
     """1/f textures, mean 0, larger than a picture by MARGIN."""
     grain: NDArray[np.int16]
     """White noise, -128..127, as large."""
-    setting: list[int]
-    """The calibrated setting; empty while it is being calibrated."""
+    settings: list[int]
+    """Calibrated settings, of which each picture draws one; empty while they are being calibrated."""
 
     @classmethod
     def of(cls, spec: SyntheticJpeg) -> Maker:
@@ -92,13 +127,13 @@ class Maker:
         height, width = spec.height + MARGIN, spec.width + MARGIN
         textures = [texture(height, width, number) for number in range(TEXTURES)]
         maker = cls(spec, textures, noise(height, width, 1 << 20), [])
-        maker.setting.append(calibrated(maker))
+        maker.settings.extend([calibrated(maker)] if spec.spread is None else calibrated_spread(maker, spec.spread))
         return maker
 
     def picture(self, split: Split, index: int, setting: int | None = None) -> bytes:
         """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
         label = index % self.spec.classes
-        quality, detail = quality_and_detail(self.setting[0] if setting is None else setting)
+        quality, detail = quality_and_detail(self._setting(split, index) if setting is None else setting)
         n = draw.hashed(draw.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
         weight = 96 + n[9] % 96
@@ -112,6 +147,12 @@ class Maker:
         luma[top : top + size, left : left + size] += 40
         blue, red = self._chroma(colour, label, (top // 2, left // 2, size // 2))
         return encoded((luma, blue, red), quality)
+
+    def _setting(self, split: Split, index: int) -> int:
+        if len(self.settings) == 1:
+            return self.settings[0]
+        drawn = int(draw.hashed(draw.PICTURE, split == "test", index, 12)[0])
+        return self.settings[drawn % len(self.settings)]
 
     def _window(self, texture: NDArray[np.int16], down: int, across: int) -> NDArray[np.int16]:
         top, left = down % MARGIN, across % MARGIN

@@ -1,0 +1,315 @@
+"""Stop and go on: real processes, real signals, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
+# Dropout draws from torch's generator, and BatchNorm keeps statistics of each rank's own.
+DRAWING = (
+    "model=mobilenet_v3_small", "data={source: synthetic, samples: 64, shape: [3, 16, 16]}", "batch={global: 8}",
+    "train={epochs: 3, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05", "keep=weights",
+)  # fmt: skip
+# A step takes 0.05 s of sleep: long enough to be stopped in, and nothing for the processor to do.
+SLOW = (
+    "model={name: mlp, hidden: 8, layers: 2}", "train={epochs: 40, evaluate_every_epochs: 0}", "keep=weights",
+    "faults=[{kind: slow_rank, rank: 0, seconds: 0.05}]",
+)  # fmt: skip
+
+
+def begin(out: Path, *settings: str, **environment: str) -> subprocess.Popen[str]:
+    """Start `scalestudy try …`, standard error with standard output."""
+    return subprocess.Popen(
+        [str(Path(sys.executable).parent / "scalestudy"), "try", *settings, "--out", str(out)],
+        cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def attempt(out: Path, *settings: str, **environment: str) -> tuple[int, str]:
+    """`scalestudy try …` to its end: exit status and output."""
+    process = begin(out, *settings, **environment)
+    output, _ = process.communicate(timeout=200)
+    return process.returncode, output
+
+
+def done(out: Path, *settings: str, **environment: str) -> dict[str, Any]:
+    """The result of a run that must end well."""
+    status, output = attempt(out, *settings, **environment)
+    assert status == 0, output
+    return result(out)
+
+
+def result(out: Path) -> dict[str, Any]:
+    """The result that a run left."""
+    return dict(json.loads((out / "result.json").read_text()))
+
+
+def state(out: Path) -> dict[str, Any]:
+    """What a run left for an executor."""
+    return dict(json.loads((out / "state.json").read_text()))
+
+
+def weights(out: Path) -> dict[str, bytes]:
+    """The kept weights, as bytes."""
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
+
+
+def wait_until(question: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := question()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+    return answer
+
+
+def steps_begun(out: Path) -> bool:
+    """Whether the run has written its first periodic checkpoint."""
+    return any((out / "checkpoint").glob("step-*"))
+
+
+def checkpoints(out: Path) -> list[Path]:
+    """The checkpoints of a run that stopped, oldest first."""
+    return sorted((out / "checkpoint").glob("step-*"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "settings"),
+    [
+        ("single", 1, DRAWING),
+        ("allreduce", 4, DRAWING),
+        ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
+        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
+        ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(
+    tmp_path: Path, strategy: str, ranks: int, settings: tuple[str, ...]
+) -> None:
+    settings = (*settings, f"strategy={strategy}", f"ranks={ranks}")
+    whole = done(tmp_path / "whole", *settings)
+    kill = f"faults=[{{kind: killed_rank, rank: {ranks - 1}, at_step: 17}}]"
+    status, output = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7")
+    assert status == 1 and f"rank {ranks - 1} was killed by signal 9" in output
+    assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
+    found = done(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7")
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert found["faults"] == {"killed_rank": 1}
+    assert found["samples_seen"] == whole["samples_seen"]
+    assert [(each["step"], each["accuracy"], each["loss"]) for each in found["evaluations"]] == [
+        (each["step"], each["accuracy"], each["loss"]) for each in whole["evaluations"]
+    ]
+    losses = [pd.read_parquet(tmp_path / name / "steps.parquet")["loss"].tolist() for name in ("killed", "whole")]
+    assert losses[0] == losses[1]
+
+
+def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Path) -> None:
+    settings = (*TINY, "checkpoint.every_steps=10", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
+    assert attempt(tmp_path, *settings)[0] == 1
+    assert state(tmp_path)["state"] == "failed" and "killed by signal 9" in state(tmp_path)["cause"]
+    time.sleep(3)
+    found = done(tmp_path, *settings)
+    first, last = found["links"]
+    assert (first["steps"], last["steps"]) == (20, 68)
+    assert "rank 0 was killed by signal 9" in first["cause"] and last["cause"] == "the run is complete"
+    assert [entry["step"] for entry in found["checkpoints"]] == [10, 20, 30, 40, 50, 60, 70, 80]
+    assert all(entry["bytes"] > 100_000 and entry["seconds"] > 0 for entry in found["checkpoints"])
+    assert 0 < found["metrics"]["checkpoint_share"] < 1
+    steps = pd.read_parquet(tmp_path / "steps.parquet")
+    assert steps["step"].tolist() == list(range(88))
+    assert steps["begin_s"].is_monotonic_increasing and steps["begin_s"].diff().max() < 3
+    assert found["metrics"]["training_time_s"] < 3 + steps["begin_s"].max()
+    # Five steps of warm-up, and after going on another five.
+    assert steps.loc[~steps["in_window"], "step"].tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
+    assert not (tmp_path / "checkpoint").exists()
+    assert state(tmp_path) == {"state": "finished", "progress": 88, "cause": "the result is written"}
+
+
+def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_path: Path) -> None:
+    # Large enough that writing takes a while.
+    settings = (
+        "model={name: mlp, hidden: 1500, layers: 4}", "batch.per_rank=256", "train={epochs: 3, evaluate_every_epochs: 0}",
+        "keep=weights", "optimiser.learning_rate=0.01",
+    )  # fmt: skip
+    done(tmp_path / "whole", *settings)
+    out, links = tmp_path / "killed", 0
+    while not any((out / "checkpoint").glob(".step-*.partial")):
+        assert links < 8, "every kill came too late: nothing was tested"
+        links += 1
+        process = begin(out, *settings, "checkpoint.every_steps=2")
+        (rank,) = wait_until(lambda: ranks_of(out))
+        wait_until(lambda: any((out / "checkpoint").glob(".step-*.partial")))
+        rank.kill()
+        process.communicate(timeout=60)
+        assert process.returncode == 1
+    found = done(out, *settings, "checkpoint.every_steps=2")
+    assert weights(out) == weights(tmp_path / "whole")
+    assert len(found["links"]) == links + 1 and found["warnings"] == []
+
+
+def ranks_of(out: Path) -> list[psutil.Process]:
+    """The processes that train for a folder: grandchildren of a warm parent, which write the logs of ranks there."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
+            for rank in process.children(recursive=True):
+                if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
+                    found.append(rank)
+    return found
+
+
+def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> None:
+    def stopped(cause: str) -> int:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 75, output
+        assert not (tmp_path / "result.json").exists()
+        said = state(tmp_path)
+        assert said["state"] == "checkpointed" and cause in said["cause"]
+        assert f"stopped after step {said['progress']}" in output
+        return int(said["progress"])
+
+    settings = (*SLOW, "checkpoint.every_steps=5")
+    process = begin(tmp_path, *settings)
+    wait_until(lambda: steps_begun(tmp_path))
+    (tmp_path / "stop").touch()
+    progress = [stopped("the file `stop`")]
+    assert not (tmp_path / "stop").exists()
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        process = begin(tmp_path, *settings)
+        wait_until(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
+        process.send_signal(number)
+        progress.append(stopped(number.name))
+    process = begin(
+        tmp_path, *settings, SCALESTUDY_DEADLINE=f"{time.time() + 9}", PBS_JOBID="42.server", SCALESTUDY_WARM="0"
+    )
+    progress.append(stopped("the job ends at"))
+    assert progress == sorted(set(progress))
+    links = json.loads((tmp_path / "checkpoint" / "links.json").read_text())["links"]
+    assert [link["job"] for link in links] == [None, None, None, None, "42.server"]
+    assert sum(link["steps"] for link in links) == progress[-1]
+    shutil.rmtree(tmp_path)
+
+
+def test_a_second_signal_ends_a_run_whose_ranks_do_not_agree_and_keeps_its_checkpoint(tmp_path: Path) -> None:
+    settings = (
+        *SLOW[:-1],
+        "checkpoint.every_steps=5",
+        "faults=[{kind: slow_rank, rank: 0, seconds: 100, from_step: 12}]",
+    )
+    process = begin(tmp_path, *settings)
+    wait_until(lambda: any((tmp_path / "checkpoint").glob("step-000000010")))
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 1 and "second signal" in output
+    assert not (tmp_path / "state.json").exists()
+    assert checkpoints(tmp_path)[-1].name == "step-000000010"
+
+
+@pytest.fixture
+def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
+    """A run on two ranks with two checkpoints, of steps 10 and 20 of 88."""
+    settings = (*TINY, "batch={global: 32}", "checkpoint.every_steps=10")
+    killed = ("strategy=allreduce", "ranks=2", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
+    assert attempt(tmp_path / "run", *settings, *killed)[0] == 1
+    return tmp_path / "run", (*settings, *killed)
+
+
+def flip_a_byte(file: Path) -> None:
+    """Damage a file in its middle."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_a_damaged_checkpoint_is_not_used_and_it_is_said(
+    stopped_run: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    run, settings = stopped_run
+    again = tmp_path / "again"
+    shutil.copytree(run, again)
+    flip_a_byte(run / "checkpoint" / "step-000000020" / "state.safetensors")
+    found = done(run, *settings)
+    assert found["warnings"] == [
+        "the checkpoint after step 20 is damaged (state.safetensors is not what was written): the one after step 10 is used"
+    ]
+    assert found["links"][-1]["steps"] == 78
+    facts = again / "checkpoint" / "step-000000010" / "checkpoint.json"
+    flip_a_byte(facts)
+    os.truncate(again / "checkpoint" / "step-000000020" / "rank1.safetensors", 1000)
+    anew = done(again, *settings)
+    assert len(anew["warnings"]) == 2 and anew["warnings"][-1].endswith("the run starts anew")
+    assert "rank1.safetensors has 1,000 bytes" in anew["warnings"][0]
+    assert anew["links"][-1]["steps"] == 88
+    assert weights(run) == weights(again)
+
+
+def test_a_training_goes_on_with_other_ranks_and_another_exchange_where_its_samples_stay_the_same(
+    stopped_run: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    run, _ = stopped_run
+    settings = (*TINY, "batch={global: 32}")
+    here = ("--from", str(run / "checkpoint" / "step-000000020"))
+    done(tmp_path / "whole", *settings)
+    one = done(tmp_path / "one", *settings, *here)
+    four = done(tmp_path / "four", *settings, "strategy=halving_doubling", "ranks=4", *here)
+    whole = load_file(tmp_path / "whole" / "weights.safetensors")
+    for name in ("one", "four"):
+        found = load_file(tmp_path / name / "weights.safetensors")
+        assert max(float((found[key] - whole[key]).abs().max()) for key in whole) < 1e-4
+    assert one["status"] == four["status"] == "valid"
+    assert one["samples_seen"] == 68 * 32 and one["kinds"] == {"training_time_s": "extrapolated"}
+    assert "the first 20 steps were made by" in four["warnings"][0] and "on 2 ranks" in four["warnings"][0]
+    for refused, said in (
+        (("batch={global: 64}",), "the global batch (32 samples there, 64 here)"),
+        (("seed=1",), "seed differ"),
+        (("train.epochs=1", "measure.steps=3", "measure.warmup_steps=0", "batch={global: 64}"), "global batch"),
+    ):
+        status, output = attempt(tmp_path / "refused", *settings, *refused, *here)
+        assert status == 2 and said in output and "Traceback" not in output
+
+
+def test_another_runs_checkpoints_in_the_folder_are_named_and_left_alone(
+    stopped_run: tuple[Path, tuple[str, ...]],
+) -> None:
+    run, _ = stopped_run
+    status, output = attempt(run, "train.epochs=1")
+    assert status == 2 and "holds checkpoints of another run" in output and "Traceback" not in output
+    assert [path.name for path in checkpoints(run)] == ["step-000000010", "step-000000020"]
+
+
+def test_a_run_that_is_not_stopped_writes_no_checkpoint(tmp_path: Path) -> None:
+    found = done(tmp_path, *TINY)
+    assert found["checkpoints"] == [] and found["metrics"]["checkpoint_s"] is None
+    assert len(found["links"]) == 1
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_run_cut_short_gives_an_interval_of_its_training_time_with_evaluations_and_checkpoints(
+    tmp_path: Path,
+) -> None:
+    settings = ("measure.steps=60", "train={epochs: 50, evaluate_every_epochs: 5}", "checkpoint.every_steps=500")
+    found = done(tmp_path, *settings)
+    low, high = found["intervals"]["training_time_s"]
+    metrics = found["metrics"]
+    assert low < metrics["training_time_s"] < high
+    steps_alone = 50 * 44 * metrics["step_time_s"] / 4
+    assert metrics["training_time_s"] > steps_alone + 10 * metrics["evaluation_s"] + 4 * metrics["checkpoint_s"]
+    assert [entry["cause"] for entry in found["checkpoints"]] == ["to time it"]

@@ -1,0 +1,374 @@
+"""How a run starts and ends: real processes, on this host alone or on nodes that are this host twice."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration import clusters
+from tests.integration.test_trainer import ROOT, wait_until
+
+SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
+TWO = ("ranks=2", "strategy=allreduce")
+FOUR_ON_TWO_NODES = ("ranks=4", "nodes=2", "strategy=allreduce")
+LONG = ("train.epochs=100000", "train.evaluate_every_epochs=0")
+
+
+@dataclass
+class Attempt:
+    """One `scalestudy try`, whose every process can be found: each has a file below `folder` open."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    shared_memory: frozenset[str]
+    """What was there before."""
+
+    @property
+    def out(self) -> Path:
+        """The run's folder."""
+        return self.folder / "out"
+
+    @property
+    def said(self) -> str:
+        """What it printed."""
+        return (self.folder / "said").read_text()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result that it left."""
+        return dict(json.loads((self.out / "result.json").read_text()))
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process of the run."""
+        found = []
+        for process in psutil.process_iter():
+            links = Path(f"/proc/{process.pid}/fd")
+            try:
+                targets = [str(link.readlink()) for link in links.iterdir()]
+            except OSError:
+                continue
+            if any(target.startswith(str(self.folder)) for target in targets):
+                found.append(process)
+        return found
+
+    def rank(self, rank: int) -> psutil.Process:
+        """The process of a rank that has begun to train."""
+        file = self.out / "log" / f"rank.{rank}.log"
+
+        def find() -> list[psutil.Process]:
+            return [process for process in self.processes() if output_of(process) == file]
+
+        assert wait_until(find, 60), self.said
+        return find()[0]
+
+    def supervisor(self) -> psutil.Process:
+        """What does the work of `scalestudy try`: a child of the warm parent, with the client's output."""
+        mine = [process for process in self.processes() if output_of(process) == self.folder / "said"]
+        (found,) = [process for process in mine if process.pid != self.process.pid and process.children()]
+        return found
+
+    def wait_for_training(self) -> None:
+        """Until rank 0 is in its steps, as its use of the CPU tells."""
+        first = self.rank(0)
+        assert wait_until(lambda: first.cpu_times().user > 1.0, 60), self.said
+
+    def nothing_is_left(self) -> None:
+        """No process, so no port either; no temporary file, no lock that is held."""
+        assert wait_until(lambda: not self.processes(), 15), self.processes()
+        left = {file.name for file in (self.folder / "tmp").iterdir() if file.suffix != ".lock"}
+        assert not {name for name in left if not name.startswith("torchinductor_")}  # torch's cache of its own
+        assert not list(self.out.glob(".*"))
+        assert wait_until(lambda: shared_memory() <= self.shared_memory, 5), shared_memory()
+        for lock in (self.folder / "tmp").glob("*.lock"):
+            with open(lock, "ab") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def shared_memory() -> frozenset[str]:
+    """Segments of the kinds that torch, Python and Open MPI make."""
+    kinds = ("torch_", "sem.mp-", "psm_", "vader_segment")
+    return frozenset(file.name for file in Path("/dev/shm").glob("*") if file.name.startswith(kinds))
+
+
+def output_of(process: psutil.Process) -> Path | None:
+    """The file that a process writes to."""
+    try:
+        return Path(f"/proc/{process.pid}/fd/1").readlink()
+    except OSError:
+        return None
+
+
+def begin(folder: Path, *settings: str, before: tuple[str, ...] = (), **environment: str) -> Attempt:
+    """Start `scalestudy try …` with a temporary folder of its own."""
+    (folder / "tmp").mkdir()
+    there = shared_memory()
+    command = [*before, SCALESTUDY, "try", *settings, "--out", str(folder / "out")]
+    with open(folder / "said", "wb") as said:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, "TMPDIR": str(folder / "tmp"), **environment},
+        )
+    return Attempt(folder, process, there)
+
+
+def make(folder: Path, *settings: str, before: tuple[str, ...] = (), **environment: str) -> Attempt:
+    """`begin`, to its end."""
+    attempt = begin(folder, *settings, before=before, **environment)
+    attempt.process.wait(150)
+    return attempt
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which ssh reaches alpha and beta, which are this host, and a site that names them."""
+    folder = tmp_path_factory.mktemp("ssh")
+    with clusters.sshd(folder, os.environ["XDG_RUNTIME_DIR"]) as programs:
+        (folder / "site.yaml").write_text("hosts: [alpha, beta]\n")
+        yield {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(folder / "site.yaml")}
+
+
+# On one host
+
+
+def test_each_process_keeps_its_output_and_a_silent_one_leaves_no_file(tmp_path: Path) -> None:
+    attempt = make(tmp_path, *TWO, "train.epochs=3", "faults=[{kind: killed_rank, rank: 1, at_step: 20}]")
+    assert attempt.process.returncode == 1
+    assert "fault: rank 1 kills itself before step 20" in (attempt.out / "log" / "rank.1.log").read_text()
+    assert not (attempt.out / "log" / "launch.log").exists()
+
+
+def test_a_rank_that_dies_ends_the_run_with_one_message_who_where_and_its_last_lines(tmp_path: Path) -> None:
+    attempt = make(
+        tmp_path, "ranks=3", "strategy=allreduce", *LONG, "faults=[{kind: killed_rank, rank: 1, at_step: 9}]"
+    )
+    assert attempt.process.returncode == 1
+    first, head, *lines = attempt.said.splitlines()
+    assert first.endswith(
+        f"{socket.gethostname()}: rank 1 was killed by signal 9 (SIGKILL), cause unknown; no result is written"
+    )
+    assert re.match(r" {4}last (line|\d+ lines) of .*rank\.1\.log:$", head)
+    assert lines[-1] == "    | fault: rank 1 kills itself before step 9"
+    assert "Traceback" not in attempt.said
+    attempt.nothing_is_left()
+
+
+def test_a_stopped_rank_is_silent_and_ends_the_run(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, *TWO, *LONG, "tolerate_stall_s=3")
+    attempt.wait_for_training()
+    attempt.rank(1).send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    assert attempt.process.wait(60) == 1
+    assert 2 < time.monotonic() - stopped < 3 + 10
+    assert "rank 1 gave no sign of life for 3 s (it is stopped, by SIGSTOP or a debugger)" in attempt.said
+    assert "tolerate_stall_s" in attempt.said
+    attempt.nothing_is_left()
+
+
+def test_a_step_slower_than_any_heartbeat_is_no_hang(tmp_path: Path) -> None:
+    slow = "faults=[{kind: slow_rank, rank: 1, seconds: 3.5, from_step: 12}]"
+    attempt = make(
+        tmp_path,
+        *TWO,
+        "measure={warmup_steps: 1, steps: 12}",
+        "train.evaluate_every_epochs=0",
+        "tolerate_stall_s=2",
+        slow,
+    )
+    assert attempt.process.returncode == 0, attempt.said
+    assert attempt.result["status"] == "valid"
+    assert attempt.result["faults"] == {"slow_rank": 1}
+
+
+def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, *TWO, *LONG)
+    attempt.wait_for_training()
+    attempt.supervisor().send_signal(signal.SIGKILL)
+    assert attempt.process.wait(30) == 128 + 9
+    attempt.nothing_is_left()
+
+
+def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("this machine has one core")
+    attempt = make(tmp_path, *TWO, "train.epochs=3", "launch.binding=core")
+    first, second = attempt.result["affinity"]
+    assert first and second and not set(first) & set(second)
+    assert attempt.result["warnings"] == []
+
+
+def test_ranks_that_share_cores_are_warned_of(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    small = "model={name: mlp, hidden: 16, layers: 2}"  # too small for threads to help, or to hinder
+    attempt = make(tmp_path, *TWO, small, "train.epochs=3", "launch.binding=core", f"threads_per_rank={cores}")
+    first, second = attempt.result["affinity"]
+    assert first == second
+    (warning,) = attempt.result["warnings"]
+    assert warning.startswith("2 ranks of ") and warning.endswith(f" on {socket.gethostname()}")
+
+
+# Over several nodes
+
+
+def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_is_taken(
+    tmp_path: Path, nodes: dict[str, str]
+) -> None:
+    late = tmp_path / "late"
+    late.mkdir()
+    (late / "ssh").write_text(f'#!/bin/sh\nsleep 5\nexec {nodes["PATH"].partition(":")[0]}/ssh "$@"\n')
+    (late / "ssh").chmod(0o700)
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        slow_nodes = {**nodes, "PATH": f"{late}:{nodes['PATH']}", "MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+        attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=3", **slow_nodes)
+    assert attempt.process.returncode == 0, attempt.said
+    assert attempt.result["status"] == "valid"
+    assert attempt.result["launch"] == {"launcher": "ssh", "hosts": ["alpha", "beta"]}
+    assert attempt.result["samples_seen"] == 3 * 11 * 128
+    attempt.nothing_is_left()
+
+
+def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str, str]) -> None:
+    digests = []
+    for name, more in (("here", {}), ("there", nodes)):
+        (tmp_path / name).mkdir()
+        attempt = make(tmp_path / name, *FOUR_ON_TWO_NODES, "strategy=halving_doubling", "keep=weights", **more)
+        assert attempt.process.returncode == 0, attempt.said
+        digests.append((attempt.out / "weights.safetensors").read_bytes())
+    assert digests[0] == digests[1]
+
+
+def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: Path, nodes: dict[str, str]) -> None:
+    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *LONG, **nodes)
+    attempt.wait_for_training()
+    attempt.rank(3).send_signal(signal.SIGKILL)
+    died = time.monotonic()
+    assert attempt.process.wait(60) == 1
+    attempt.nothing_is_left()
+    assert time.monotonic() - died < 10
+    assert "beta: rank 3 was killed by signal 9 (SIGKILL), cause unknown; no result is written" in attempt.said
+    assert attempt.said.count("scalestudy: ") == 1 and "Traceback" not in attempt.said
+
+
+def test_a_supervisor_that_is_killed_takes_every_node_along(tmp_path: Path, nodes: dict[str, str]) -> None:
+    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *LONG, **nodes)
+    attempt.wait_for_training()
+    attempt.supervisor().send_signal(signal.SIGKILL)
+    assert attempt.process.wait(30) == 128 + 9
+    attempt.nothing_is_left()
+
+
+def test_a_user_error_in_a_rank_on_another_node_is_one_message(tmp_path: Path, nodes: dict[str, str]) -> None:
+    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "batch={per_rank: 5000}", **nodes)
+    assert attempt.process.returncode == 2
+    assert "a step takes 20000 samples" in attempt.said and "Traceback" not in attempt.said
+    attempt.nothing_is_left()
+
+
+def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
+    tmp_path: Path, nodes: dict[str, str]
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("hosts: [alpha, nosuchnode.invalid]\n")
+    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, **{**nodes, "SCALESTUDY_SITE": str(site)})
+    assert attempt.process.returncode == 1
+    assert "ssh: node nosuchnode.invalid could not be started (exit status 255)" in attempt.said
+    assert "| ssh: Could not resolve hostname nosuchnode.invalid" in attempt.said
+    attempt.nothing_is_left()
+
+
+def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str]) -> None:
+    clusters.needs("mpiexec")
+    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **nodes)
+    assert attempt.process.returncode == 0, attempt.said
+    assert attempt.result["launch"] == {"launcher": "mpiexec", "hosts": ["alpha", "beta"]}
+    attempt.nothing_is_left()
+
+
+MODEL_THAT_ASKS_MPI = """\
+import os
+
+import torch
+
+
+class Asks(torch.nn.Sequential):
+    def __init__(self, classes, channels):
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        print(f"MPI {world.rank} of {world.size}, {os.environ['LOCAL_RANK']} of {os.environ['LOCAL_WORLD_SIZE']}", flush=True)
+        assert world.allreduce(2**world.rank) == 2**world.size - 1
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, classes))
+"""
+
+
+def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
+    tmp_path: Path, nodes: dict[str, str]
+) -> None:
+    clusters.needs("mpirun")
+    pytest.importorskip("mpi4py")
+    extensions = tmp_path / "config" / "extensions"
+    extensions.mkdir(parents=True)
+    (extensions / "asks.py").write_text(MODEL_THAT_ASKS_MPI)
+    (tmp_path / "tmp").mkdir()
+    there = shared_memory()
+    # Open MPI takes alpha and beta for two machines; what it would share inside each is one and the same here.
+    apart = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+    command = [
+        SCALESTUDY,
+        "try",
+        *FOUR_ON_TWO_NODES,
+        "model.import=asks:Asks",
+        "train.epochs=8",
+        "launch.launcher=mpirun",
+        "--out",
+        "out",
+    ]
+    with open(tmp_path / "said", "wb") as said:
+        environment = {**os.environ, **nodes, **apart, "TMPDIR": str(tmp_path / "tmp")}
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
+    attempt = Attempt(tmp_path, process, there)
+    assert process.wait(120) == 0, attempt.said
+    logs = [(attempt.out / "log" / f"rank.{rank}.log").read_text().splitlines()[0] for rank in range(4)]
+    assert logs == ["MPI 0 of 4, 0 of 2", "MPI 1 of 4, 1 of 2", "MPI 2 of 4, 0 of 2", "MPI 3 of 4, 1 of 2"]
+    assert attempt.result["status"] == "valid"
+
+
+def test_srun_starts_one_agent_per_node_of_the_job(tmp_path: Path) -> None:
+    with clusters.slurm(tmp_path / "slurm") as environment:
+        attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2",
+                       before=("salloc", "-Q", "-N2", "--ntasks-per-node=2", "--cpus-per-task=2"), **environment)  # fmt: skip
+        assert attempt.process.returncode == 0, attempt.said
+        assert attempt.result["launch"] == {"launcher": "srun", "hosts": ["alpha", "beta"]}
+
+
+def test_qrsh_starts_an_agent_on_a_host_with_a_network_of_its_own(tmp_path: Path) -> None:
+    with clusters.grid_engine(tmp_path / "ge") as run:
+        said = run(f"cd {ROOT} && {SCALESTUDY} try {' '.join(FOUR_ON_TWO_NODES)} train.epochs=2 --out {tmp_path}/out\n")
+    assert (tmp_path / "out" / "result.json").exists(), said
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["launch"] == {"launcher": "qrsh", "hosts": ["head", "tail"]}
+    assert result["samples_seen"] == 2 * 11 * 128
+
+
+def test_a_job_with_fewer_nodes_than_the_run_needs_is_told_so(tmp_path: Path, nodes: dict[str, str]) -> None:
+    attempt = make(tmp_path, "ranks=6", "nodes=3", "strategy=allreduce", **nodes)
+    assert attempt.process.returncode == 2
+    assert "the run needs 3 nodes, the job has 2: alpha, beta" in attempt.said

@@ -1,0 +1,110 @@
+"""`scalestudy prepare` as a process: killed in the middle, started again, told wrong things."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.cli import run_command
+from scalestudy.data.manifest import read_manifest
+from tests.unit.data.test_shards import FORMS, contents, payloads
+
+JPEG = {"source": "synthetic_jpeg", "samples": 800, "width": 32, "height": 32, "mean_kib": 1.0}
+SMALL_SHARDS = {**FORMS, "tar": {"shard": {"format": "tar", "mib": 0.6}}}
+
+# Kills the process in the middle of the part after the second one that is recorded.
+KILLER = """
+import json, os, signal, sys
+from scalestudy import cli
+from scalestudy.data import convert, images, lmdb_store, parts, shard
+os.sched_getaffinity = lambda _process: {0}
+save, recorded = parts.save, []
+def saved(folder, name, part):
+    save(folder, name, part)
+    recorded.append(name)
+class Dying(parts.Gathered):
+    def one(self, number, made):
+        if len(recorded) == 2 and len(self.kept) == 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().one(number, made)
+parts.save = saved
+import scalestudy.data.store as store
+store.Gathered = Dying
+sys.exit(cli.run_command(sys.argv[1:]))
+"""
+
+
+def arguments(folder: Path, spec: dict[str, Any]) -> list[str]:
+    return ["prepare", "--spec", json.dumps(spec), "--out", str(folder / "manifest.json")]
+
+
+def killed_while_preparing(folder: Path, spec: dict[str, Any]) -> bool:
+    done = subprocess.run([sys.executable, "-c", KILLER, *arguments(folder, spec)], check=False, timeout=300)
+    return done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
+def test_after_a_kill_whole_parts_are_kept_and_the_result_is_the_same(form: str, tmp_path: Path) -> None:
+    spec = {**JPEG, **SMALL_SHARDS[form]}
+    assert killed_while_preparing(tmp_path / "killed", spec)
+    work = tmp_path / "killed/.bulk.making-kept"
+    left = [file.name for file in (tmp_path / "killed").iterdir() if not file.name.startswith(work.name)]
+    assert left == [".bulk.lock"]
+    records = sorted(file.name for file in (work / "parts").iterdir() if file.suffix == ".npz")
+    kept = {file: file.stat() for file in work.rglob("*") if file.suffix in (".jpg", ".tar")}
+    assert records == ["train-0000000.npz", "train-0000001.npz"]
+    if form == "files":
+        assert len(kept) == 600  # two parts of 250, and what was begun
+    elif form == "tar":
+        assert sorted(file.name for file in kept) == ["train-000000.tar", "train-000001.tar"]
+
+    assert [run_command(arguments(tmp_path / name, spec)) for name in ("killed", "never")] == [0, 0]
+    assert sorted(file.name for file in (tmp_path / "killed").iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
+    one, other = (read_manifest(tmp_path / name / "manifest.json") for name in ("killed", "never"))
+    assert one.fingerprint == other.fingerprint and one.train == other.train
+    if form == "lmdb":  # its pages may lie otherwise
+        files = [tmp_path / name / "manifest.json" for name in ("killed", "never")]
+        assert payloads(files[0], one) == payloads(files[1], other)
+    else:
+        assert contents(tmp_path / "killed/bulk") == contents(tmp_path / "never/bulk")
+    for file, before in list(kept.items())[:500]:
+        after = (tmp_path / "killed/bulk" / file.relative_to(work)).stat()
+        part = int(file.stem) // 250 if form == "files" else 0
+        assert part >= 2 or (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_what_a_kill_left_of_another_plan_is_not_used(tmp_path: Path) -> None:
+    spec = {**JPEG, **SMALL_SHARDS["tar"]}
+    assert killed_while_preparing(tmp_path / "a", spec)
+    other = {**spec, "samples": 300}
+    assert [run_command(arguments(tmp_path / name, other)) for name in ("a", "b")] == [0, 0]
+    assert read_manifest(tmp_path / "a/manifest.json").train.samples == 300
+    assert contents(tmp_path / "a/bulk") == contents(tmp_path / "b/bulk")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ('{"source": "dig', "--spec: not readable as JSON"),
+        ('{"source": "digits", "shard": {"format": "zip"}}', "--spec: data.shard.format: `zip` is not valid here"),
+        ('{"source": "digits", "shard": {"format": "raw"}}', "data.shard.format: shards of format `raw` hold pixels"),
+        ('{"source": "digits", "shard": {"format": "tar"}}', "`digits` has tensors"),
+        ('{"source": "synthetic_jpeg", "samples": 4, "spread": 1}', "a mean of 100 KiB with a spread of 1 takes"),
+        ('{"source": "imagenet", "root": "/nowhere"}', "data.root names a folder that is not there"),
+    ],
+)
+def test_a_wrong_request_is_one_message_and_leaves_nothing(
+    spec: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run_command(["prepare", "--spec", spec, "--out", str(tmp_path / "data/manifest.json")])
+    said = capsys.readouterr().err
+    assert status == 2 and message in said and said.startswith("scalestudy: ")
+    left = [file.name for file in tmp_path.rglob("*") if file.is_file()]
+    assert left in ([], [".bulk.lock"]), os.linesep.join(left)

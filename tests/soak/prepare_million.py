@@ -1,0 +1,182 @@
+"""A million small pictures, indexed where they lie and packed into shards, with kills: time, memory, what was left.
+
+    python -m tests.soak.prepare_million [--files 1000000] [--folder /tmp/prepare_million] [--kills 4]
+
+Writes nothing but below `--folder`, which it removes at the end; takes about 8 GB there for a million files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from scalestudy.data.manifest import read_manifest
+
+PER_CLASS = 1000
+HELD_OUT = 10
+"""Classes of which one picture is held out."""
+PATTERNS = 64
+"""Distinct pictures; each file has besides its number behind the end of the picture, so that no two are equal."""
+MIB = 16
+POLL_S = 0.25
+
+
+def make_files(root: Path, count: int) -> int:
+    """`count` JPEG files of about 1 KB in folders of classes; returns their bytes."""
+    patterns, size = [], 0
+    for number in range(PATTERNS):
+        stream = io.BytesIO()
+        pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3), np.uint8)
+        Image.fromarray(pixels).resize((32, 32)).save(stream, "JPEG", quality=80)
+        patterns.append(stream.getvalue())
+    for label in range(-(-count // PER_CLASS)):
+        folder = root / "train" / f"class_{label:05d}"
+        folder.mkdir(parents=True)
+        for number in range(label * PER_CLASS, min(count, (label + 1) * PER_CLASS)):
+            data = patterns[number % PATTERNS] + b"%012d" % number
+            (folder / f"{number:09d}.jpg").write_bytes(data)
+            size += len(data)
+    for label in range(min(HELD_OUT, -(-count // PER_CLASS))):
+        (root / "val" / f"class_{label:05d}").mkdir(parents=True)
+        (root / "val" / f"class_{label:05d}" / "held_out.jpg").write_bytes(patterns[label])
+    return size
+
+
+@dataclass
+class Run:
+    """What one `scalestudy prepare` took."""
+
+    status: int
+    seconds: float
+    cpu_s: float
+    anonymous_mib: float
+    """Largest anonymous memory seen, sampled."""
+
+
+def prepare(out: Path, spec: dict[str, object], kill_when: Callable[[], bool] = lambda: False) -> Run:
+    """Run it as a process of its own, watched; SIGKILL as soon as `kill_when` says so."""
+    command = [sys.executable, "-c", "from scalestudy.cli import main; main()", "prepare", "--spec", json.dumps(spec)]
+    started, peak = time.monotonic(), 0.0
+    with open(out.with_suffix(".log"), "a") as log:
+        process = subprocess.Popen([*command, "--out", str(out / "manifest.json")], stdout=log, stderr=log)
+    while True:
+        found, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if found:
+            break
+        peak = max(peak, anonymous_mib(process.pid))
+        if kill_when():
+            os.kill(process.pid, signal.SIGKILL)
+        time.sleep(POLL_S)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Run(process.returncode, time.monotonic() - started, usage.ru_utime + usage.ru_stime, peak)
+
+
+def anonymous_mib(process: int) -> float:
+    """Anonymous memory of a process now, MiB; 0 where it has just ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/smaps_rollup") as stream:
+        return sum(int(line.split()[1]) for line in stream if line.startswith("Anonymous:")) / 1024
+    return 0.0
+
+
+def without_data(folder: Path) -> Run:
+    """The same for eight pictures: what the imports take."""
+    root = folder / "eight"
+    make_files(root, 8)
+    return prepare(folder / "small", {"source": "image_folder", "root": str(root)})
+
+
+def tars(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of each shard, by name."""
+    return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in folder.glob("*.tar")}
+
+
+def told(name: str, run: Run, files: int) -> str:
+    """One line of the report."""
+    rate = f"{files / run.seconds:,.0f} files/s" if run.status == 0 else "killed"
+    return f"{name:<34} {run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous  {rate}"
+
+
+def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
+    """Lines of the report, as they come."""
+    started = time.monotonic()
+    size = make_files(folder / "pictures", files)
+    yield f"{files:,} files, {size / 1e6:,.0f} MB, {files // PER_CLASS:,} classes; made in {time.monotonic() - started:.0f} s"
+    spec: dict[str, object] = {"source": "image_folder", "root": str(folder / "pictures")}
+    yield told("eight pictures (imports)", without_data(folder), 8)
+    yield told("indexed where they lie", prepare(folder / "index", spec), files)
+    spec |= {"shard": {"format": "tar", "mib": MIB}}
+    yield told(f"packed into tar shards of {MIB} MiB", prepare(folder / "whole", spec), files)
+    whole = read_manifest(folder / "whole/manifest.json")
+    yield (
+        f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.cost.bytes_out / 1e6:,.0f} MB; "
+        f"manifest: {whole.seconds:.1f} s, {whole.cost.cpu_s:.1f} s CPU"
+    )
+    yield from killed(folder, spec, whole.train.shards, kills, whole.fingerprint)
+
+
+def killed(folder: Path, spec: dict[str, object], shards: int, kills: int, fingerprint: str) -> Iterator[str]:
+    """Kill it again and again, evenly spread over the shards, then let it end; what was whole must stay."""
+    work, files = folder / "killed/.bulk.making-kept", 0
+    before: dict[str, tuple[int, int]] = {}
+    for number in range(1, kills + 1):
+        wanted = shards * number // (kills + 1)
+        run = prepare(folder / "killed", spec, lambda wanted=wanted: len(list(work.glob("train-*.tar"))) > wanted)
+        left = tars(work)
+        lost = [name for name, state in before.items() if left.get(name) != state]
+        records = len(list((work / "parts").glob("*.npz")))
+        begun = len(list(work.glob("*.part")))
+        yield told(f"kill {number} of {kills}, after {wanted} shards", run, files)
+        yield (
+            f"  left: {len(left)} whole shards, {records} recorded, {begun} begun; of those whole before, "
+            f"{len(before) - len(lost)} of {len(before)} untouched"
+        )
+        recorded = {f"train-{int(file.stem.split('-')[1]):06d}.tar" for file in (work / "parts").glob("train-*.npz")}
+        before = {name: state for name, state in left.items() if name in recorded}
+    run = prepare(folder / "killed", spec)
+    after, manifest = tars(folder / "killed/bulk"), read_manifest(folder / "killed/manifest.json")
+    kept = sum(after.get(name) == state for name, state in before.items())
+    yield told("the rest", run, manifest.train.samples)
+    same = "the same" if manifest.fingerprint == fingerprint else "ANOTHER"
+    yield (
+        f"  {kept} of {len(before)} recorded shards untouched; the fingerprint is {same} as without kills; "
+        f"manifest, all attempts together: {manifest.seconds:.1f} s, {manifest.cost.cpu_s:.1f} s CPU"
+    )
+    assert same == "the same" and kept == len(before), "a kill changed the data, or lost whole shards"
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/prepare_million"))
+    parser.add_argument("--kills", type=int, default=4)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True)
+    try:
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        print(
+            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, load before: {load}", flush=True
+        )
+        for line in measured(options.folder, options.files, options.kills):
+            print(line, flush=True)
+    finally:
+        shutil.rmtree(options.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

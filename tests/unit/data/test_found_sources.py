@@ -1,0 +1,249 @@
+"""Sources that are found where they lie: ImageNet, ChestX-ray14, Caltech-256; made for the test in their layouts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scalestudy.data import listing
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.index import read_index
+from scalestudy.data.manifest import index_file, shard_path
+from scalestudy.data.sources import chest_xray14, imagenet
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+from tests.unit.data.conftest import Prepared, photo
+from tests.unit.data.test_shards import FORMS, payloads
+
+CLASSES = ["n01440764", "n01443537", "n02105855"]
+Made = dict[str, bytes]
+
+
+def laid(root: Path, files: Made) -> Path:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def training() -> dict[str, Made]:
+    return {
+        wnid: {f"{wnid}_{n}.JPEG": photo(40 + 4 * n + 8 * label, 32) for n in range(label + 2)}
+        for label, wnid in enumerate(CLASSES)
+    }
+
+
+HELD_OUT = {f"ILSVRC2012_val_{n:08d}.JPEG": photo(100 + 4 * n, 32) for n in range(1, 5)}
+ANSWERS = [CLASSES[2], CLASSES[0], CLASSES[1], CLASSES[2]]
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    """The original archives, made by `tar`: a tar of a tar per class, and a flat one."""
+    root = tmp_path / "imagenet"
+    for wnid, files in training().items():
+        laid(tmp_path / "in" / wnid, files)
+        subprocess.run(["tar", "-cf", f"../{wnid}.tar", *files], cwd=tmp_path / "in" / wnid, check=True)
+    laid(tmp_path / "held_out", HELD_OUT)
+    root.mkdir()
+    inner = [f"{wnid}.tar" for wnid in reversed(CLASSES)]
+    subprocess.run(["tar", "-cf", str(root / imagenet.TRAIN_TAR), *inner], cwd=tmp_path / "in", check=True)
+    names = ["-C", str(tmp_path / "held_out"), *HELD_OUT]
+    subprocess.run(["tar", "-cf", str(root / imagenet.HELD_OUT_TAR), *names], check=True)
+    rows = [f"{Path(name).stem},{wnid} 85 1 499 272" for name, wnid in zip(HELD_OUT, ANSWERS, strict=True)]
+    (root / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n" + "\n".join(reversed(rows)) + "\n")
+    return root
+
+
+def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="imagenet", root=str(tars))
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (9, 4, 3)
+    assert (manifest.format, manifest.bulk, manifest.train.shards) == ("shards", str(tars), 1)
+    assert shard_path(path, manifest, "train", 0) == tars / imagenet.TRAIN_TAR
+    index = read_index(index_file(path, manifest), "train")
+    found = dict(zip(map(index.path, range(9)), payloads(path, manifest), strict=True))
+    assert found == {name: data for files in training().values() for name, data in files.items()}
+    assert [CLASSES[label] for label in index.labels] == [index.path(n).partition("_")[0] for n in range(9)]
+    held_out = read_index(index_file(path, manifest), "test")
+    assert payloads(path, manifest, "test") == list(HELD_OUT.values())
+    assert [CLASSES[label] for label in held_out.labels] == ANSWERS
+    assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "index.npz", "manifest.json"]
+
+
+def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepared: Prepared) -> None:
+    (tars / "LOC_val_solution.csv").unlink()
+    with pytest.raises(UserError, match=r"nothing says the classes of ILSVRC2012_img_val.tar\n    put there LOC_val"):
+        prepared(source="imagenet", root=str(tars))
+    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join(ANSWERS))
+    path, manifest = prepared(source="imagenet", root=str(tars))
+    held_out = read_index(index_file(path, manifest), "test")
+    assert [CLASSES[label] for label in held_out.labels] == ANSWERS
+    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS[:3], "n99999999"]))
+    with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is no class of"):
+        prepared("other", source="imagenet", root=str(tars))
+
+
+def test_imagenet_as_tars_and_as_folders_is_the_same_data(tars: Path, tmp_path: Path, prepared: Prepared) -> None:
+    folders = tmp_path / "folders"
+    for wnid, files in training().items():
+        laid(folders / "train" / wnid, files)
+    for (name, data), wnid in zip(HELD_OUT.items(), ANSWERS, strict=True):
+        laid(folders / "val" / wnid, {name: data})
+    found = []
+    for name, root in (("tars", tars), ("folders", folders)):
+        path, manifest = prepared(name, Site(data_roots={"imagenet": str(root)}), source="imagenet", **FORMS["tar"])
+        index = read_index(index_file(path, manifest), "train")
+        found.append(sorted(zip(payloads(path, manifest), index.labels.tolist(), strict=True)))
+    assert found[0] == found[1] and len(found[0]) == 9
+
+
+def test_a_part_of_the_tar_of_tars_is_stratified_and_more_of_it_is_stored_anew(tars: Path, prepared: Prepared) -> None:
+    path, manifest = prepared("part", source="imagenet", root=str(tars), scale=0.5)
+    labels = read_index(index_file(path, manifest), "train").labels
+    assert manifest.bulk == str(tars) and np.bincount(labels, minlength=3).tolist() == [1, 1, 2]
+    path, manifest = prepared("more", source="imagenet", root=str(tars), scale=2.0)
+    assert (manifest.format, manifest.train.samples, manifest.bulk) == ("files", 18, "bulk")
+    assert len(set(open_dataset(path, "train").files)) == 18
+
+
+def test_a_cut_off_training_tar_is_an_error_with_the_place(tars: Path, prepared: Prepared) -> None:
+    whole = (tars / imagenet.TRAIN_TAR).read_bytes()
+    (tars / imagenet.TRAIN_TAR).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"ILSVRC2012_img_train.tar: ends within a member that begins at byte"):
+        prepared(source="imagenet", root=str(tars))
+
+
+def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_its_size(
+    tars: Path, tmp_path: Path, prepared: Prepared
+) -> None:
+    assert "(138 GB, a tar of 1,000 tars)" in prepared("unnamed", source="imagenet")[1].reason
+    (tars / imagenet.HELD_OUT_TAR).unlink()
+    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put there .* 138 GB|138 GB"):
+        prepared(source="imagenet", root=str(tars))
+
+
+# ---- ChestX-ray14
+
+ROWS = [
+    ("00000001_000.png", "Cardiomegaly|Emphysema", "1"), ("00000001_001.png", "No Finding", "1"),
+    ("00000002_000.png", "Hernia", "2"), ("00000003_000.png", "Atelectasis|Pleural_Thickening|Mass", "3"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def chest(tmp_path: Path) -> Path:
+    """Four grey pictures of three patients in two folders, the table of findings and the two lists."""
+    root = tmp_path / "chest"
+    table = ["Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age"]
+    for number, (file, findings, patient) in enumerate(ROWS):
+        laid(root / f"images_00{number % 2 + 1}/images", {file: photo(40 + 4 * number, 32, "PNG", "L")})
+        table.append(f"{file},{findings},0,{patient},58")
+    (root / "Data_Entry_2017.csv").write_text("\n".join(table) + "\n")
+    (root / "train_val_list.txt").write_text("00000001_000.png\n00000001_001.png\n00000003_000.png\n")
+    (root / "test_list.txt").write_text("00000002_000.png\n")
+    return root
+
+
+def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(chest: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="chest_xray14", root=str(chest))
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (3, 1, 14)
+    assert (manifest.task, manifest.bulk) == ("multilabel", str(chest))
+    x, y = open_dataset(path, "train").batch(np.arange(3), size=16, augment="none", seed=0, epoch=0, train=False)
+    names = [[chest_xray14.FINDINGS[n] for n in np.flatnonzero(row)] for row in y.numpy()]
+    assert names == [["Cardiomegaly", "Emphysema"], [], ["Atelectasis", "Mass", "Pleural_Thickening"]]
+    assert x.shape == (3, 3, 16, 16) and str(y.dtype) == "torch.float32"
+
+
+def test_findings_lie_in_tar_shards_as_a_list(chest: Path, prepared: Prepared) -> None:
+    path, manifest = prepared(source="chest_xray14", root=str(chest), **FORMS["tar"])
+    shown = subprocess.run(
+        ["tar", "-xOf", str(shard_path(path, manifest, "test", 0)), "000000000.json"], capture_output=True, check=True
+    )
+    assert shown.stdout == b"[0,0,0,0,0,0,0,0,0,0,0,0,0,1]"
+    assert read_index(index_file(path, manifest), "train").labels.shape == (3, 14)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("test_list.txt", "00000002_000.png", "00000001_001.png", "patient 1 is also in train_val_list.txt"),
+        ("test_list.txt", "00000002_000", "00000009_000", "00000009_000.png is in no folder of pictures"),
+        ("Data_Entry_2017.csv", "Hernia", "Broken Heart", r"Data_Entry_2017.csv:4: `Broken Heart` is no finding"),
+        ("Data_Entry_2017.csv", "Patient ID", "Patient", "has no column 'Patient ID'"),
+        ("Data_Entry_2017.csv", "00000002_000.png,", "x.png,", "00000002_000.png is not in Data_Entry_2017.csv"),
+        ("train_val_list.txt", None, "", "train_val_list.txt: lists no pictures"),
+    ],
+)
+def test_chest_files_that_do_not_fit_each_other_are_an_error(
+    file: str, old: str | None, new: str, message: str, chest: Path, prepared: Prepared
+) -> None:
+    text = (chest / file).read_text()
+    (chest / file).write_text(text.replace(old, new) if old else new)
+    with pytest.raises(UserError, match=message):
+        prepared(source="chest_xray14", root=str(chest))
+
+
+def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
+    laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
+    with pytest.raises(UserError, match=r"two pictures have the same name: 00000001_000\.png"):
+        prepared(source="chest_xray14", root=str(chest))
+
+
+def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> None:
+    counts, arrays = {"train": 12, "val": 4, "test": 5}, {}
+    for name, count in counts.items():
+        draws = np.random.default_rng(count)
+        arrays[f"{name}_images"] = draws.integers(0, 256, (count, 28, 28), np.uint8)
+        arrays[f"{name}_labels"] = draws.integers(0, 2, (count, 14), np.uint8)
+    np.savez(tmp_path / "chestmnist.npz", **arrays)
+    path, manifest = prepared(source="chest_xray14", root=str(tmp_path))
+    assert (manifest.train.samples, manifest.test.samples, manifest.task) == (16, 5, "multilabel")
+    x, y = open_dataset(path, "test").batch(np.arange(5), size=None, augment="none", seed=0, epoch=0, train=False)
+    assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
+    (tmp_path / "chestmnist.npz").write_bytes(b"PK no more")
+    with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
+        prepared("again", source="chest_xray14", root=str(tmp_path))
+
+
+# ---- Caltech-256
+
+
+def test_every_fifth_picture_of_a_caltech_class_is_held_out(tmp_path: Path, prepared: Prepared) -> None:
+    for label, name in enumerate(("001.ak47", "002.american-flag", "257.clutter"), 1):
+        files = {f"{label:03d}_{n:04d}.jpg": photo(40 + 4 * n, 32) for n in range(1, 5 + 3 * label)}
+        laid(tmp_path / "256_ObjectCategories" / name, {**files, "RENAME2": b"no picture"})
+    for root in (tmp_path, tmp_path / "256_ObjectCategories"):
+        path, manifest = prepared(root.name, source="caltech256", root=str(root))
+        assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (25, 5, 3)
+    held_out = read_index(index_file(path, manifest), "test")
+    assert [held_out.path(n) for n in range(2)] == ["001.ak47/001_0005.jpg", "002.american-flag/002_0005.jpg"]
+    assert np.bincount(held_out.labels).tolist() == [1, 2, 2]
+
+
+# ---- listing
+
+
+def test_a_listing_that_was_killed_goes_on_where_it_was(
+    picture_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+
+    def job(name: str) -> tuple[Path, str, Any]:
+        def make() -> Any:
+            looked_at.append(name)
+            return listing.folder_part(picture_folder, f"train/{name}", 0)
+
+        return picture_folder / "train" / name, name, make
+
+    monkeypatch.setattr(listing, "READERS", 1)
+    with listing.kept_in(tmp_path / "kept"):
+        listing.listed("listing", [job("cat")])
+        parts = listing.listed("listing", [job("cat"), job("dog")])
+        assert looked_at == ["cat", "dog"] and [len(part) for part in parts] == [3, 5]
+        (picture_folder / "train/cat/9.jpg").write_bytes(photo(40, 32))
+        parts = listing.listed("listing", [job("cat"), job("dog")])
+    assert looked_at == ["cat", "dog", "cat"] and [len(part) for part in parts] == [4, 5]

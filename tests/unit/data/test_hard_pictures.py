@@ -1,0 +1,195 @@
+"""Pictures as they are found: of every kind, badly named, damaged; each handled as the spec declares."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scalestudy.data import images
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.index import read_index
+from scalestudy.data.manifest import Manifest, index_file, read_manifest
+from scalestudy.errors import UserError
+from tests.unit.data.conftest import Prepared, photo
+from tests.unit.data.test_shards import FORMS, payloads
+
+TAR = FORMS["tar"]
+RAW = FORMS["raw"]
+
+
+def saved(image: Image.Image, form: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def folder(root: Path, pictures: dict[str, bytes]) -> dict[str, str]:
+    """One class, with one held-out picture."""
+    for name, data in {**pictures, "../../val/only/held_out.jpg": photo(40, 32)}.items():
+        path = root / "train/only" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return {"source": "image_folder", "root": str(root)}
+
+
+def ramp() -> np.ndarray:
+    return np.tile(np.arange(64, dtype=np.uint8) * 4, (64, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("grey.jpg", saved(Image.fromarray(ramp()), "JPEG", quality=95)),
+        ("cmyk.jpg", saved(Image.fromarray(ramp()).convert("RGB").convert("CMYK"), "JPEG", quality=95)),
+        ("sixteen_bits.png", saved(Image.fromarray(ramp().astype(np.uint16) * 257), "PNG")),
+        ("palette.png", saved(Image.fromarray(ramp()).convert("P"), "PNG")),
+        ("transparent.png", saved(Image.fromarray(ramp()).convert("RGBA"), "PNG")),
+        ("progressive.jpg", saved(Image.fromarray(ramp()).convert("RGB"), "JPEG", quality=95, progressive=True)),
+        ("really_a_png.jpg", saved(Image.fromarray(ramp()), "PNG")),
+        ("really_a_jpeg.png", saved(Image.fromarray(ramp()), "JPEG", quality=95)),
+        ("really_a_gif.jpeg", saved(Image.fromarray(ramp()), "GIF")),
+    ],
+)
+def test_pictures_of_every_kind_come_out_as_rgb_of_the_same_brightness(
+    name: str, data: bytes, tmp_path: Path, prepared: Prepared
+) -> None:
+    spec = folder(tmp_path / name, {name: data})
+    path, manifest = prepared(**spec, preprocess="raw", resize=64, shard={"format": "raw"})
+    pixels = np.frombuffer(payloads(path, manifest)[0], np.uint8).reshape(64, 64, 3).astype(int)
+    assert np.abs(pixels - ramp()[:, :, None].astype(int)).max() <= 12
+    coded, as_is = prepared("as_is", **spec, **TAR)
+    assert payloads(coded, as_is) == [data] and images.decode(data).shape == (64, 64, 3)
+
+
+def test_what_a_picture_is_named_in_a_shard_follows_its_content(tmp_path: Path, prepared: Prepared) -> None:
+    spec = folder(tmp_path / "p", {"a.jpg": saved(Image.fromarray(ramp()), "PNG"), "b.png": photo(40, 32)})
+    path, _ = prepared(**spec, scale=2.0)
+    assert sorted(file.suffix for file in open_dataset(path, "train").files) == [".jpg", ".jpg", ".png", ".png"]
+
+
+def test_exif_orientation_is_not_applied_and_lost_when_a_picture_is_made_anew(
+    tmp_path: Path, prepared: Prepared
+) -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be shown turned by 90 degrees
+    data = saved(Image.fromarray(ramp()[:32]).convert("RGB"), "JPEG", exif=turned)
+    path, manifest = prepared(**folder(tmp_path / "p", {"a.jpg": data}), preprocess="resized", resize=32, **TAR)
+    with Image.open(io.BytesIO(payloads(path, manifest)[0])) as picture:
+        assert picture.size == (64, 32) and not picture.getexif()
+
+
+DAMAGED = {
+    "empty.jpg": (b"", "it is empty"),
+    "truncated.jpg": (photo(160, 120)[:2000], "truncated"),
+    "truncated.png": (photo(160, 120, "PNG")[:2000], ""),
+    "text.jpg": (b"<html>404 Not Found</html>", "unknown kind"),
+    "zeros.jpg": (bytes(3000), "unknown kind"),
+    "only_a_header.jpg": (photo(160, 120)[:20], ""),
+    "broken_chunk.png": (photo(60, 40, "PNG").replace(b"IDAT", b"IDAX"), ""),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("form", [{"preprocess": "resized"}, TAR], ids=["resized", "tar"])
+def test_a_damaged_picture_fails_or_is_left_out_and_listed(
+    name: str, form: dict[str, Any], tmp_path: Path, prepared: Prepared
+) -> None:
+    data, reason = DAMAGED[name]
+    spec = folder(tmp_path / "p", {name: data, "good.jpg": photo(40, 32), "other.jpg": photo(48, 32)})
+    with pytest.raises(UserError, match=rf"{name}: cannot be read as a picture: .*{reason}"):
+        prepared("fails", **spec, **form)
+    assert not (tmp_path / "fails/bulk").exists() and not (tmp_path / "fails/manifest.json").exists()
+    path, manifest = prepared("skips", **spec, **form, on_error="skip")
+    assert (manifest.train.samples, manifest.left_out, manifest.cost.bytes_in > 0) == (2, 1, True)
+    assert name in manifest.left_out_list[0] and reason in manifest.left_out_list[0]
+    assert read_manifest(path) == manifest
+
+
+@pytest.mark.parametrize("form", [{}, {"scale": 2.0}, *FORMS.values()], ids=["in place", "copies", *FORMS])
+def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, prepared: Prepared) -> None:
+    pictures = {f"{n}.jpg": photo(40 + 4 * n, 32) for n in range(6)}
+    spec = folder(tmp_path / "p", {**pictures, "3.jpg": b"", "x.jpg": b"no picture"})
+    path, manifest = prepared(**spec, **form, on_error="skip")
+    copies = 2 if form == {"scale": 2.0} else 1
+    assert (manifest.train.samples, manifest.left_out) == (5 * copies, 2 * copies)
+    if manifest.format == "raw":
+        assert np.load(path.parent / "bulk/train.npy").shape == (5, 16, 16, 3)
+        return
+    index = read_index(index_file(path, manifest), "train")
+    assert len(index) == len(index.width) == 5 * copies and (index.height > 0).all()
+    if manifest.format == "files":
+        seen = open_dataset(path, "train").files
+        assert sorted(file.read_bytes() for file in seen) == sorted(
+            [data for name, data in pictures.items() if name != "3.jpg"] * copies
+        )
+    else:
+        assert all(payloads(path, manifest))
+
+
+def test_the_list_of_what_is_left_out_is_capped_and_the_count_is_not(tmp_path: Path, prepared: Prepared) -> None:
+    bad = {f"bad_{n:03d}.jpg": b"x" for n in range(120)}
+    _, manifest = prepared(**folder(tmp_path / "p", {**bad, "good.jpg": photo(40, 32)}), on_error="skip")
+    assert (manifest.left_out, len(manifest.left_out_list), manifest.train.samples) == (120, 100, 1)
+
+
+def test_if_no_picture_can_be_read_it_is_an_error_all_the_same(tmp_path: Path, prepared: Prepared) -> None:
+    with pytest.raises(UserError, match=r"none of the pictures of train can be read; the first: .*a.jpg"):
+        prepared(**folder(tmp_path / "p", {"a.jpg": b""}), on_error="skip", **TAR)
+
+
+def stored_names(path: Path, manifest: Manifest) -> list[str]:
+    index = read_index(index_file(path, manifest), "train")
+    return [index.path(n) for n in range(len(index))]
+
+
+def test_names_in_any_script_and_as_long_as_the_file_system_has_them_work(tmp_path: Path, prepared: Prepared) -> None:
+    names = ["胸部 X線 (1).jpg", "été\u0301.jpg", "a'b\"c\n.jpg", "%s{0}.jpg", f"{'長' * 83}ab.jpg", b"caf\xe9.jpg"]
+    root = tmp_path / "p"
+    spec = folder(root, {})
+    (root / "train/only").mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names):
+        place = bytes(root / "train/only") + b"/" + (name if isinstance(name, bytes) else name.encode())
+        with open(place, "wb") as stream:
+            stream.write(photo(40 + 4 * number, 32))
+    assert max(len(name.encode()) for name in names if isinstance(name, str)) == 255
+    path, manifest = prepared(**spec)
+    assert manifest.train.samples == 6 and "train/only/胸部 X線 (1).jpg" in stored_names(path, manifest)
+    x, _ = open_dataset(path, "train").batch(np.arange(6), size=8, augment="none", seed=0, epoch=0, train=False)
+    assert len(x) == 6
+    shards, in_shards = prepared("shards", **spec, **TAR)
+    assert len(payloads(shards, in_shards)) == 6
+
+
+def test_a_damaged_picture_with_a_name_that_is_no_text_is_listed_all_the_same(
+    tmp_path: Path, prepared: Prepared
+) -> None:
+    spec = folder(tmp_path / "p", {"good.jpg": photo(40, 32)})
+    with open(bytes(tmp_path / "p/train/only") + b"/caf\xe9.jpg", "wb") as stream:
+        stream.write(b"no picture")
+    path, manifest = prepared(**spec, **TAR, on_error="skip")
+    assert "caf\\xe9.jpg" in manifest.left_out_list[0] and read_manifest(path) == manifest
+
+
+def test_the_same_name_in_two_classes_is_two_samples(tmp_path: Path, prepared: Prepared) -> None:
+    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../second/a.jpg": photo(48, 32)})
+    path, manifest = prepared(**spec, **TAR)
+    assert sorted(map(len, payloads(path, manifest))) == sorted([len(photo(40, 32)), len(photo(48, 32))])
+    assert sorted(read_index(index_file(path, manifest), "train").labels.tolist()) == [0, 1]
+
+
+def test_decoders_raise_only_what_counts_as_unreadable() -> None:
+    draws = np.random.default_rng(3)
+    for whole in (photo(64, 48), photo(64, 48, "PNG"), saved(Image.fromarray(ramp()), "GIF")):
+        for _ in range(150):
+            data = bytearray(whole[: draws.integers(1, len(whole) + 1)])
+            for place in draws.integers(0, len(data), 6):
+                data[place] = draws.integers(0, 256)
+            try:
+                assert images.decode(bytes(data)).shape[2] == 3
+            except images.UNREADABLE:
+                pass

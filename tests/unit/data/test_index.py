@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalestudy.data import index as module
+from scalestudy.data import progress
+from scalestudy.data.index import Index, joined, read_index, write_index
+from scalestudy.data.progress import Progress
+
+
+def of(names: list[str]) -> Index:
+    count = len(names)
+    return Index.of(names, np.arange(count), np.arange(count) * 10, np.zeros(0, np.uint32))
+
+
+@given(st.lists(st.text("aé/図", max_size=5), min_size=1, max_size=30), st.data())
+def test_samples_are_taken_with_their_names_in_any_order_and_any_block(names: list[str], data: st.DataObject) -> None:
+    order = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=1, max_size=40))
+    block, module.BLOCK = module.BLOCK, data.draw(st.integers(1, 50))
+    try:
+        taken = of(names).taken(np.array(order))
+    finally:
+        module.BLOCK = block
+    assert [taken.path(n) for n in range(len(order))] == [names[n] for n in order]
+    assert taken.labels.tolist() == order and len(taken.checks) == 0
+
+
+@given(st.lists(st.lists(st.text("aé", max_size=3), max_size=5), min_size=1, max_size=5))
+def test_parts_are_joined_in_their_order_also_empty_ones(parts: list[list[str]]) -> None:
+    whole = joined([of(part) for part in parts])
+    assert [whole.path(n) for n in range(len(whole))] == [name for part in parts for name in part]
+
+
+def test_an_index_without_the_newer_fields_is_read(tmp_path: Path) -> None:
+    old = of(["a", "b"])
+    write_index(tmp_path / "index.npz", {"train": old, "test": old})
+    with np.load(tmp_path / "index.npz") as arrays:
+        kept = {
+            name: arrays[name]
+            for name in arrays
+            if name.partition("_")[2] in ("names", "offsets", "labels", "bytes", "checks")
+        }
+    np.savez(tmp_path / "index.npz", **kept)
+    found = read_index(tmp_path / "index.npz", "test")
+    assert [found.path(0), found.path(1)] == ["a", "b"] and len(found.shard) == len(found.width) == 0
+
+
+def test_progress_is_said_on_standard_error_once_work_takes_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = Progress("listing train")
+    quick.add(100)
+    quick.end()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "FIRST_S", 0.0)
+    slow = Progress("preparing train", total=1000)
+    slow.add(250)
+    slow.end()
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("preparing train: 250 of 1,000, ") and last.endswith("left")

@@ -1,0 +1,228 @@
+"""Shards, files and databases: what is in them, and that it does not depend on who made them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from scalestudy.data import prepare as module
+from scalestudy.data import shard
+from scalestudy.data.index import Index, read_index
+from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
+from scalestudy.data.prepare import ensure
+from scalestudy.errors import UserError
+from tests.unit.data.conftest import Prepared
+
+JPEG = {"source": "synthetic_jpeg", "samples": 300, "width": 48, "height": 32, "mean_kib": 1.2}
+FORMS: dict[str, dict[str, Any]] = {
+    "files": {},
+    "array": {"preprocess": "raw", "resize": 16},
+    "tar": {"shard": {"format": "tar", "mib": 0.125}},
+    "raw": {"shard": {"format": "raw", "mib": 0.0625}, "preprocess": "raw", "resize": 16},
+    "lmdb": {"shard": {"format": "lmdb"}},
+    "pixels_in_lmdb": {"shard": {"format": "lmdb"}, "preprocess": "raw", "resize": 16},
+}
+
+
+def index_of(path: Path, manifest: Manifest, split: Split = "train") -> Index:
+    return read_index(index_file(path, manifest), split)
+
+
+def payloads(path: Path, manifest: Manifest, split: Split = "train") -> list[bytes]:
+    """All samples of a split, in the order of the index, by its byte ranges or keys."""
+    index = index_of(path, manifest, split)
+    if manifest.format == "database":
+        place = str(database_path(path, manifest, split))
+        with lmdb.open(place, readonly=True, lock=False) as database, database.begin() as transaction:
+            return [transaction.get(database_key(sample)) for sample in range(len(index))]
+    shards = {number: shard_path(path, manifest, split, number).read_bytes() for number in set(index.shard.tolist())}
+    places = zip(index.shard.tolist(), index.start.tolist(), index.bytes.tolist(), strict=True)
+    return [shards[number][start : start + size] for number, start, size in places]
+
+
+def read(stream: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    found = stream.extractfile(member)
+    assert found is not None
+    return found.read()
+
+
+def contents(bulk: Path) -> dict[str, bytes]:
+    """What the bulk holds, but for what says how long it took."""
+    return {
+        str(file.relative_to(bulk)): file.read_bytes()
+        for file in sorted(bulk.rglob("*"))
+        if file.is_file() and file.name != "manifest.json"
+    }
+
+
+def test_tar_shards_hold_each_sample_and_its_class_in_the_order_of_the_index(prepared: Prepared) -> None:
+    path, manifest = prepared(**JPEG, shard={"format": "tar", "mib": 0.125})
+    index, seen = index_of(path, manifest), []
+    for number in range(manifest.train.shards):
+        file = shard_path(path, manifest, "train", number)
+        listed = subprocess.run(["tar", "-tf", str(file)], capture_output=True, text=True, check=True)
+        assert not listed.stderr and file.stat().st_size <= 2**17
+        with tarfile.open(file) as stream:
+            members = [(member.name, read(stream, member)) for member in stream]
+        assert listed.stdout.splitlines() == [name for name, _ in members]
+        for (picture, data), (label, text) in zip(members[::2], members[1::2], strict=True):
+            sample = len(seen)
+            assert (picture, label) == (f"{sample:09d}.jpg", f"{sample:09d}.cls")
+            seen.append((data, int(text)))
+    assert manifest.train.shards > 4 and len(seen) == 300
+    assert [label for _, label in seen] == index.labels.tolist()
+    assert [data for data, _ in seen] == payloads(path, manifest)
+
+
+def test_shards_hold_what_files_hold_shuffled(prepared: Prepared) -> None:
+    files, of_files = prepared("files", **JPEG)
+    plain = index_of(files, of_files)
+    wanted = sorted(
+        ((files.parent / "bulk" / plain.path(n)).read_bytes(), int(plain.labels[n])) for n in range(len(plain))
+    )
+    for form in ("tar", "lmdb"):
+        path, manifest = prepared(form, **JPEG, **FORMS[form])
+        index = index_of(path, manifest)
+        found = payloads(path, manifest)
+        assert sorted(zip(found, index.labels.tolist(), strict=True)) == wanted
+        assert [zlib.crc32(data) for data in found] == index.checks.tolist()
+        assert (index.width == 48).all() and (index.height == 32).all()
+        assert len(set(index.labels[:20].tolist())) > 5 and index.labels[:40].tolist() != plain.labels[:40].tolist()
+
+
+@pytest.mark.parametrize("form", ["raw", "pixels_in_lmdb"])
+def test_pixels_are_those_of_the_array(form: str, prepared: Prepared) -> None:
+    path, manifest = prepared(form, **JPEG, **FORMS[form])
+    array, _ = prepared("array", **JPEG, **FORMS["array"])
+    found = payloads(path, manifest)
+    wanted = np.load(array.parent / "bulk/train.npy")
+    assert sorted(found) == sorted(picture.tobytes() for picture in wanted) and wanted.shape == (300, 16, 16, 3)
+    assert (manifest.payload, manifest.height) == ("pixels", 16)
+    index = index_of(path, manifest)
+    assert (index.width == 16).all() and (index.bytes == 768).all()
+
+
+def test_the_list_beside_the_shards_says_samples_bytes_and_checksums(prepared: Prepared) -> None:
+    path, manifest = prepared(**JPEG, **FORMS["tar"])
+    listed = json.loads((path.parent / "bulk/train.json").read_text())
+    index, first = index_of(path, manifest), 0
+    assert len(listed["shards"]) == manifest.train.shards
+    for number, entry in enumerate(listed["shards"]):
+        data = (path.parent / "bulk" / entry["name"]).read_bytes()
+        assert (len(data), xxhash.xxh3_64_hexdigest(data)) == (entry["bytes"], entry["xxh3_64"])
+        assert entry["first_sample"] == first and (index.shard[first : first + entry["samples"]] == number).all()
+        first += entry["samples"]
+    assert first == listed["samples"] == 300
+    assert listed["bytes"] == sum(entry["bytes"] for entry in listed["shards"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_bytes_do_not_depend_on_the_number_of_workers(
+    form: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for workers in (1, 5):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _process, workers=workers: set(range(workers)))
+        path, manifest = prepared(f"by_{workers}", **JPEG, **FORMS[form])
+        found.append((contents(path.parent / "bulk"), manifest.fingerprint))
+    assert found[0] == found[1] and len(found[0][0]) >= 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_whole_data_is_taken_as_it_is_and_what_lost_a_file_is_made_again(
+    form: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, manifest = prepared(**JPEG, **FORMS[form])
+    before = contents(path.parent / "bulk")
+    victim = max(before, key=lambda name: (not name.endswith((".json", ".npz")), name))
+    (path.parent / "bulk" / victim).unlink()
+    assert ensure(path) == manifest and contents(path.parent / "bulk") == before
+    monkeypatch.setattr(module, "_made", None)
+    assert ensure(path) == manifest
+    assert not list(path.parent.glob(".bulk.making*"))
+
+
+def test_a_shard_of_a_kibibyte_holds_one_sample_and_a_large_one_all(prepared: Prepared) -> None:
+    _, small = prepared("small", **{**JPEG, "samples": 30}, shard={"format": "tar", "mib": 1 / 1024})
+    _, large = prepared("large", **{**JPEG, "samples": 30}, shard={"format": "tar", "mib": 1024})
+    assert (small.train.shards, small.test.shards) == (30, 3) and (large.train.shards, large.test.shards) == (1, 1)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 120))
+def test_no_shard_is_larger_than_its_limit_unless_one_sample_is(sizes: list[int], limit: int) -> None:
+    array = np.array(sizes)
+    edges = shard.bounds(array, limit)
+    assert edges[0] == 0 and edges[-1] == len(sizes) and (np.diff(edges) > 0).all()
+    sums = [array[a:b].sum() for a, b in itertools.pairwise(edges)]
+    assert all(total <= limit or b - a == 1 for total, a, b in zip(sums, edges[:-1], edges[1:], strict=True))
+    assert all(total + array[b] > limit for total, b in zip(sums[:-1], edges[1:-1], strict=True))
+    jobs = list(shard.shard_jobs("train", edges, array))
+    assert [piece for job in jobs for piece in job.shards] == [
+        (n, a, b) for n, (a, b) in enumerate(itertools.pairwise(edges.tolist()))
+    ]
+
+
+def test_the_cost_of_preparing_stands_in_the_manifest(prepared: Prepared) -> None:
+    path, manifest = prepared(**JPEG, preprocess="resized", resize=24, quality=50, **FORMS["tar"])
+    index = index_of(path, manifest)
+    stored = sum(file.stat().st_size for file in (path.parent / "bulk").iterdir() if file.name != "manifest.json")
+    assert manifest.cost.bytes_out == stored > int(index.bytes.sum()) and manifest.cost.bytes_in > 350_000
+    assert manifest.cost.cpu_s > 0 and manifest.seconds > 0
+    with Image.open(io.BytesIO(payloads(path, manifest)[0])) as picture:
+        assert picture.size == (36, 24)
+    _, finer = prepared("finer", **JPEG, preprocess="resized", resize=24, quality=95)
+    assert finer.train.bytes > 1.3 * manifest.train.bytes
+
+
+def test_a_larger_scale_holds_the_smaller_one_and_copies_are_distinct_bytes(
+    picture_folder: Path, prepared: Prepared
+) -> None:
+    folder = {"source": "image_folder", "root": str(picture_folder), **FORMS["tar"]}
+    found = []
+    for scale in (0.4, 1.0, 2.5):
+        path, manifest = prepared(f"x{scale}", **folder, scale=scale)
+        places = set(zip(*(getattr(index_of(path, manifest), key).tolist() for key in ("shard", "start")), strict=True))
+        assert len(places) == manifest.train.samples
+        found.append(payloads(path, manifest))
+    assert [len(each) for each in found] == [3, 8, 20]
+    for smaller, larger in ((0, 1), (1, 2)):
+        assert all(found[smaller].count(data) <= found[larger].count(data) for data in found[smaller])
+
+
+def test_tensors_have_no_shards(prepared: Prepared) -> None:
+    with pytest.raises(UserError, match=r"data.shard.format: `format: tar` is for JPEG and PNG files; `digits`"):
+        prepared(source="digits", shard={"format": "tar"})
+
+
+@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
+def test_a_damaged_picture_stops_with_its_name_and_what_was_done_is_kept(
+    form: str, picture_folder: Path, prepared: Prepared, tmp_path: Path
+) -> None:
+    folder = {"source": "image_folder", "root": str(picture_folder), **FORMS[form], "scale": 3.0}
+    victim = picture_folder / "train/dog/4.jpg"
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"train/dog/4.jpg: cannot be read as a picture.*\n.*what is done is kept"):
+        prepared(**folder)
+    assert not (tmp_path / "data/bulk").exists() and (tmp_path / "data/.bulk.making-kept").is_dir()
+    victim.write_bytes(whole)
+    _, manifest = prepared(**folder)
+    assert manifest.train.samples == 24
+    shutil.rmtree(tmp_path / "data/bulk")
+    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == [".bulk.lock", "manifest.json"]

@@ -1,0 +1,189 @@
+"""What is found out about a job, and the commands that follow from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
+from scalestudy.training.heartbeat import Heartbeats
+from scalestudy.training.job import Job, Resolved
+from scalestudy.training.launch import nodes_needed, resolve
+from scalestudy.training.launchers import commands, environment_for, write_script
+from scalestudy.training.ranks import Failure, cause
+from scalestudy.training.transport import gloo_doubts, nccl_doubts, nccl_transports
+
+TWO_HOSTS = Site(hosts=("a", "b"))
+
+
+def spec(**data: object) -> RunSpec:
+    """A run from plain data."""
+    return RunSpec.model_validate_json(json.dumps({"strategy": "allreduce", **data}))
+
+
+def job(hosts: tuple[str, ...], **data: object) -> Job:
+    """A run of four ranks that is never started."""
+    run = spec(**{"ranks": 4, "nodes": 2, **data})
+    nowhere = Path("nowhere")
+    return Job("r", run, Resolved(2, 2, 1, "cpu", 2, None), nowhere, nowhere, nowhere, None, nowhere, hosts)
+
+
+def test_pbs_repeats_a_host_once_per_slot(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("n1\nn1\nn2\nn2\n")
+    assert allocation({"PBS_NODEFILE": str(file)}, Site()) == Allocation(("n1", "n2"), "pbsdsh", (2, 2))
+
+
+def test_grid_engine_writes_slots_after_the_host(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("n1 4 all.q@n1 UNDEFINED\nn2 4 all.q@n2 UNDEFINED\n")
+    assert allocation({"PE_HOSTFILE": str(file)}, Site()) == Allocation(("n1", "n2"), "qrsh", (4, 4))
+
+
+def test_slurm_writes_tasks_in_a_short_form() -> None:
+    assert slurm_tasks("2(x3),1") == [2, 2, 2, 1]
+
+
+def test_a_list_of_nodes_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the job's list of nodes cannot be read"):
+        allocation({"PBS_NODEFILE": str(tmp_path / "gone")}, Site())
+
+
+def test_slots_dealt_three_and_one_are_warned_of() -> None:
+    assert uneven(Allocation(("a", "b"), "srun", (3, 1)), 2) == [
+        "the job has slots dealt unevenly (3 on a, 1 on b); 2 ranks run on each node"
+    ]
+    assert uneven(Allocation(("a", "b"), "srun", (2, 2)), 2) == []
+
+
+def test_without_a_second_machine_nodes_are_logical_and_need_no_launcher() -> None:
+    found = where_to_run(spec(ranks=4, nodes=2), 2, Site(), {})
+    assert (len(found.hosts), found.launcher) == (1, "local")
+
+
+def test_the_runs_launcher_wins_over_the_sites_and_that_over_the_schedulers(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("n1\nn2\nn3\n")
+    job_of_pbs = {"PBS_NODEFILE": str(file)}
+    run, chosen = spec(ranks=4, nodes=2), spec(ranks=4, nodes=2, launch={"launcher": "mpiexec"})
+    assert where_to_run(run, 2, Site(), job_of_pbs) == Allocation(("n1", "n2"), "pbsdsh", (1, 1))
+    assert where_to_run(run, 2, Site(launcher="ssh"), job_of_pbs).launcher == "ssh"
+    assert where_to_run(chosen, 2, Site(launcher="ssh"), job_of_pbs).launcher == "mpiexec"
+    assert where_to_run(run, 2, Site(launcher="local"), job_of_pbs).launcher == "local"
+
+
+def test_a_launcher_without_nodes_to_reach_is_refused() -> None:
+    with pytest.raises(UserError, match="launcher `ssh` has no nodes to reach"):
+        where_to_run(spec(ranks=4, nodes=2, launch={"launcher": "ssh"}), 2, Site(), {})
+
+
+def test_a_run_takes_the_fewest_nodes_that_share_its_ranks_equally() -> None:
+    assert [nodes_needed(ranks, 4) for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
+    assert nodes_needed(128, 0) == 1
+    resolved, where = resolve(spec(ranks=8, device="cuda"), Machine(devices_per_node=4), TWO_HOSTS)
+    assert (resolved.nodes, resolved.ranks_per_node, where.hosts) == (2, 4, ("a", "b"))
+
+
+def test_ranks_fill_nodes_and_servers_go_round_them() -> None:
+    found = job(("a", "b"), strategy={"name": "parameter_server", "servers": 3})
+    assert [found.host_of(rank) for rank in range(7)] == [0, 0, 1, 1, 0, 1, 0]
+    assert [found.local_rank(rank) for rank in range(7)] == [0, 1, 0, 1, 2, 2, 3]
+
+
+def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    odd = {
+        "PYTHONPATH": "x y:'z'",
+        "SSH_TTY": "no",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "PATH": "/usr/bin:/bin",
+        "SECRET": "no",
+    }
+    script = write_script(folder, odd)
+    text = script.read_text().replace("\nexec ", "\nenv; printf '%s|' ")
+    said = subprocess.run(["sh", "-c", text, "node.sh", "1"], env={}, capture_output=True, text=True, check=True).stdout
+    assert "PYTHONPATH=x y:'z'\n" in said
+    assert "SECRET" not in said and "SSH_TTY" not in said and "CUDA_VISIBLE" not in said
+    assert said.endswith(f"|agent|{folder}|1|")
+
+
+def test_ssh_and_qrsh_start_the_first_node_here_and_the_others_there() -> None:
+    for launcher in ("ssh", "qrsh"):
+        first, second = commands(launcher, job(("a", "b")), Path("/runs/node.sh"))
+        assert first == ["/bin/sh", "/runs/node.sh", "0"]
+        assert second[0] == launcher and "b" in second
+
+
+def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nodes").write_text("a\na\nb\nb\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    assert [command[2:5] for command in commands("pbsdsh", job(("a", "b")), Path("s"))] == [
+        ["-n", "0", "--"],
+        ["-n", "2", "--"],
+    ]
+
+
+def test_sruns_one_task_per_node_does_not_inherit_a_ranks_share() -> None:
+    environment = {"SLURM_CPUS_PER_TASK": "2", "SLURM_GPUS_PER_TASK": "1", "SLURM_JOB_ID": "7"}
+    assert environment_for("srun", environment) == {"SLURM_JOB_ID": "7"}
+    assert environment_for("ssh", environment) == environment
+
+
+def test_what_explains_the_others_is_the_cause() -> None:
+    lost, killed = Failure("partner", "rank 0 lost"), Failure("killed", "rank 1 was killed")
+    assert cause([lost, Failure("failed", "rank 2 failed"), killed]) == killed
+
+
+def test_a_process_that_counts_is_alive_and_one_that_does_not_is_silent_but_a_suspended_job_is_forgiven() -> None:
+    beats = Heartbeats(1)
+    assert beats.silent_s(0, 1.0) == 1.0
+    assert beats.silent_s(0, 1.0) == 2.0
+    beats.start(0)
+    while beats.silent_s(0, 0.0):
+        pass
+    beats = Heartbeats(1)
+    assert beats.silent_s(0, 3600.0) == 2.0
+
+
+# The lines that 003 shows of a cluster that communicates well, the second with its host and numbers.
+AS_003_SHOWS = """\
+gpu002:1299562:1299573 [0] NCCL INFO Ring 00 : 0[0] -> 1[1] via P2P/IPC
+gpu028:149460:149495 [0] NCCL INFO Ring 01 : 3 -> 0 [send] via NET/IB/0
+"""
+
+
+def test_nccls_log_tells_the_transport_of_each_pair() -> None:
+    assert nccl_transports(AS_003_SHOWS) == {(0, 1, "P2P/IPC"): 1, (3, 0, "NET/IB/0"): 1}
+    assert nccl_transports("NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct") == {
+        (0, 1, "SHM/DIRECT/DIRECT"): 1
+    }
+
+
+def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
+    two = job(("a", "b"))
+    assert list(nccl_doubts(two, AS_003_SHOWS, has_infiniband=True)) == []
+    slow = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
+    assert list(nccl_doubts(two, slow, has_infiniband=True)) == [
+        "NCCL sends from rank 0 to 1, on one machine, via SHM, not P2P (1 channels)",
+        "NCCL sends from rank 3 to 0 via NET/SOCKET/0, not NET/IB, though there is InfiniBand",
+    ]
+    assert len(list(nccl_doubts(two, slow, has_infiniband=False))) == 1
+
+
+def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
+    two = job(("a", "b"))
+    assert list(gloo_doubts(two, "ib0", {"eth0": 1000, "ib0": 100000})) == []
+    assert "over eth0 (1000 Mbit/s), though there is ib0 (100000 Mbit/s)" in next(
+        gloo_doubts(two, "eth0", {"eth0": 1000, "ib0": 100000})
+    )
+    assert list(gloo_doubts(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []

@@ -1,0 +1,33 @@
+"""Caltech-256 (Griffin, Holub, Perona: Caltech technical report 7694, 2007), used where it lies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scalestudy.data.catalogue import Caltech256
+from scalestudy.data.listing import folder_part, listed, whole
+from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources.image_folder import class_folders
+from scalestudy.spec.config import Site
+
+FOLDER = "256_ObjectCategories"
+HELD_OUT_EVERY = 5
+"""There is no official split; every fifth picture of a class is held out."""
+WANTED = f"{FOLDER}/<class>/*.jpg (256_ObjectCategories.tar unpacked: 30,607 files of 257 classes, 1.2 GB)"
+
+
+def provide(spec: Caltech256, site: Site) -> Pictures:
+    """All pictures, classes numbered in the order of their names, the last one being clutter."""
+    root = named_root(spec, site, WANTED)
+    root = root if root.name == FOLDER else root / FOLDER
+    remedy = f"put into {root.parent} {WANTED}"
+    classes = class_folders(root, remedy)
+    jobs = [
+        (root / name, name, lambda place=name, label=label: folder_part(root, place, label))
+        for label, name in enumerate(classes)
+    ]
+    everything = whole(listed("listing", jobs), root, remedy)
+    first = np.concatenate([[0], np.cumsum(np.bincount(everything.labels, minlength=len(classes)))])
+    held_out = (np.arange(len(everything)) - first[everything.labels]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    train, test = (everything.taken(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
+    return Pictures({"train": train, "test": test}, len(classes), root=root)

@@ -1,0 +1,123 @@
+"""ChestX-ray14 (Wang et al.: arXiv 1705.02315) as NIH publishes it, or ChestMNIST (Yang et al.: arXiv 2110.14795)."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data.catalogue import ChestXray14
+from scalestudy.data.index import Index
+from scalestudy.data.listing import folder_part, listed, whole
+from scalestudy.data.manifest import Split
+from scalestudy.data.sources import Arrays, Pictures, named_root
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+
+FINDINGS = (
+    "Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia", "Pneumothorax",
+    "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
+)  # fmt: skip
+"""In the order of the paper and of ChestMNIST."""
+NOTHING = "No Finding"
+TABLE = "Data_Entry_2017.csv"
+TABLES = (TABLE, "Data_Entry_2017_v2020.csv")
+LISTS: dict[Split, str] = {"train": "train_val_list.txt", "test": "test_list.txt"}
+ARCHIVE = "chestmnist*.npz"
+WANTED = (
+    f"{TABLE}, {LISTS['train']}, {LISTS['test']} and the PNG files in images/ or images_001/images/ to "
+    "images_012/images/ (112,120 files, 42 GB); or ChestMNIST's chestmnist.npz (83 MB)"
+)
+
+
+def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
+    """Pictures with any number of 14 findings, split by patient as the two lists say."""
+    root = named_root(spec, site, WANTED)
+    table = next((root / name for name in TABLES if (root / name).is_file()), None)
+    if table is None:
+        archive = next(iter(sorted(root.glob(ARCHIVE))), None)
+        if archive is None:
+            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
+        return _mnist(archive)
+    findings, patients = _table(table)
+    everything = _pictures(root)
+    numbers: dict[str, int] = {}
+    for n in range(len(everything)):
+        file = everything.path(n).rpartition("/")[2]
+        if numbers.setdefault(file, n) != n:
+            raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
+    indexes, seen = {}, {}
+    for split, name in LISTS.items():
+        names = _list(root / name)
+        _complain_of_missing(names, numbers, root / name, "is in no folder of pictures", "put the picture there")
+        _complain_of_missing(names, findings, root / name, f"is not in {table.name}", "copy both again")
+        index = everything.taken(np.array([numbers[file] for file in names], np.int64))
+        indexes[split] = Index(**{**vars(index), "labels": np.stack([findings[file] for file in names])})
+        seen[split] = {patients[file] for file in names}
+    if both := seen["train"] & seen["test"]:
+        what = f"patient {min(both)} is also in {LISTS['train']}"
+        raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
+    return Pictures(indexes, len(FINDINGS), root=root)
+
+
+def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+    """For each picture float32 [14] of zeros and ones, and the patient."""
+    findings: dict[str, NDArray[np.float32]] = {}
+    patients = {}
+    with open(path, newline="", encoding="utf-8-sig") as stream:
+        for line, row in enumerate(csv.DictReader(stream), 2):
+            try:
+                file, named, patients[row["Image Index"]] = row["Image Index"], row["Finding Labels"], row["Patient ID"]
+            except KeyError as error:
+                raise UserError(f"has no column {error}", str(path), "copy it again") from None
+            marks = np.zeros(len(FINDINGS), np.float32)
+            for finding in (named or "").split("|"):
+                if finding in FINDINGS:
+                    marks[FINDINGS.index(finding)] = 1
+                elif finding != NOTHING:
+                    raise UserError(f"`{finding}` is no finding", f"{path}:{line}", "copy it again")
+            findings[file] = marks
+    return findings, patients
+
+
+def _pictures(root: Path) -> Index:
+    """All pictures below `images` and `images_001/images` and so on."""
+    folders = [folder for folder in sorted(root.glob("images*")) if folder.is_dir()]
+    places = [str((inner if (inner := folder / "images").is_dir() else folder).relative_to(root)) for folder in folders]
+    jobs = [(root / place, place, lambda place=place: folder_part(root, place, 0)) for place in places]
+    return whole(listed("listing", jobs), root, f"put there {WANTED}")
+
+
+def _list(path: Path) -> list[str]:
+    if not path.is_file():
+        raise UserError("no such file", str(path), f"put there {WANTED}")
+    names = path.read_text().split()
+    if not names:
+        raise UserError("lists no pictures", str(path), "copy it again")
+    return names
+
+
+def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:
+    missing = [name for name in names if name not in known]
+    if missing:
+        more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+        raise UserError(f"{missing[0]}{more} {what}", str(where), remedy)
+
+
+def _mnist(path: Path) -> Arrays:
+    """ChestMNIST: pictures uint8 [n, side, side] and findings uint8 [n, 14]; training takes `train` and `val`."""
+    try:
+        with np.load(path) as arrays:
+            parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"is no file of ChestMNIST, or damaged: {error}", str(path), "copy it again") from None
+    images = {name: images[:, None] for name, (images, _) in parts.items()}
+    labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}
+    if any(found.ndim != 2 or found.shape[1] != len(FINDINGS) for found in labels.values()):
+        raise UserError(f"has not {len(FINDINGS)} findings per picture", str(path), "copy it again")
+    train = (np.concatenate([images["train"], images["val"]]), np.concatenate([labels["train"], labels["val"]]))
+    return Arrays({"train": train, "test": (images["test"], labels["test"])}, len(FINDINGS))

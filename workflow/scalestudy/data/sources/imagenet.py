@@ -1,0 +1,85 @@
+"""ImageNet-1k, ILSVRC2012 (Russakovsky et al.: arXiv 1409.0575): folders of classes, or the original tars in place."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from scalestudy.data.catalogue import ImageNet
+from scalestudy.data.index import Index
+from scalestudy.data.listing import listed, tar_part, whole
+from scalestudy.data.manifest import Split
+from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources.image_folder import of_folders
+from scalestudy.data.tar import members
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+
+TRAIN_TAR, HELD_OUT_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+LISTS: dict[str, str] = {
+    "LOC_val_solution.csv": "as Kaggle has it: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`",
+    "ILSVRC2012_validation_labels.txt": "the class of each picture, in their order: `n03995372`, one a line",
+}
+WANTED = (
+    f"{TRAIN_TAR} (138 GB, a tar of 1,000 tars) and {HELD_OUT_TAR} (6.3 GB), never unpacked, with {next(iter(LISTS))}; "
+    "or train/<class>/*.JPEG and val/<class>/*.JPEG (1,281,167 and 50,000 files, 145 GB)"
+)
+
+
+def provide(spec: ImageNet, site: Site) -> Pictures:
+    """All pictures, classes numbered in the order of their WordNet ids."""
+    root = named_root(spec, site, WANTED)
+    if not (root / TRAIN_TAR).is_file():
+        return of_folders(root, WANTED)
+    if not (root / HELD_OUT_TAR).is_file():
+        raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put there {WANTED}")
+    classes, train = _train(root / TRAIN_TAR)
+    test = tar_part(root / HELD_OUT_TAR, 0, None, 0)
+    labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
+    test = Index(**{**vars(test), "labels": labels})
+    containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
+    return Pictures({"train": train, "test": test}, len(classes), root=root, containers=containers)
+
+
+def _train(tar: Path) -> tuple[list[str], Index]:
+    """Classes, and the byte ranges of their pictures within the tar of tars."""
+    descriptor = os.open(tar, os.O_RDONLY)
+    try:
+        inner = sorted(members(descriptor, str(tar)))
+    finally:
+        os.close(descriptor)
+    inner = [member for member in inner if member.name.endswith(b".tar")]
+    if not inner:
+        raise UserError("holds no tar per class", str(tar), f"put there {WANTED}")
+    classes = [Path(os.fsdecode(member.name)).stem for member in inner]
+
+    def job(label: int) -> tuple[Path, str, Callable[[], Index]]:
+        member = inner[label]
+        return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
+
+    return classes, whole(listed(f"listing {tar.name}", [job(n) for n in range(len(inner))]), tar, WANTED)
+
+
+def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
+    """int64 [pictures] from one of LISTS; UserError where there is none, or it does not fit."""
+    for name in LISTS:
+        if (root / name).is_file():
+            break
+    else:
+        lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
+        raise UserError(f"nothing says the classes of {HELD_OUT_TAR}", str(root), f"put there {lists}")
+    number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
+    lines = (root / name).read_text().splitlines()
+    if name.endswith(".csv"):
+        by_stem = dict(re.findall(r"^([^,\s]+),(n\d+)", "\n".join(lines), re.MULTILINE))
+    else:
+        by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
+    wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
+    if wrong is not None:
+        what = f"`{by_stem[wrong]}` is no class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
+        raise UserError(f"{wrong}: {what}", str(root / name), "copy the list again")
+    return np.array([number[by_stem[stem]] for stem in stems], np.int64)

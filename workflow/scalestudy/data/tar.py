@@ -1,0 +1,106 @@
+"""Tar files without unpacking: headers of ours (ustar), and where the members of anyone's lie.
+
+Python's tarfile makes an object per member, 40 thousand a second; walking the headers finds 440 thousand.
+Format: POSIX.1-1988 ustar, with the long names and sizes of GNU tar and of pax (POSIX.1-2001) understood.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scalestudy.errors import UserError
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+"""Two empty blocks end an archive."""
+LARGEST = 8**11 - 1
+"""Bytes of a member that ustar's eleven octal digits can say."""
+FILE, LONG_NAME, PAX, PAX_GLOBAL = (b"0", b"\0", b"7"), b"L", b"x", b"g"
+
+
+class Member(NamedTuple):
+    """One file inside a tar."""
+
+    name: bytes
+    start: int
+    """Where its bytes begin, counted as the archive's beginning is."""
+    size: int
+
+
+def padded(size: int) -> int:
+    """Bytes that a member of `size` bytes takes after its header: whole blocks."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def header(name: str, size: int) -> bytes:
+    """A ustar header: plain file, mode 644, owner 0, time 0, so that equal members give equal bytes."""
+    coded = name.encode("ascii")
+    assert len(coded) <= 100 and size <= LARGEST
+    fields = b"%-100b%07o\0%07o\0%07o\0%011o\0%011o\0" % (coded.ljust(100, b"\0"), 0o644, 0, 0, size, 0)
+    rest = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\x000000000\0" + bytes(155 + 12)
+    checksum = sum(fields) + 8 * ord(" ") + sum(rest)
+    return fields + b"%06o\0 " % checksum + rest
+
+
+def member(name: str, data: bytes) -> bytes:
+    """A small member, whole: header, bytes, padding."""
+    return header(name, len(data)) + data + bytes(padded(len(data)) - len(data))
+
+
+def members(descriptor: int, where: str, begin: int = 0, size: int | None = None) -> Iterator[Member]:
+    """The plain files of a tar that is a file, or lies `size` bytes long at `begin` inside one (by `pread`).
+
+    Raises UserError where a header is damaged or the archive ends early; `where` names it.
+    """
+    end = os.fstat(descriptor).st_size if size is None else begin + size
+    position, name, large = begin, b"", -1
+    while position + BLOCK <= end:
+        block = os.pread(descriptor, BLOCK, position)
+        if block == bytes(BLOCK):
+            return
+        length, kind = _checked(block, where, position), block[156:157]
+        start = position + BLOCK
+        length = large if large >= 0 and kind in FILE else length
+        if start + length > end:
+            raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
+        if kind == LONG_NAME:
+            name = os.pread(descriptor, length, start).rstrip(b"\0")
+        elif kind == PAX:
+            extended = _pax(os.pread(descriptor, length, start))
+            name, large = extended.get(b"path", name), int(extended.get(b"size", large))
+        elif kind != PAX_GLOBAL:
+            if kind in FILE:
+                yield Member(name or _name(block), start, length)
+            name, large = b"", -1
+        position = start + padded(length)
+    raise UserError(f"is no tar, or ends early, at byte {position:,}", where, "copy it again")
+
+
+def _checked(block: bytes, where: str, position: int) -> int:
+    """The size that a header states; UserError where its checksum is wrong."""
+    try:
+        stated = int(block[148:156].split(b"\0")[0].strip() or b"-1", 8)
+        if stated != sum(block[:148]) + 8 * ord(" ") + sum(block[156:]):
+            raise ValueError
+        if block[124] & 0x80:  # GNU: base 256 for 8 GiB and more
+            return int.from_bytes(block[125:136], "big")
+        return int(block[124:136].split(b"\0")[0].strip() or b"0", 8)
+    except ValueError:
+        raise UserError(f"is no tar, or damaged, at byte {position:,}", where, "copy it again") from None
+
+
+def _name(block: bytes) -> bytes:
+    name, prefix = block[:100].rstrip(b"\0"), block[345:500].rstrip(b"\0")
+    return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
+
+
+def _pax(records: bytes) -> dict[bytes, bytes]:
+    """`length key=value` lines."""
+    found = {}
+    while records:
+        length = int(records.split(b" ", 1)[0])
+        key, _, value = records[:length].split(b" ", 1)[1].rstrip(b"\n").partition(b"=")
+        found[key], records = value, records[length:]
+    return found

@@ -1,0 +1,171 @@
+"""Between two steps: whether all ranks stop, write a checkpoint, or end the window. They agree about once a second.
+
+Ranks that go in step meet after an agreed number of steps. Those that go each at their own pace (asynchronous servers)
+are not held up: they meet where they all come anyway, at evaluations, checkpoints and the end, or when rank 0 has left
+word that it wants something. Then all go on to the step of the one that is farthest, so that they end at the same one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.spec.run import Checkpoint
+from scalestudy.strategies.base import World
+from scalestudy.training import stopping
+from scalestudy.training.job import Job
+
+EVERY_S = 1.0
+"""Ranks ask each other about so often: seldom enough to cost nothing, often enough to stop in time."""
+GROWTH = 4
+"""The number of steps until the next question grows by this factor at most: the first steps are slow ones."""
+LEAST_MARGIN_S = 5.0
+SAFETY = 2.0
+ASSUMED_BYTES_PER_S = 50e6
+"""How fast a checkpoint is written before one has been timed: a slow network disk."""
+CALL = "meet"
+"""In a job's scratch folder: rank 0 calls ranks that go at their own pace to a meeting."""
+NONE, STOP_FILE, DEADLINE, SIGNAL = 0, 1, 2, 100
+"""Why to stop, as ranks tell each other; SIGNAL plus its number."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What all ranks agreed on."""
+
+    step: int
+    """After so many steps."""
+    stop: str = ""
+    """Why to stop; empty: go on."""
+    checkpoint: bool = False
+    """The minutes between two checkpoints have passed."""
+    window_over: bool = False
+    """The window's minutes have passed for a rank."""
+
+
+class Agreement:
+    """One rank's part in it. The others' wishes come by one small all-reduce over the host."""
+
+    def __init__(self, job: Job, world: World, lockstep: bool, state_bytes: int) -> None:
+        self.job, self.world, self.lockstep = job, world, lockstep
+        self.spec: Checkpoint = job.spec.checkpoint
+        self.checkpoint_s = state_bytes / ASSUMED_BYTES_PER_S
+        """What a checkpoint is expected to take."""
+        self.interval = 1
+        self.last_done, self.last_s = 0, time.perf_counter()
+        self.next = 1
+        self.written_s = self.looked_s = self.last_s
+        self.ahead_of_us: Answer | None = None
+        """Agreed on, for a step that this rank has yet to reach."""
+
+    def begin(self, done: int) -> None:
+        """The steps begin, after `done` of an earlier link."""
+        self.last_done, self.next = done, done + 1
+        self.last_s = self.written_s = time.perf_counter()
+
+    def after(self, done: int, meeting: bool, window_end: float | None, next_s: float) -> Answer | None:
+        """What all ranks agreed to do now, after `done` steps; None: nothing was asked.
+
+        `meeting`: all ranks come here after so many steps. `next_s` is what is due next and cannot be interrupted.
+        """
+        answer = self.ahead_of_us
+        if answer is None:
+            if not meeting and not (self.due(done) if self.lockstep else self.called(window_end)):
+                return None
+            answer = self.ask(done, window_end, next_s)
+        self.ahead_of_us = answer if answer.step > done else None
+        return None if self.ahead_of_us else answer
+
+    def due(self, done: int) -> bool:
+        """Whether it is time to ask; the same on every rank."""
+        return done >= self.next
+
+    def called(self, window_end: float | None) -> bool:
+        """Whether rank 0 has called a meeting; it looks whether there is a reason to, the others for its call."""
+        now = time.perf_counter()
+        if now - self.looked_s < EVERY_S:
+            return False
+        self.looked_s, call = now, self.job.folder / CALL
+        over = window_end is not None and now >= window_end
+        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or over or self.minutes_are_over(now)):
+            call.touch()
+        return call.exists()
+
+    def minutes_are_over(self, now: float) -> bool:
+        """Whether the last checkpoint is as old as the spec lets it be."""
+        minutes = self.spec.every_minutes
+        return minutes is not None and now - self.written_s >= 60 * minutes
+
+    def checkpoint_due(self, done: int) -> bool:
+        """Whether the spec wants a checkpoint after so many steps; no question, as all count them."""
+        every = self.spec.every_steps
+        return every is not None and done % every == 0
+
+    def ask(self, done: int, window_end: float | None, next_s: float) -> Answer:
+        """Meet the other ranks, and agree."""
+        now = time.perf_counter()
+        step_s = (now - self.last_s) / max(1, done - self.last_done)
+        steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
+        wishes = torch.tensor([
+            float(self._reason(step_s * steps + next_s)),
+            float(self.minutes_are_over(now)),
+            float(window_end is not None and now >= window_end),
+            float(-steps),
+            float(done),
+        ], dtype=torch.float64)  # fmt: skip
+        group = self.world.control or self.world.workers
+        if group is not None and self.world.ranks > 1:
+            dist.all_reduce(wishes, dist.ReduceOp.MAX, group=group)
+        if not self.lockstep and self.world.rank == 0:
+            (self.job.folder / CALL).unlink(
+                missing_ok=True
+            )  # an answered call; a rank that still sees it meets once more
+        code, write, over, fewest, farthest = (int(wish) for wish in wishes.tolist())
+        self.interval = -fewest
+        self.last_done, self.last_s, self.next = done, now, done + self.interval
+        return Answer(farthest, self._sentence(code), bool(write), bool(over))
+
+    def written(self, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self.checkpoint_s = seconds
+        self.written_s = time.perf_counter()
+        self.paused(seconds)
+
+    def paused(self, seconds: float) -> None:
+        """Something else than steps was done for so long: that is no step's time."""
+        self.last_s += seconds
+
+    def _reason(self, until_next_s: float) -> int:
+        """Why to stop, if at all: rank 0 watches the clock, and the files by which others ask. Ranks are deaf to signals."""
+        if self.world.rank > 0:
+            return NONE
+        request = self.job.folder / stopping.REQUEST
+        if request.exists():
+            return SIGNAL + signal.Signals[request.read_text(encoding="utf-8").strip() or "SIGTERM"]
+        if self.job.beside is not None and (self.job.beside / stopping.STOP_FILE).exists():
+            return STOP_FILE
+        margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
+        if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:
+            return DEADLINE
+        return NONE
+
+    def _sentence(self, code: int) -> str:
+        if code == NONE:
+            return ""
+        if code == STOP_FILE:
+            return "because the file `stop` lay beside the result"
+        if code == DEADLINE:
+            at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
+            return f"because the job ends at {at}"
+        return f"because of signal {signal.Signals(code - SIGNAL).name}"
+
+
+def say_agreed(folder: Path) -> None:
+    """Tell the process that started the ranks that they have agreed to stop, and now write or finish."""
+    (folder / stopping.AGREED).touch()

@@ -1,0 +1,289 @@
+"""Checkpoints: folders that are whole or absent, two of them kept, of safetensors and JSON.
+
+`checkpoint/step-000000120/` beside a run's result holds `state.safetensors` (the strategy's whole state),
+`rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with what else there is
+to know and the checksum of every file, its own included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, finite, sync_directory
+from scalestudy.spec.run import RunSpec
+
+FORMAT = 1
+KEPT = 2
+STATE, FACTS, COST = "state.safetensors", "checkpoint.json", "cost.json"
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank adds to a checkpoint."""
+
+    tensors: Tensors
+    """Its own: random states, step times, losses."""
+    report: dict[str, Any]
+    """Its report so far, plain data."""
+    state: Tensors
+    """The strategy's state; empty but on rank 0."""
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """The checkpoint of a step."""
+    return folder / f"step-{step:09d}"
+
+
+# Writing
+
+
+def write(
+    folder: Path, step: int, rank: int, part: Part, facts: dict[str, Any], gather: Callable[[Any], list[Any]]
+) -> int:
+    """Write one checkpoint, together with all other ranks; returns its bytes on rank 0, else 0.
+
+    Each rank writes and syncs its own file; rank 0 also the state and, when all are there, the facts, and gives the
+    folder its name. `gather` returns every rank's value on rank 0. The call ends on each rank when its own part is
+    done: rank 0 last. Raises UserError where the file system refuses.
+    """
+    final = step_folder(folder, step)
+    partial = folder / f".{final.name}.partial"
+    try:
+        if rank == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+        gather(None)  # nobody writes into what is being cleared away
+        partial.mkdir(parents=True, exist_ok=True)
+        files = _saved(partial / f"rank{rank}.safetensors", part.tensors)
+        if rank == 0:
+            files |= _saved(partial / STATE, part.state)
+        parts = gather((files, part.report))
+        if rank > 0:
+            return 0
+        facts = {**facts, "format": FORMAT, "step": step, "reports": [report for _, report in parts]}
+        facts["files"] = {name: entry for files, _ in parts for name, entry in files.items()}
+        _write_facts(partial / FACTS, facts)
+        sync_directory(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        sync_directory(folder)
+        for old in complete(folder)[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        return sum(entry["bytes"] for entry in facts["files"].values())
+    except OSError as error:
+        what = f"the checkpoint after step {step} cannot be written: {error.strerror or error}"
+        raise UserError(what, str(folder), "make room there; the run goes on from the checkpoint before") from None
+
+
+def write_cost(folder: Path, cost: dict[str, Any]) -> None:
+    """Note in a checkpoint what it cost: known only after it was written, and of no weight for going on."""
+    (step_folder(folder, cost["step"]) / COST).write_text(json.dumps(cost), encoding="utf-8")
+
+
+def read_cost(path: Path) -> dict[str, Any] | None:
+    """What the checkpoint cost, None where that was not noted any more."""
+    try:
+        return dict(json.loads((path / COST).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _saved(file: Path, tensors: Tensors) -> dict[str, dict[str, Any]]:
+    try:
+        save_file(tensors, file)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+    with open(file, "rb") as written:
+        os.fsync(written.fileno())
+    return {file.name: {"bytes": file.stat().st_size, "xxh3": _checksum(file)}}
+
+
+def _write_facts(file: Path, facts: dict[str, Any]) -> None:
+    body = canonical_json(finite(facts))
+    text = json.dumps({"xxh3": xxhash.xxh3_128_hexdigest(body.encode()), "facts": json.loads(body)}, indent=1)
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _checksum(file: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with open(file, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 22), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# Reading
+
+
+def complete(folder: Path) -> list[Path]:
+    """The checkpoints that got their names, oldest first."""
+    return sorted(folder.glob("step-*"))
+
+
+def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint whose every byte is as written, None where there is none; and sentences about damaged ones.
+
+    A damaged one is set aside as `damaged-step-…`, so that it neither counts as kept nor is taken again.
+    """
+    warnings: list[str] = []
+    for path in reversed(complete(folder)):
+        damage = damage_of(path)
+        if damage is None:
+            return path, warnings
+        aside = folder / f"damaged-{path.name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        left = complete(folder)
+        instead = f"the one after step {_step_of(left[-1])} is used" if left else "the run starts anew"
+        warnings.append(f"the checkpoint after step {_step_of(path)} is damaged ({damage}): {instead}")
+    return None, warnings
+
+
+def clear_partial(folder: Path) -> None:
+    """Remove what a writer that was killed left behind."""
+    for path in folder.glob(".step-*.partial"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def damage_of(path: Path) -> str | None:
+    """What is wrong with a checkpoint, None where nothing is."""
+    try:
+        facts = read_facts(path)
+    except UserError as error:
+        return error.what
+    for name, entry in facts["files"].items():
+        file = path / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != entry["bytes"]:
+            return f"{name} has {file.stat().st_size:,} bytes, {entry['bytes']:,} were written"
+        if _checksum(file) != entry["xxh3"]:
+            return f"{name} is not what was written"
+    return None
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it cannot be believed."""
+    try:
+        text = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = text["facts"]
+        whole = xxhash.xxh3_128_hexdigest(canonical_json(facts).encode()) == text["xxh3"]
+    except FileNotFoundError:
+        raise UserError(f"{FACTS} is missing", str(path), "name a folder `step-…` of a run's `checkpoint/`") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{FACTS} is not what was written", str(path), "use another checkpoint")
+    return facts
+
+
+def read_state(path: Path) -> Tensors:
+    """The strategy's whole state."""
+    return dict(load_file(path / STATE))
+
+
+def read_rank(path: Path, rank: int) -> Tensors:
+    """One rank's own tensors."""
+    return dict(load_file(path / f"rank{rank}.safetensors"))
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.partition("-")[2])
+
+
+# Random states
+
+
+def random_states() -> Tensors:
+    """The states of torch's, numpy's and Python's generators, and of this process's GPU."""
+    _, keys, position, has_gauss, gauss = np.random.get_state()
+    version, integers, gauss_next = random.getstate()
+    states = {
+        "random.torch": torch.get_rng_state(),
+        "random.numpy": torch.from_numpy(np.array([*keys, position, has_gauss], dtype=np.int64)),
+        "random.numpy_gauss": torch.tensor(float(gauss), dtype=torch.float64),
+        "random.python": torch.tensor([version, *integers], dtype=torch.int64),
+        "random.python_gauss": torch.tensor(float("nan") if gauss_next is None else gauss_next, dtype=torch.float64),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["random.cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_states(states: Tensors) -> None:
+    """Put all generators into the states that `random_states` returned."""
+    torch.set_rng_state(states["random.torch"])
+    numbers = states["random.numpy"].tolist()
+    keys = np.array(numbers[:-2], dtype=np.uint32)
+    np.random.set_state(("MT19937", keys, numbers[-2], numbers[-1], states["random.numpy_gauss"].item()))
+    version, *integers = states["random.python"].tolist()
+    gauss_next = states["random.python_gauss"].item()
+    random.setstate((version, tuple(integers), None if math.isnan(gauss_next) else gauss_next))
+    if "random.cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["random.cuda"])
+
+
+@contextlib.contextmanager
+def untouched_random_states() -> Iterator[None]:
+    """What is done inside leaves no trace in any generator."""
+    states = random_states()
+    try:
+        yield
+    finally:
+        set_random_states(states)
+
+
+# What may be gone on with
+
+
+def borrowed_state(path: Path, spec: RunSpec) -> dict[str, Any]:
+    """The facts of another run's checkpoint, from which a run of `spec` can go on.
+
+    The state is unsharded, and the samples of a step are those of the global batch: ranks, nodes, threads, the exchange
+    and where a run is measured and ends may differ. Raises UserError where something else does, or it is damaged.
+    """
+    facts = read_facts(path)
+    damage = damage_of(path)
+    if damage is not None:
+        raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
+    old, new = facts["spec"], spec.plain()
+    different = [
+        key for key in ("model", "data", "dtype", "autocast", "seed", "optimiser") if old.get(key) != new.get(key)
+    ]
+    parts = (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss"))
+    different += [f"{part}.{key}" for part, key in parts if _of(old, part, key) != _of(new, part, key)]
+    if facts["global_batch"] != spec.global_batch:
+        different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
+    if different:
+        what = f"a training cannot go on from a checkpoint of another one: {', '.join(different)} differ"
+        raise UserError(what, str(path), "give the same settings; ranks, strategy, train, measure and keep may differ")
+    return facts
+
+
+def _of(plain: dict[str, Any], part: str, key: str) -> Any:
+    return plain.get(part, {}).get(key)
+
+
+def now() -> str:
+    """The time of writing, for people."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,0 +1,100 @@
+"""How the processes of a run find each other, and on which network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from scalestudy.training.job import Job
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+# The socket of rank 0's store: bound by the process that forks it, on a port that the kernel chose, so that no port
+# can be taken and none has to be agreed on beforehand.
+_listener: socket.socket | None = None
+
+
+def listen() -> int:
+    """Open the socket of the store, for a rank 0 that is forked afterwards; returns its port."""
+    global _listener  # noqa: PLW0603 (inherited by fork; a process has one run)
+    _listener = socket.create_server(("", 0), backlog=4096)
+    return int(_listener.getsockname()[1])
+
+
+def store(job: Job, rank: int) -> dist.Store:
+    """The run's key-value store: a file on one machine, rank 0's server on several."""
+    import torch.distributed as dist
+
+    if job.store is None:
+        return dist.FileStore(str(job.folder / "rendezvous"), job.processes)
+    address, port = job.store
+    if rank == 0:
+        assert _listener is not None
+        return dist.TCPStore(
+            address, port, job.processes, True, wait_for_workers=False, master_listen_fd=_listener.detach()
+        )
+    return dist.TCPStore(address, port, job.processes, False)
+
+
+def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> dict[str, str]:
+    """The variables by which libraries learn a process's place, named as torchrun names them."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(job.processes),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_processes),
+        "GROUP_RANK": str(job.host_of(rank)),
+        "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+        **({} if "NCCL_DEBUG" in os.environ or job.resolved.device != "cuda" else nccl_log(job, rank)),
+    }
+
+
+def nccl_log(job: Job, rank: int) -> dict[str, str]:
+    """NCCL tells once, at the start, which transports it took; `transport.py` reads it."""
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET",
+        "NCCL_DEBUG_FILE": str(job.log / f"nccl.{rank}.log"),
+    }
+
+
+def addresses() -> list[str]:
+    """This machine's IPv4 addresses, the fastest network first, loopback last."""
+    found = [
+        (name == "lo" or address.address.startswith("127."), -speed(name), address.address)
+        for name, several in psutil.net_if_addrs().items()
+        for address in several
+        if address.family == socket.AF_INET
+    ]
+    return [address for *_, address in sorted(found)]
+
+
+def speed(interface: str) -> int:
+    """Megabits per second as the kernel tells it; 0 where it does not."""
+    try:
+        return max(0, int(Path(f"/sys/class/net/{interface}/speed").read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return 0
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has an address."""
+    for name, several in psutil.net_if_addrs().items():
+        if any(entry.family == socket.AF_INET and entry.address == address for entry in several):
+            return name
+    return None
+
+
+def leave_mpi() -> None:
+    """End MPI where this process used it: mpirun takes a process that ends without for one that failed."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()
