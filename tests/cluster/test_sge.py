@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.cluster.sge_box import SgeBox
+from tests.cluster.study import check_figures
 from tests.cluster.workflow import Workflow, message
 
 SITE = {"kind": "sge"}
@@ -93,3 +94,7 @@ def test_names_and_paths_are_quoted_or_refused(sge: SgeBox, folder: str) -> None
         assert code == 1
         assert "Grid Engine cannot take the path" in output
         assert not workflow.starts()
+
+
+def test_a_mini_study_goes_from_its_file_to_its_figure(sge: SgeBox) -> None:
+    check_figures(sge, SITE)

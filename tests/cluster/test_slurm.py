@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
+from tests.cluster.study import check_figures
 from tests.cluster.workflow import Driver, Workflow, message
 
 SITE = {"kind": "slurm"}
@@ -180,3 +181,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
         event for event in ended.values() if event["name"].startswith("train.long") and event["progress"] != 70
     )
     assert first["cause"].startswith("the deadline is near")
+
+
+def test_a_mini_study_goes_from_its_file_to_its_figure(slurm: SlurmBox) -> None:
+    check_figures(slurm, SITE)

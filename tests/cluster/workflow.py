@@ -150,5 +150,7 @@ class Driver:
 
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Its exit status and output, once it has ended."""
-        code = self.process.wait(timeout)
-        return code, self.log.read_text()
+        try:
+            return self.process.wait(timeout), self.log.read_text()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None
