@@ -37,6 +37,7 @@ for study in PROJECT.chosen:
 
 
 onstart:
+    dag.own_folder(workflow)
     dag.calm_driver(workflow)
 
 

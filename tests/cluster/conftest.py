@@ -8,6 +8,8 @@ from typing import TypeVar
 import pytest
 
 from tests.cluster.box import Box, Unavailable
+from tests.cluster.pbs_here import PbsHere
+from tests.cluster.sge_box import SgeBox
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.workflow import ROOT
 
@@ -29,3 +31,15 @@ def _box(kind: type[B]) -> Iterator[B]:
 def slurm() -> Iterator[SlurmBox]:
     """A private Slurm of four nodes."""
     yield from _box(SlurmBox)
+
+
+@pytest.fixture(scope="session")
+def sge() -> Iterator[SgeBox]:
+    """A private Grid Engine of two hosts."""
+    yield from _box(SgeBox)
+
+
+@pytest.fixture(scope="session")
+def pbs() -> Iterator[PbsHere]:
+    """A PBS that is already here."""
+    yield from _box(PbsHere)

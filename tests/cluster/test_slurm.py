@@ -11,7 +11,8 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.workflow import Driver, Workflow
+from tests.cluster.study import check_figures
+from tests.cluster.workflow import Driver, Workflow, message
 
 SITE = {"kind": "slurm"}
 FATES = {
@@ -39,13 +40,6 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
     ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
     slurm.must(["scancel", ids["cancelled"]])
     yield workflow, driver
-
-
-def message(output: str, wildcard: str) -> str:
-    """What the driver said about the failure of one run."""
-    blocks = [block for block in output.split("Error in rule ")[1:] if f"results/{wildcard}/result.json" in block]
-    assert blocks, f"{wildcard} did not fail:\n{output}"
-    return blocks[0].partition("message: ")[2].partition("\n")[0]
 
 
 def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
@@ -187,3 +181,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
         event for event in ended.values() if event["name"].startswith("train.long") and event["progress"] != 70
     )
     assert first["cause"].startswith("the deadline is near")
+
+
+def test_a_mini_study_goes_from_its_file_to_its_figure(slurm: SlurmBox) -> None:
+    check_figures(slurm, SITE)

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.box import USER, USER_ID, Box
+from tests.cluster.box import USER, Box
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAKEFILE = """\
@@ -55,7 +55,7 @@ class Workflow:
         (self.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
         self.set_runs(runs)
         for path in (self.folder, *self.folder.iterdir()):
-            os.chown(path, USER_ID, USER_ID)
+            os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
     def set_runs(self, runs: dict[str, dict[str, Any]]) -> None:
         """What there is to do, from now on."""
@@ -88,7 +88,7 @@ class Workflow:
         """How often each run's command was started."""
         file = self.folder / "starts.log"
         lines = file.read_text().splitlines() if file.exists() else []
-        return Counter(line.split()[0] for line in lines)
+        return Counter(line.rsplit(maxsplit=2)[0] for line in lines)
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Lines of the ledger."""
@@ -106,6 +106,13 @@ class Workflow:
         while not condition():
             assert time.monotonic() < end, f"never seen: {what}"
             time.sleep(0.1)
+
+
+def message(output: str, wildcard: str) -> str:
+    """What a driver said about the failure of one run."""
+    blocks = [block for block in output.split("Error in rule ")[1:] if f"results/{wildcard}/result.json" in block]
+    assert blocks, f"{wildcard} did not fail:\n{output}"
+    return blocks[0].partition("message: ")[2].partition("\n")[0]
 
 
 class Driver:
@@ -143,5 +150,7 @@ class Driver:
 
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Its exit status and output, once it has ended."""
-        code = self.process.wait(timeout)
-        return code, self.log.read_text()
+        try:
+            return self.process.wait(timeout), self.log.read_text()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shlex
@@ -55,6 +56,26 @@ def calm_driver(workflow: Any) -> None:
     """
     if workflow.local_exec and getattr(workflow.scheduler, "job_rate_limiter", None) is not None:
         workflow.scheduler.job_rate_limiter = None
+
+
+def own_folder(workflow: Any) -> None:
+    """Take the lock of the working directory for a driver of this machine.
+
+    One that submits jobs has taken it by its executor, and does without Snakemake's own.
+    """
+    if not workflow.local_exec:
+        return
+    from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+
+    folder = Path(".scalestudy")
+    folder.mkdir(exist_ok=True)
+    lock = DriverLock(folder)
+    try:
+        lock.take()
+    except Taken as taken:
+        _end(UserError(str(taken)))
+    atexit.register(lock.release)
+    lock.keep_for_ever()
 
 
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 import uuid
 from dataclasses import asdict, dataclass
@@ -68,6 +69,15 @@ class DriverLock:
         except OSError:  # a hiccup of the file system proves nothing
             pass
         return True
+
+    def keep_for_ever(self) -> None:
+        """Touch the lock for as long as this process lives: for drivers that have no loop of their own."""
+
+        def touch() -> None:
+            while self.keep():
+                time.sleep(TOUCH_S)
+
+        threading.Thread(target=touch, daemon=True).start()
 
     def release(self) -> None:
         """Give the lock back, if it is ours."""

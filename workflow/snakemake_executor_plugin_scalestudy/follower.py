@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from snakemake_executor_plugin_scalestudy.jobscript import BEAT_S
 from snakemake_executor_plugin_scalestudy.marks import End, Marks
 from snakemake_executor_plugin_scalestudy.records import Link, Record, Records, job_name
 from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request, Scheduler, State, Status
 from snakemake_executor_plugin_scalestudy.verdict import Action, Asked, Left, Verdict, verdict
 
+SILENT_S = 4 * BEAT_S
+"""A job that runs touches its mark more often."""
 NEVER_POLLS = 2
 LOST_POLLS = 2
 SUBMIT_PAUSE_S = 20.0
@@ -359,8 +362,9 @@ class Follower:
         link = followed.link
         assert link is not None
         if f"{link.name}.began" in names:
-            self._judge(followed, None)
-            return
+            if self.marks.silent_s(link.name) > SILENT_S:
+                self._judge(followed, None)
+            return  # it runs, although its scheduler has lost it
         if not self.marks.void(link.name):
             if time.monotonic() - (followed.absent_s or 0.0) > 2 * self.limits.lost_s:
                 self._judge(followed, None)

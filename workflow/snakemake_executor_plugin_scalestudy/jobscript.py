@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
+BEAT_S = 30
 TEXT = """\
 #!/bin/bash
 # {title}
@@ -25,6 +26,12 @@ ln -s run "$marks/$name.token" 2>/dev/null
 began=$(date +%s)
 mark began "began=$began" "host=$(hostname)"
 {exports}
+# A scheduler may lose a job that runs: as long as this mark is touched, it does.
+(
+    trap '' USR1 USR2
+    while sleep {beat_s}; do touch "$marks/$name.began"; done
+) &
+heart=$!
 signalled=
 trap 'signalled=TERM' TERM
 # Snakemake would die of a warning signal before the command has seen it. Ignored signals stay ignored in children, and
@@ -35,18 +42,22 @@ trap 'signalled=TERM' TERM
     cd {workdir} || exit 1
 {setup}
     {command}
+    echo $? >"$marks/$name.code"
 ) &
 child=$!
 for warning in USR1 USR2; do
     trap "signalled=$warning; trap '' $warning; kill -$warning 0" $warning
 done
-while kill -0 "$child" 2>/dev/null; do
+while :; do
     wait "$child"
     code=$?
+    kill -0 "$child" 2>/dev/null || break
 done
-wait "$child" 2>/dev/null
-last=$?
-[ "$last" = 127 ] || code=$last
+# A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
+[ -e "$marks/$name.code" ] && read -r code <"$marks/$name.code"
+rm -f "$marks/$name.code"
+pkill -P "$heart" 2>/dev/null
+kill "$heart" 2>/dev/null
 # A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
 # Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
 if [ -n "$signalled" ]; then
@@ -92,6 +103,7 @@ class Script:
             properties=self.properties.replace("\n", " "),
             marks=shlex.quote(str(self.marks)),
             name=shlex.quote(self.name),
+            beat_s=BEAT_S,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
             setup="\n".join(f"    {line}" for line in self.setup),

@@ -155,6 +155,8 @@ class LogHandler(LogHandlerBase):
             self.fail(record)
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
+        elif getattr(record, "scalestudy", False):  # the executor of that name: submissions, chains, adoptions
+            self.say(record.getMessage())
         elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
             return  # the failed job has been shown
         elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
@@ -218,6 +220,8 @@ class LogHandler(LogHandlerBase):
             self.counts.failed += 1
         what = "" if job is None else job.wildcards.get("run") or job.wildcards.get("dataset") or ""
         self.say(f"FAILED {data['rule_name']} {what}".rstrip())
+        if data.get("rule_msg"):
+            self.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
         logs = [path for path in list(data["log"]) if Path(path).exists()]
         if logs:
             self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))

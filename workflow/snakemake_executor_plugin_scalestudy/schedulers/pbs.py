@@ -54,7 +54,7 @@ EXIT: dict[int, Cause] = {
 SUBSTATE_TERMINATED, SUBSTATE_FINISHED, SUBSTATE_FAILED = 91, 92, 93  # JOB_SUBSTATE_* in job.h
 FORMAT = ["-f", "-F", "dsv", "-D", "\x1f"]
 SIGNAL_BASE = 256  # Exit_status of a job that died of signal N is 256+N
-TERM, KILL = 15, 9
+SHELL_BASE = 128  # a shell's exit status after a signal to its command
 UNKNOWN_ID = 153  # PBSE_UNKJOBID 15001, as an exit status
 BATCH = 200  # ids of one query: a command line has a limit
 
@@ -93,7 +93,7 @@ class Pbs(Scheduler):
         queue = request.queue or self.settings.queue
         return [
             "qsub", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "oe",
-            "-o", checked_path(request.log, ":,", "PBS"),
+            "-o", _printable(checked_path(request.log, ":,", "PBS")),
             *self.request_words(request),
             *(["-q", checked_word(queue, "the queue")] if queue else []),
             *(["-A", self.settings.account] if self.settings.account else []),
@@ -156,6 +156,13 @@ class Pbs(Scheduler):
             raise NoAnswer(f"qdel: {answer.words}")
 
 
+def _printable(path: str) -> str:
+    """qsub 23.06.06 answers `illegal -o value` to anything but printable ASCII."""
+    if not path.isascii():
+        raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
+    return path
+
+
 def _gone(answer: Answer) -> bool:
     """Only the ids asked for were wrong: unknown, or (without history) ended."""
     lines = [line for line in answer.err.splitlines() if line.strip()]
@@ -199,10 +206,9 @@ def _how(fields: dict[str, str]) -> tuple[Cause, int | None, str]:
     said = f"Exit_status {status}, substate {substate}"
     if substate == SUBSTATE_TERMINATED:
         return Cause.CANCELLED, None, said
-    if status in EXIT:
-        return EXIT[status], None, said
-    if status > SIGNAL_BASE:
-        return Cause.SIGNAL, status - SIGNAL_BASE, said
+    number = next((status - base for base in (SIGNAL_BASE, SHELL_BASE) if base < status < base + 65), None)
+    if number is not None:
+        return Cause.SIGNAL, number, said
     if status == 0:
         return (Cause.FINISHED if substate == SUBSTATE_FINISHED else Cause.UNKNOWN), None, said
-    return (Cause.COMMAND if status > 0 else Cause.UNKNOWN), None, said
+    return EXIT.get(status, Cause.COMMAND if status > 0 else Cause.UNKNOWN), None, said
