@@ -265,10 +265,10 @@ def plan_text(jobs: list[dict[str, Any]]) -> str:
     if project is None:
         return ""
     from scalestudy.cluster.plan import make_plan, read_seen
-    from scalestudy.cluster.show import table
+    from scalestudy.cluster.show import UNDER_A_DRY_RUN, table
 
     try:
-        return table(make_plan(project, read_seen(jobs), project.jobs_at_once))
+        return table(make_plan(project, read_seen(jobs), project.jobs_at_once), UNDER_A_DRY_RUN)
     except Exception as error:
         return f"No plan: {type(error).__name__}: {error}"
 

@@ -12,7 +12,8 @@ from typing import Any
 from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row
 
 QUEUEING = "waiting in the queue is not included"
-MOST_ROWS = 60
+UNDER_A_DRY_RUN = 60
+"""Lines under a dry run, which has lines enough of its own."""
 
 Submit = Mapping[str, list[str] | str]
 """The words of each job's submit line, by its name, or why it would be refused."""
@@ -21,18 +22,18 @@ HEAD = ("study", "strategy", "ranks", "jobs", "GPU h asked", "expected", "", "ho
 RIGHT = {2, 3, 4, 5, 6, 8, 9, 10, 11}
 
 
-def table(plan: Plan) -> str:
+def table(plan: Plan, most_rows: int = 10_000) -> str:
     """The plan for people: a line per study, strategy and number of ranks, the total, and what stands beside it."""
     if not plan.submitted:
         return "Plan: no run and no dataset is to be made; what is there costs nothing."
     lines = [_cells(plan, row.study, row.strategy, row.ranks, row.jobs, row.amounts, row.kind) for row in plan.rows]
-    left = len(lines) - MOST_ROWS
+    left = len(lines) - most_rows
     total = _cells(plan, "total", "", 0, tuple(plan.submitted), plan.total, plan.kind)
-    shown = [HEAD, *lines[:MOST_ROWS], total]
+    shown = [HEAD, *lines[:most_rows], total]
     widths = [max(len(row[column]) for row in shown) for column in range(len(HEAD))]
     text = [_line(row, widths) for row in shown]
     rule = "-" * len(text[0])
-    more = [f"… and {left} more lines: scalestudy plan --csv"] if left > 0 else []
+    more = [f"… and {left} more lines: scalestudy plan"] if left > 0 else []
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
     return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan)])
 
