@@ -1,9 +1,10 @@
 # make run    from a bare machine to figures of real training
 # make check  linters and tests
+# make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run setup check lint test format lock schemas bench-loader
+.PHONY: run setup check lint test format lock schemas bench-loader box
 
 run: setup
 	@scalestudy check
@@ -26,6 +27,9 @@ lint: .venv-dev
 
 test: .venv-dev
 	pytest
+
+box: setup
+	@python -m tests.cluster.try_box
 
 format: .venv-dev
 	ruff check --fix-only --quiet .

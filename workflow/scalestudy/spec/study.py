@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 import re
@@ -167,10 +168,12 @@ def read_studies(
     folder: FilePath | str = "config/studies",
     machine_name: str = "local",
     extensions: FilePath = EXTENSIONS,
+    changes: Mapping[str, Any] | None = None,
 ) -> list[Study]:
     """The studies of that name (None: all) and scale, expanded; all their errors together.
 
-    A study without a `mini` or `node` part is left out at that scale, unless it is asked for by name.
+    A study without a `mini` or `node` part is left out at that scale, unless it is asked for by name. `changes` are
+    laid over every study: `repeats`, or a run's dotted key with a value or a list of values to vary it over.
     """
     folder = FilePath(folder)
     known = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -185,6 +188,8 @@ def read_studies(
     for name in dict.fromkeys(name for name in wanted if name in known):
         try:
             document = read_yaml(folder / f"{name}.yaml")
+            if changes:
+                document = _changed(document, scale, changes)
             spec = checked(StudySpec, document)
             if set(tags) and not set(tags) & set(spec.tags):
                 continue
@@ -206,6 +211,23 @@ def read_studies(
         )
     _check_collisions(studies)
     return studies
+
+
+def _changed(document: Document, scale: str, changes: Mapping[str, Any]) -> Document:
+    """The study file as if it said something else at this scale."""
+    data = copy.deepcopy(document.data)
+    here = data if scale == "paper" else data.get("scales", {}).get(scale)
+    if not isinstance(here, dict):
+        return document
+    for key, value in changes.items():
+        if key == "repeats":
+            here["repeats"] = value
+            for rule in (here.get("include") or []) + (data.get("include") or []):
+                if isinstance(value, int) and isinstance(rule.get("repeats"), int):
+                    rule["repeats"] = min(rule["repeats"], value)
+        else:
+            here["vary"] = {**(here.get("vary") or {}), key: value if isinstance(value, list) else [value]}
+    return dataclasses.replace(document, data=data)
 
 
 def _file_name_errors(folder: FilePath) -> Iterator[UserError]:
