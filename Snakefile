@@ -12,6 +12,7 @@ PROJECT = dag.read_project(config)
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/prepare.smk"
+include: "workflow/rules/build.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/analyse.smk"
 include: "workflow/rules/publish.smk"

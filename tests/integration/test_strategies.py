@@ -2,249 +2,133 @@
 
 from __future__ import annotations
 
-import functools
-import gc
-import multiprocessing
-import os
-import socket
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn import functional
 
-from scalestudy.models.emulated import emulate
-from scalestudy.strategies.base import Strategy, World
+from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
-from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, HalvingDoubling, ParameterServer, Single
-
-RANKS = (1, 2, 3, 4, 6)
-SERVERS = (0, 1, 2)
-STEPS, GLOBAL_BATCH, CLASSES = 5, 24, 7
-PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"]
-LAUNCH_LIMIT_S = 120.0
+from scalestudy.strategies.catalogue import (
+    FSDP,
+    AllReduce,
+    AnyStrategy,
+    AsyncParameterServer,
+    HalvingDoubling,
+    Hierarchical,
+    ParameterServer,
+    Ring,
+    Single,
+    TwoDimensional,
+    Zero1,
+)
+from tests.integration.trainings import (
+    MODELS,
+    RANKS,
+    STEPS,
+    STOP_AT,
+    Case,
+    apply,
+    difference,
+    loss_of,
+    make_model,
+    make_optimiser,
+    on_processes,
+    rate,
+    reference,
+    share_of,
+    train,
+    train_all,
+)
 
 EXACT: dict[str, AnyStrategy] = {
     "allreduce": AllReduce(name="allreduce"),
     "allreduce in small buckets": AllReduce(name="allreduce", bucket_mib=0.005),
     "halving_doubling flat": HalvingDoubling(name="halving_doubling"),
     "halving_doubling per parameter": HalvingDoubling(name="halving_doubling", schedule="per_parameter"),
+    "halving_doubling overlapped": HalvingDoubling(name="halving_doubling", schedule="overlapped", bucket_mib=0.005),
+    "ring flat": Ring(name="ring"),
+    "ring per parameter": Ring(name="ring", schedule="per_parameter"),
+    "ring overlapped": Ring(name="ring", schedule="overlapped"),
+    "hierarchical": Hierarchical(name="hierarchical"),
+    "hierarchical ring, halving_doubling": Hierarchical(name="hierarchical", inner="ring", outer="halving_doubling"),
+    "hierarchical overlapped": Hierarchical(
+        name="hierarchical", inner="halving_doubling", schedule="overlapped", bucket_mib=0.005
+    ),
+    "two_dimensional": TwoDimensional(name="two_dimensional"),
+    "two_dimensional halving_doubling per parameter": TwoDimensional(
+        name="two_dimensional", outer="halving_doubling", schedule="per_parameter"
+    ),
     "parameter_server with 1 server": ParameterServer(name="parameter_server", servers=1),
     "parameter_server with 2 servers": ParameterServer(name="parameter_server", servers=2),
+    "parameter_server on the first rank": ParameterServer(name="parameter_server", placement="colocated"),
+    "parameter_server on the first 2 ranks": ParameterServer(name="parameter_server", placement="colocated", servers=2),
+    "zero1": Zero1(name="zero1"),
+    "fsdp": FSDP(name="fsdp", unit_mib=0),
+    "fsdp kept gathered": FSDP(name="fsdp", reshard=False),
+}
+ASYNC: dict[str, AnyStrategy] = {
+    f"async with {servers} servers": AsyncParameterServer(name="async_parameter_server", servers=servers)
+    for servers in (1, 2)
 }
 ROUNDED: dict[str, AnyStrategy] = {
     "fp16": AllReduce(name="allreduce", compression="fp16"),
     "bf16": AllReduce(name="allreduce", compression="bf16"),
 }
 
-
-class MLP(nn.Module):
-    """A bias of one element, shorter than any vector can be halved; and a parameter that no loss depends on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.narrow, self.last = nn.Linear(12, 40), nn.Linear(40, 1), nn.Linear(41, CLASSES)
-        self.unused = nn.Parameter(torch.randn(5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.tanh(self.first(x.flatten(1)))
-        logits: torch.Tensor = self.last(torch.cat([x, self.narrow(x)], dim=1))
-        return logits
-
-
-class Residual(nn.Module):
-    """A small residual network; `norm` makes a normalisation for a number of channels."""
-
-    def __init__(self, norm: Callable[[int], nn.Module]) -> None:
-        super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), norm(8)
-        self.conv1, self.norm1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8)
-        self.conv2, self.norm2 = nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8)
-        self.head = nn.Linear(8, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.norm(self.stem(x)))
-        x = torch.relu(x + self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x))))))
-        logits: torch.Tensor = self.head(x.mean((2, 3)))
-        return logits
-
-
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "mlp": (MLP, (12,)),
-    "groupnorm": (lambda: Residual(lambda channels: nn.GroupNorm(2, channels)), (3, 6, 6)),
-    "batchnorm": (lambda: Residual(nn.BatchNorm2d), (3, 6, 6)),
-}
-
-
-class NoExchange(Strategy):
-    """The negative control: every rank trains alone."""
-
-    def exchange(self) -> None:
-        self.gradients()
-
-
-@dataclass(frozen=True)
-class Case:
-    """One short training; `strategy` None is the negative control."""
-
-    model: str
-    strategy: AnyStrategy | None
-    dtype: torch.dtype = torch.float64
-    emulated: bool = False
-
-    @property
-    def servers(self) -> int:
-        return self.strategy.servers_beside if self.strategy else 0
-
-
 CASES: dict[str, Case] = {
     **{f"{name} {model}": Case(model, strategy) for name, strategy in EXACT.items() for model in MODELS},
-    **{f"{name} mlp": Case("mlp", strategy) for name, strategy in ROUNDED.items()},
+    **{f"{name} mlp": Case("mlp", strategy) for name, strategy in (ROUNDED | ASYNC).items()},
     **{f"no exchange {model}": Case(model, None) for model in MODELS},
+    "hierarchical, 3 ranks per node": Case("mlp", EXACT["hierarchical"], per_node=3),
+    "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
 }
+STATEFUL = ["halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1", "fsdp"]
+"""Strategies that keep or gather their state in a way of their own, and one that does not."""
+CASES |= {f"{name} stopped": Case("batchnorm", EXACT[name], stopped=True) for name in STATEFUL}
+CASES["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], stopped=True)
 FURTHER_RANKS = 3
+EMULATED = [name for name in EXACT if not name.startswith("fsdp")]
+"""FSDP exchanges inside the layers, of which an emulation has none."""
 FURTHER_CASES: dict[str, Case] = {
     **{f"{name} float32": Case("mlp", strategy, torch.float32) for name, strategy in EXACT.items()},
     **{f"{name} bfloat16": Case("mlp", strategy, torch.bfloat16) for name, strategy in EXACT.items()},
-    **{f"{name} emulated": Case("groupnorm", strategy, emulated=True) for name, strategy in EXACT.items()},
+    **{f"{name} emulated": Case("groupnorm", EXACT[name], emulated=True) for name in EMULATED},
 }
 
 
 def cases_of(ranks: int) -> dict[str, Case]:
     """What is trained with so many ranks."""
-    return CASES | FURTHER_CASES if ranks == FURTHER_RANKS else CASES
-
-
-def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:
-    torch.manual_seed(seed)
-    return MODELS[name][0]().to(dtype)
-
-
-def make_batch(name: str, step: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1000 + step)
-    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
-    return x.to(dtype), torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
-
-
-def make_optimiser(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=99.0, momentum=0.9, weight_decay=0.01)
-
-
-def rate(step: int) -> float:
-    return 0.1 / (1 + step)
-
-
-@functools.cache
-def reference(model_name: str, ranks: int) -> list[torch.Tensor]:
-    """Parameters after training in one process on the global batch, in float64.
-
-    BatchNorm sees one rank's share at a time ("ghost batches"), as on a rank.
-    """
-    model = make_model(model_name, 0, torch.float64)
-    optimiser = make_optimiser(model.parameters())
-    shares = ranks if model_name == "batchnorm" else 1
-    for step in range(STEPS):
-        optimiser.zero_grad()
-        x, y = make_batch(model_name, step, torch.float64)
-        for xs, ys in zip(x.chunk(shares), y.chunk(shares), strict=True):
-            (functional.cross_entropy(model(xs), ys) / shares).backward()  # type: ignore[no-untyped-call]
-        for parameter in model.parameters():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        for group in optimiser.param_groups:
-            group["lr"] = rate(step)
-        optimiser.step()
-    return [parameter.detach() for parameter in model.parameters()]
-
-
-def train(case: Case, world: World) -> Any:
-    """A rank's parameters after training, or the number of steps that a server served."""
-    model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
-    strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
-    module = strategy.prepare(emulate(model, 0.01) if case.emulated else model, make_optimiser)
-    if world.is_server:
-        return strategy.serve(rate)
-    for step in range(STEPS):
-        x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(case.model, step, case.dtype))
-        strategy.set_rate(rate(step))
-        strategy.optimiser.zero_grad(set_to_none=True)
-        functional.cross_entropy(module(x).float() if case.dtype == torch.bfloat16 else module(x), y).backward()
-        strategy.exchange()
-        strategy.update()
-    strategy.finish()
-    return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-def process_main(index: int, ranks: int, folder: Path) -> None:
-    """One process: all cases with no server, then with one, then with two, each number in a process group of its own."""
-    # A collection of all that the fork server has imported would copy it page by page, for half a second.
-    gc.freeze()
-    torch.set_num_threads(1)
-    if "lo" in [name for _, name in socket.if_nameindex()]:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    results: dict[str, Any] = {}
-    for servers in SERVERS:
-        if index >= ranks + servers:
-            continue
-        store = dist.FileStore(str(folder / f"rendezvous{servers}"), ranks + servers)
-        dist.init_process_group("gloo", store=store, rank=index, world_size=ranks + servers)
-        workers = dist.new_group(list(range(ranks)))
-        world = World(index, ranks, servers, torch.device("cpu"), ranks, workers)  # type: ignore[arg-type]
-        for name, case in cases_of(ranks).items():
-            if case.servers == servers:
-                results[name] = train(case, world)
-        dist.barrier()
-        dist.destroy_process_group()
-    torch.save(results, folder / f"{index}.pt")
+    cases = CASES | FURTHER_CASES if ranks == FURTHER_RANKS else CASES
+    return {name: case for name, case in cases.items() if case.fits(ranks)}
 
 
 @pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
     """The number of ranks, and the result of every case by name and process."""
     ranks: int = request.param
-    folder = tmp_path_factory.mktemp(f"ranks{ranks}")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    processes: list[BaseProcess] = [
-        context.Process(target=process_main, args=(index, ranks, folder)) for index in range(ranks + max(SERVERS))
-    ]
-    try:
-        for process in processes:
-            process.start()
-        deadline = time.monotonic() + LAUNCH_LIMIT_S
-        while any(process.is_alive() for process in processes) and not any(process.exitcode for process in processes):
-            assert time.monotonic() < deadline, "the processes hang"
-            time.sleep(0.02)
-        assert [process.exitcode for process in processes] == [0] * len(processes)
-        yield ranks, [torch.load(folder / f"{index}.pt") for index in range(len(processes))]
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
-        torch.set_num_threads(threads)
-
-
-def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
-    """The largest absolute difference of any parameter."""
-    return max(float((a.detach().double() - b.detach().double()).abs().max()) for a, b in zip(left, right, strict=True))
+    folder, cases = tmp_path_factory.mktemp(f"ranks{ranks}"), cases_of(ranks)
+    count = ranks + max(case.servers for case in cases.values())
+    return ranks, on_processes(count, folder, train_all, ranks, folder, cases)
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("strategy", EXACT)
 def test_an_exact_strategy_gives_the_weights_of_one_process(trained: Any, strategy: str, model: str) -> None:
     ranks, results = trained
-    for rank in range(ranks):
+    if ranks < EXACT[strategy].least_ranks:
+        assert f"{strategy} {model}" not in results[0]
+    for rank in range(ranks if ranks >= EXACT[strategy].least_ranks else 0):
         assert difference(results[rank][f"{strategy} {model}"], reference(model, ranks)) < 1e-12
+
+
+@pytest.mark.parametrize("trained", [3, 6], indirect=True, ids=lambda ranks: f"{ranks} ranks")
+@pytest.mark.parametrize("strategy", ["hierarchical", "two_dimensional"])
+def test_nodes_of_an_odd_number_of_ranks_sum_as_well(trained: Any, strategy: str) -> None:
+    ranks, results = trained
+    for rank in range(ranks):
+        assert difference(results[rank][f"{strategy}, 3 ranks per node"], reference("mlp", ranks)) < 1e-12
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -273,31 +157,157 @@ def test_narrower_models_come_as_near_as_their_type_allows(
 def test_all_ranks_end_with_the_same_bits(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        for rank in range(ranks if case.strategy else 0):
+        for rank in range(ranks if case.strategy and not case.stopped else 0):
+            # Of an asynchronous training, workers compare what they fetched at the end.
             assert difference(results[rank][name], results[0][name]) == 0.0, name
 
 
 def test_servers_serve_every_step_and_end_when_told(trained: Any) -> None:
     ranks, results = trained
     served = {
-        results[server][name] for name, case in cases_of(ranks).items() for server in range(ranks, ranks + case.servers)
+        results[server][name][0]
+        for name, case in cases_of(ranks).items()
+        for server in range(ranks, ranks + case.servers)
+        if not case.stopped
     }
     assert served == {STEPS}
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_an_asynchronous_training_is_the_one_that_its_record_tells(trained: Any, servers: int) -> None:
+    ranks, results = trained
+    name = f"async with {servers} servers mlp"
+    records = [results[ranks + server][name][1] for server in range(servers)]
+    shares = shares_of_servers(servers)
+    assert difference(results[0][name], replayed(ranks, shares, [record["worker"] for record in records])) < 1e-12
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_staleness_counts_the_updates_that_others_made_meanwhile(trained: Any, servers: int) -> None:
+    ranks, results = trained
+    for server in range(servers):
+        record = results[ranks + server][f"async with {servers} servers mlp"][1]
+        workers = record["worker"]
+        assert Counter(workers) == dict.fromkeys(range(ranks), STEPS)
+        last = dict.fromkeys(range(ranks), -1)
+        for update, (worker, staleness) in enumerate(zip(workers, record["staleness"], strict=True)):
+            others = [other for other in workers[last[worker] + 1 : update] if other != worker]
+            assert staleness == len(others)
+            last[worker] = update
+        assert sorted(record["time_s"]) == record["time_s"]
+
+
+@pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
+def test_one_worker_is_never_stale_and_trains_as_one_process(trained: Any) -> None:
+    _, results = trained
+    assert results[1]["async with 1 servers mlp"][1]["staleness"] == [0] * STEPS
+    assert difference(results[0]["async with 1 servers mlp"], reference("mlp", 1)) < 1e-12
+
+
+def shares_of_servers(servers: int) -> list[list[int]]:
+    """Indices of each server's parameters in the MLP: largest first, each to the server with the fewest elements."""
+    return {1: [[0, 1, 2, 3, 4, 5, 6]], 2: [[0, 1], [2, 3, 4, 5, 6]]}[servers]
+
+
+def replayed(ranks: int, shares: list[list[int]], orders: list[list[int]]) -> list[torch.Tensor]:
+    """The weights that one process comes to, if worker after worker in each server's order updates its share.
+
+    A worker computes each gradient on what the servers held when they had applied its last one.
+    """
+    model = make_model("mlp", 0, torch.float64)
+    weights = list(model.parameters())
+    optimisers = [make_optimiser([weights[index] for index in share]) for share in shares]
+    seen = [[weight.detach().clone() for weight in weights] for _ in range(ranks)]
+    gradients: dict[tuple[int, int], list[torch.Tensor]] = {}
+    applied, done = [[0] * ranks for _ in shares], [0] * len(shares)
+    while any(position < len(order) for position, order in zip(done, orders, strict=True)):
+        for server, share in enumerate(shares):
+            if done[server] == len(orders[server]):
+                continue
+            worker = int(orders[server][done[server]])
+            push = applied[server][worker]
+            if any(others[worker] < push for others in applied):
+                continue  # another server has not answered this worker's last push
+            if (worker, push) not in gradients:
+                gradients[worker, push] = gradient_at(seen[worker], worker, ranks, push)
+            for index in share:
+                weights[index].grad = gradients[worker, push][index].clone()
+            apply_share(optimisers[server], rate(done[server] // ranks))
+            applied[server][worker] += 1
+            done[server] += 1
+            for index in share:
+                seen[worker][index] = weights[index].detach().clone()
+    return [weight.detach() for weight in weights]
+
+
+def gradient_at(weights: list[torch.Tensor], worker: int, ranks: int, step: int) -> list[torch.Tensor]:
+    """The gradient of a worker's share of a step's batch at these weights."""
+    model = make_model("mlp", 0, torch.float64)
+    with torch.no_grad():
+        for parameter, weight in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(weight)
+    x, y = share_of(worker, ranks, "mlp", step, torch.float64)
+    loss_of(model(x), y).backward()  # type: ignore[no-untyped-call]
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+
+
+def apply_share(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate
+    optimiser.step()
+
+
 @pytest.mark.parametrize("trained", [FURTHER_RANKS], indirect=True)
-@pytest.mark.parametrize("strategy", EXACT)
+@pytest.mark.parametrize("strategy", EMULATED)
 def test_a_stand_in_for_compute_leaves_nothing_but_weight_decay(trained: Any, strategy: str) -> None:
     ranks, results = trained
     model = make_model("groupnorm", 0, torch.float64)
     optimiser = make_optimiser(model.parameters())
     for step in range(STEPS):
-        for group in optimiser.param_groups:
-            group["lr"] = rate(step)
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimiser.step()
+        apply(model, optimiser, rate(step))
     assert difference(results[ranks - 1][f"{strategy} emulated"], list(model.parameters())) < 1e-12
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_a_training_that_was_stopped_ends_with_the_weights_of_one_process(trained: Any, strategy: str) -> None:
+    ranks, results = trained
+    for rank in range(ranks if ranks >= EXACT[strategy].least_ranks else 0):
+        assert difference(results[rank][f"{strategy} stopped"][0], reference("batchnorm", ranks)) < 1e-12
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_the_state_is_that_of_one_process_whole_and_under_the_same_names(trained: Any, strategy: str) -> None:
+    ranks, results = trained
+    if ranks < EXACT[strategy].least_ranks:
+        return
+    state, expected = results[0][f"{strategy} stopped"][1], state_of_one_process("batchnorm", ranks)
+    own = {key for key in state if key.startswith("rank")}
+    assert {key.partition(".")[0] for key in own} == {f"rank{rank}" for rank in range(1, ranks)}
+    assert state.keys() - own == expected.keys()
+    # Running statistics are of one rank's samples, which rank 0 saw as the first of the process's shares.
+    same = [key for key in expected if "running" not in key and "tracked" not in key]
+    assert difference([state[key] for key in same], [expected[key] for key in same]) < 1e-12
+
+
+@pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
+def test_an_asynchronous_training_goes_on_with_the_servers_weights_and_momentum(trained: Any) -> None:
+    _, results = trained
+    assert difference(results[0]["async stopped"][0], reference("mlp", 1)) < 1e-12
+
+
+def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor]:
+    """What a checkpoint of training in one process holds at the stop."""
+    strategy = build(Single(name="single"), World(0, 1, 0, torch.device("cpu"), 1, None))
+    module = strategy.prepare(make_model(model_name, 0, torch.float64), make_optimiser)
+    for step in range(STOP_AT):
+        strategy.set_rate(rate(step))
+        strategy.optimiser.zero_grad()
+        for share in range(shares):
+            x, y = share_of(share, shares, model_name, step, torch.float64)
+            (loss_of(module(x), y) / shares).backward()  # type: ignore[no-untyped-call]
+        strategy.exchange()
+        strategy.update()
+    return strategy.state()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -184,6 +184,19 @@ def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
 
 
 @cli.command()
+@click.argument("what", type=click.Choice(["horovod"]))
+@click.option("--out", default=None, type=click.Path(path_type=Path), help="File to write what came of it.")
+def build(what: str, out: Path | None) -> None:
+    """Compile what has to be compiled on this machine, once: Horovod, in some minutes.
+
+    Example: scalestudy build horovod
+    """
+    from scalestudy.commands.build import build_horovod
+
+    build_horovod(out)
+
+
+@cli.command()
 @MACHINE
 @SCALE
 @STUDY

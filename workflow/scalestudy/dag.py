@@ -19,7 +19,7 @@ from scalestudy.spec.config import SCALES, Config, read_config, read_machine
 from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
-RESERVED = ("all", "dataset", "spec", "train", "summarise", "figure", "table", "report")
+RESERVED = ("all", "horovod", "dataset", "spec", "train", "summarise", "figure", "table", "report")
 
 
 def read_project(config: Mapping[str, Any]) -> Project:
@@ -82,6 +82,13 @@ def _end(error: UserError) -> NoReturn:
 Planned = tuple[int, int, Run]
 """A run, with the position of its study and its round: the order of measurement."""
 
+LATE = 100_000
+"""Rounds from this one on come after everything else, and after what has to be compiled for them."""
+
+
+def _planned(position: int, study: Study, run: Run) -> Planned:
+    return position, (LATE if run.id in study.late else 0) + run.spec.repeat % study.repeats, run
+
 
 class Project:
     """The configuration of one Snakemake call, and the studies of any machine and scale that a path names."""
@@ -134,7 +141,7 @@ class Project:
             )
             for position, study in enumerate(studies):
                 for run in study.runs:
-                    found.setdefault(run.id, (position, run.spec.repeat, run))
+                    found.setdefault(run.id, _planned(position, study, run))
         return found
 
     @staticmethod
@@ -148,7 +155,7 @@ class Project:
     @functools.cached_property
     def _own(self) -> dict[str, Planned]:
         return {
-            run.id: (position, run.spec.repeat, run)
+            run.id: _planned(position, study, run)
             for position, study in reversed(list(enumerate(self.chosen)))
             for run in study.runs
         }
@@ -178,16 +185,23 @@ class Project:
         """Nothing once the run is finished: a finished run is immutable."""
         if layout.result_file(machine, run).exists():
             return {}
-        folder = layout.run_folder(machine, run)
+        folder, planned = layout.run_folder(machine, run), self._find(machine, run)[2]
+        build = {"build": f"results/{machine}/builds/horovod.json"} if planned.spec.strategy.needs_build else {}
         return {
             "spec": str(folder / "spec.json"),
-            "data": str(layout.manifest_file(self._find(machine, run)[2].dataset)),
+            "data": str(layout.manifest_file(planned.dataset)),
+            **build,
         }
 
     def priority(self, machine: str, run: str) -> int:
-        """Study by study, and in each round by round: the first figure comes early, drift hits all configurations."""
-        position, repeat, _ = self._find(machine, run)
-        return 1_000_000 - 10_000 * min(position, 90) - repeat
+        """Study by study, and in each round by round: the first figure comes early, drift hits all configurations.
+
+        Horovod is built at 50,000 (rules/build.smk): after all runs that need nothing built, before those that do.
+        """
+        position, number, _ = self._find(machine, run)
+        if number >= LATE:
+            return 40_000 - 100 * min(position, 90) - min(number - LATE, 99)
+        return 1_000_000 - 10_000 * min(position, 90) - number
 
     def study_of(self, machine: str, run: str) -> str:
         """The study for whose sake a run is made; of several that share it, the first."""

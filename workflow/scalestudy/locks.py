@@ -30,6 +30,15 @@ def beside_measured_runs() -> Iterator[None]:
 
 
 @contextmanager
+def exclusive(file: Path) -> Iterator[None]:
+    """Held by one process at a time; the others wait. `file` is made and stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _held(kind: int) -> Iterator[None]:
     # The lock ends with the process that holds it, however that ends.
     with open(_file(), "ab") as lock:

@@ -13,7 +13,7 @@ from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
-from scalestudy.strategies.catalogue import AnyStrategy, Single
+from scalestudy.strategies.catalogue import AnyStrategy, Pipeline, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -166,6 +166,13 @@ class KilledRank(Spec):
 Fault = Annotated[SlowRank | SlowDecode | KilledRank, Field(discriminator="kind")]
 
 
+class Network(Spec):
+    """An emulated network: each node a network namespace on one switch, its link limited by a token bucket."""
+
+    mib_per_s: Annotated[float, Field(gt=0, le=100_000)]
+    """What a node's link carries in each direction, MiB/s of Ethernet frames."""
+
+
 class RunSpec(Spec):
     """One measurement. What the machine fills in (`nodes`, `threads_per_rank`) is None here."""
 
@@ -195,6 +202,8 @@ class RunSpec(Spec):
     """Which repeat this is; set by the study's `repeats`."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
+    network: Network | None = None
+    """An emulated network between the nodes, which are logical ones on one host; unset: the network that is there."""
     data: Data = Digits(source="digits")
     """The dataset."""
     loader: Loader = Loader()
@@ -264,6 +273,9 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
             f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
+    yield from _strategy_problems(spec)
+    if isinstance(spec.strategy, Pipeline):
+        yield from _pipeline_problems(spec, spec.strategy)
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
         remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
@@ -286,6 +298,42 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
+    strategy, least = spec.strategy, spec.strategy.least_ranks
+    if spec.ranks < least:
+        what = f"{least} servers among the ranks need {least} ranks, not {spec.ranks}"
+        yield Problem(("ranks",), what, "use fewer servers, or exclude this combination")
+    if spec.accelerator and not strategy.emulatable:
+        what = f"`{strategy.name}` exchanges inside the layers, of which an emulated accelerator has none"
+        yield Problem(("device",), what, "use a real device, or exclude this combination")
+    if spec.network and strategy.needs_mpi:
+        what = "ranks that mpirun starts cannot be put into an emulated network"
+        yield Problem(("network",), what, "choose another strategy, or exclude this combination")
+    if spec.dtype == "bfloat16" and strategy.name == "horovod":
+        yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
+
+
+def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
+    """What a model that is cut into stages cannot be: it has micro-batches and operators of its own."""
+    if spec.batch.accumulate > 1:
+        what = "strategy `pipeline` adds up gradients over micro-batches of its own"
+        yield Problem(("batch", "accumulate"), what, "leave it away, and set strategy.micro_batches")
+    if spec.compile:
+        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it away")
+    if spec.autocast == "float16":
+        what = "float16 scales the loss, and the stages of a pipeline cannot agree on the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
+    stages, parts = strategy.stages, strategy.micro_batches or 1
+    if stages is not None and spec.ranks % stages:
+        what = f"{spec.ranks} ranks cannot be shared equally by {stages} stages"
+        yield Problem(("strategy", "stages"), what, OTHERWISE)
+        return
+    replica_batch = spec.global_batch // (spec.ranks // stages if stages is not None else 1)
+    if replica_batch % parts:
+        what = f"{replica_batch} samples cannot be cut into {parts} equal parts"
+        yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
 
 
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:

@@ -112,6 +112,13 @@ class Study:
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
 
+    @property
+    def late(self) -> frozenset[str]:
+        """Ids of the runs that wait for something to be compiled, and of the reference runs made in their rounds."""
+        return frozenset(
+            run.id for run in self.runs if run.spec.strategy.needs_build or run.spec.repeat >= self.repeats
+        )
+
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
         return [tuple(run for run in self.runs if run.spec.repeat == repeat) for repeat in range(self.repeats)]
@@ -244,6 +251,7 @@ def expand(
         [_repeat(run, repeat, extensions) for run, _, most in first_round if repeat < most] for repeat in range(repeats)
     ]
     _check_doubles(document, runs[0], [point for _, point, _ in first_round])
+    runs = _late_rounds_last(runs, first_round[0][0], extensions)
 
     study = Study(
         name=name,
@@ -314,6 +322,19 @@ def _first_round(
 def _repeat(run: RunSpec, repeat: int, extensions: FilePath) -> Run:
     spec = run.model_copy(update={"seed": run.seed + repeat, "repeat": repeat})
     return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+
+
+def _late_rounds_last(runs: list[list[Run]], first: RunSpec, extensions: FilePath) -> list[list[Run]]:
+    """Runs that wait for something to be compiled form rounds of their own, after all others.
+
+    In each of them the study's first configuration is measured once more: what changed meanwhile shows as its drift.
+    """
+    late = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in runs]
+    if not any(late) or first.strategy.needs_build:
+        return runs
+    soon = [[run for run in one_round if not run.spec.strategy.needs_build] for one_round in runs]
+    again = [[_repeat(first, len(runs) + number, extensions)] for number, found in enumerate(late) if found]
+    return soon + [[*reference, *found] for reference, found in zip(again, filter(None, late), strict=True)]
 
 
 def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules, repeats: int) -> None:

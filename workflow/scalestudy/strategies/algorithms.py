@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
+
+Sum = Callable[[torch.Tensor], None]
+"""Sums a contiguous 1-D buffer, of one length and dtype on all ranks, over the ranks, in place."""
+
+
+def algorithm(name: str, group: dist.ProcessGroup) -> Sum:
+    """The algorithm of that name (`Algorithm` in catalogue.py) over the ranks of `group`."""
+    return Ring(group) if name == "ring" else HalvingDoubling(group)
+
+
+class Ring:
+    """The backend's own all-reduce: gloo's is a segmented ring, NCCL chooses between ring and tree."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+
+    def __call__(self, buffer: torch.Tensor) -> None:
+        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over the group."""
+        dist.all_reduce(buffer, group=self.group)
 
 
 class HalvingDoubling:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from scalestudy.strategies.state import kept, load_slots, slots_of
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -34,6 +37,8 @@ class World:
     workers: dist.ProcessGroup | None
     control: dist.ProcessGroup | None = None
     """A group of those that train for small messages through the host, where `workers` goes through GPUs."""
+    keep: Path | None = None
+    """Folder for files that are to lie beside the result; None where nothing is kept."""
 
     @property
     def is_server(self) -> bool:
@@ -56,6 +61,12 @@ class Strategy(ABC):
 
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
+
+    wants_example = False
+    """`prepare` needs to know a batch."""
+
+    example: tuple[torch.Tensor, torch.Tensor] | None = None
+    """A batch such as `forward_backward` will get, on the device; set before `prepare` where the strategy wants it."""
 
     parts = 1
     """Parts in which a rank computes its batch; set by the training loop."""
@@ -129,6 +140,14 @@ class Strategy(ABC):
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
 
+    def measured(self) -> dict[str, float]:
+        """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
+        return {}
+
+    def doubt(self) -> str | None:
+        """Why the run should not be believed, as far as this rank knows; None where it may."""
+        return None
+
     def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
         """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
 
@@ -141,19 +160,17 @@ class Strategy(ABC):
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
-        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
+        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, whose buffers are its own
+        (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
-        kept = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
-        of_ranks = self.gather({name: kept_tensor(tensor) for name, tensor in kept.items()})
+        buffers_here = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        of_ranks = self.gather({name: kept(tensor) for name, tensor in buffers_here.items()})
         if self.world.rank > 0:
             return {}
-        state = {f"model.{name}": kept_tensor(tensor) for name, tensor in self.model.state_dict().items()}
+        state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        scale = {} if self.scaler is None else self.scaler.state_dict()
-        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -166,33 +183,14 @@ class Strategy(ABC):
         names = self.model.state_dict()
         self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
         self.load_optimiser_state(state)
-        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
-        if self.scaler is not None and scale:
-            self.scaler.load_state_dict(scale)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        return {
-            f"optimiser.{names[parameter]}.{slot}": kept_tensor(torch.as_tensor(value))
-            for parameter, slots in self.optimiser.state.items()
-            for slot, value in slots.items()
-            if value is not None
-        }
+        return slots_of(self.optimiser, self.model)
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Give this process's own optimiser what `state` has for its parameters."""
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
-        plain = self.optimiser.state_dict()
-        plain["state"] = {}
-        # torch numbers parameters through all groups, in order.
-        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
-        for number, parameter in enumerate(parameters):
-            head = f"optimiser.{names[parameter]}."
-            slots = {key[len(head) :]: value.clone() for key, value in state.items() if key.startswith(head)}
-            if slots:
-                plain["state"][number] = slots
-        self.optimiser.load_state_dict(plain)
+        load_slots(self.optimiser, self.model, state)
 
     def gather(self, value: Any) -> list[Any]:
         """On rank 0 the value of every rank that trains, in order; elsewhere []."""
@@ -201,6 +199,18 @@ class Strategy(ABC):
         values: list[Any] | None = [None] * self.world.ranks if self.world.rank == 0 else None
         dist.gather_object(value, values, group=self.world.control or self.world.workers, group_dst=0)
         return values or []
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
+
+        Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
+        """
+        yield self.model
+
+    def records(self) -> dict[str, list[float]]:
+        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        return {}
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""
@@ -216,8 +226,3 @@ class Strategy(ABC):
         if dist.is_initialized():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
-
-
-def kept_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor on the CPU, dense, for safetensors."""
-    return tensor.detach().to("cpu", copy=True).contiguous()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from scalestudy.strategies.base import Strategy, World
-from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, HalvingDoubling, ParameterServer, Single
+from scalestudy.strategies.catalogue import AnyStrategy, ParameterServer
 
 
 def build(options: AnyStrategy, world: World) -> Strategy:
-    """One process's side of the strategy that `options` describe. Every process of the run calls this once."""
-    match options:
-        case Single():
-            from scalestudy.strategies import single
+    """One process's side of the strategy that `options` describe. Every process of the run calls this once.
 
-            return single.Single(options, world)
-        case AllReduce():
-            from scalestudy.strategies import allreduce
+    A strategy is the class named as its options, in the module of its name.
+    """
+    if isinstance(options, ParameterServer) and options.placement == "colocated":
+        from scalestudy.strategies.colocated_server import ColocatedParameterServer
 
-            return allreduce.AllReduce(options, world)
-        case HalvingDoubling():
-            from scalestudy.strategies import halving_doubling
-
-            return halving_doubling.HalvingDoubling(options, world)
-        case ParameterServer():
-            from scalestudy.strategies import parameter_server
-
-            return parameter_server.ParameterServer(options, world)
+        return ColocatedParameterServer(options, world)
+    module = import_module(f"scalestudy.strategies.{options.name}")
+    strategy: Strategy = getattr(module, type(options).__name__)(options, world)
+    return strategy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, refused
 
 
 class StrategySpec(Spec):
@@ -23,9 +23,37 @@ class StrategySpec(Spec):
         return None
 
     @property
+    def least_ranks(self) -> int:
+        """The smallest number of ranks that the strategy can have."""
+        return 1
+
+    @property
     def needs_mpi(self) -> bool:
-        """Whether the ranks must be started by mpirun."""
+        """Whether its ranks have to be started by mpirun."""
         return False
+
+    @property
+    def emulatable(self) -> bool:
+        """Whether it works where an emulated accelerator takes the place of the layers."""
+        return True
+
+    @property
+    def needs_build(self) -> bool:
+        """Whether it needs something that is compiled on the machine first, after the runs that do not."""
+        return False
+
+
+Algorithm = Literal["ring", "halving_doubling"]
+"""What sums one buffer over some ranks: gloo's or NCCL's own all-reduce (gloo's is a ring), or halving and doubling."""
+
+
+class Scheduled(StrategySpec):
+    """An algorithm that sums one buffer over ranks, and when it runs."""
+
+    schedule: Literal["per_parameter", "flat", "overlapped"] = "flat"
+    """One exchange per parameter, one for all gradients after backward, or bucket by bucket during backward."""
+    bucket_mib: Annotated[float, Field(gt=0, le=4096)] = 25.0
+    """Size of a bucket where the exchange is overlapped, MiB; as with `allreduce`."""
 
 
 class Single(StrategySpec):
@@ -48,18 +76,73 @@ class AllReduce(StrategySpec):
     """What gradients are rounded to on the wire."""
 
 
-class HalvingDoubling(StrategySpec):
+class Ring(Scheduled):
+    """All-reduce of gloo (a segmented ring) or NCCL, in one call, or in one per parameter (ChainerMN's naive and flat)."""
+
+    name: Literal["ring"]
+
+
+class HalvingDoubling(Scheduled):
     """Recursive halving reduce-scatter, recursive doubling all-gather (Thakur et al. 2005; Caffe2 in 001)."""
 
     name: Literal["halving_doubling"]
-    schedule: Literal["per_parameter", "flat"] = "flat"
-    """One exchange per parameter, or one for all gradients after backward."""
+
+
+class Hierarchical(Scheduled):
+    """Inside each node, between one leader per node, inside each node (001's (c)); on one node the inner part alone."""
+
+    name: Literal["hierarchical"]
+    inner: Literal["reduce", "ring", "halving_doubling"] = "reduce"
+    """How a node's ranks sum: to their leader alone, or to all of them."""
+    outer: Algorithm = "ring"
+    """How the leaders sum."""
+    outer_transport: Literal["same", "gloo"] = "same"
+    """`gloo`: leaders exchange over TCP through host memory, where GPUs exchange by NCCL inside the node."""
+
+
+class TwoDimensional(Scheduled):
+    """Reduce-scatter inside each node, all-reduce of each part between nodes, all-gather inside (ChainerMN)."""
+
+    name: Literal["two_dimensional"]
+    outer: Algorithm = "ring"
+    """How the parts are summed between nodes."""
+
+
+class MPIAllReduce(Scheduled):
+    """MPI_Allreduce of Open MPI, through host memory."""
+
+    name: Literal["mpi_allreduce"]
+    algorithm: Literal["default", "linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
+                       "rabenseifner"] = "default"  # fmt: skip
+    """Which of Open MPI's algorithms (its MCA variable `coll_tuned_allreduce_algorithm`); `default`: its own choice."""
+
+    @property
+    def needs_mpi(self) -> bool:
+        return True
 
 
 class ParameterServer(StrategySpec):
-    """Synchronous parameter servers, processes of their own beside the ranks (TensorFlow in 001)."""
+    """Synchronous parameter servers (TensorFlow in 001); parameters are placed on them by size, largest first."""
 
     name: Literal["parameter_server"]
+    servers: Annotated[int, Field(ge=1, le=1024)] = 1
+    """How many servers share the parameters."""
+    placement: Literal["dedicated", "colocated"] = "dedicated"
+    """Servers are processes of their own beside the ranks, or the first ranks themselves."""
+
+    @property
+    def servers_beside(self) -> int:
+        return self.servers if self.placement == "dedicated" else 0
+
+    @property
+    def least_ranks(self) -> int:
+        return self.servers if self.placement == "colocated" else 1
+
+
+class AsyncParameterServer(StrategySpec):
+    """Parameter servers that apply each gradient when it arrives, on whatever weights there are by then."""
+
+    name: Literal["async_parameter_server"]
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Dedicated server processes; parameters are placed on them by size, largest first."""
 
@@ -68,4 +151,90 @@ class ParameterServer(StrategySpec):
         return self.servers
 
 
-AnyStrategy = Single | AllReduce | HalvingDoubling | ParameterServer
+class Zero1(StrategySpec):
+    """Each rank keeps the optimiser's state of one part of the weights and steps it (ZeRO stage 1)."""
+
+    name: Literal["zero1"]
+
+
+class FSDP(StrategySpec):
+    """torch's fully_shard: weights, gradients and optimiser's state sharded, gathered layer by layer (ZeRO stage 3)."""
+
+    name: Literal["fsdp"]
+    unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
+    """Layers with at least so many MiB of weights are gathered one at a time; smaller ones together with the rest."""
+    reshard: bool = True
+    """Whether gathered weights are given up between forward and backward (stage 3), or kept (stage 2)."""
+
+    @property
+    def emulatable(self) -> bool:
+        return False
+
+
+class Horovod(StrategySpec):
+    """Horovod's DistributedOptimizer: fused all-reduces during backward; built here by `scalestudy build horovod`."""
+
+    name: Literal["horovod"]
+    transport: Literal["gloo", "mpi"] = "gloo"
+    """What carries the exchange between CPUs; where the build has NCCL, GPUs use that."""
+    fusion_mib: Annotated[float, Field(ge=0, le=4096)] = 128.0
+    """Tensor fusion threshold, MiB; 0: none. 128 is Horovod's default."""
+    cycle_ms: Annotated[float, Field(gt=0, le=10_000)] = 1.0
+    """Time between two cycles in which ranks agree on what is exchanged, ms. 1 is Horovod's default."""
+    compression: Literal["none", "fp16"] = "none"
+    """What gradients are rounded to on the wire."""
+    operation: Literal["average", "adasum"] = "average"
+    """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
+    autotune: bool = False
+    """Horovod looks for threshold and cycle time itself; its log lies beside the result as `autotune.csv`."""
+    timeline: bool = False
+    """Horovod's timeline of rank 0 lies beside the result as `timeline.json`, for chrome://tracing."""
+
+    @model_validator(mode="after")
+    def _adasum_by_mpi(self) -> Horovod:
+        if self.operation == "adasum" and self.transport != "mpi":
+            raise refused("Horovod has Adasum on CPUs over MPI only", "add `transport: mpi`", "operation")
+        return self
+
+    @property
+    def needs_mpi(self) -> bool:
+        return self.transport == "mpi"
+
+    @property
+    def needs_build(self) -> bool:
+        return True
+
+
+class Pipeline(StrategySpec):
+    """Automatic model parallelism: the model is cut into stages that work as a pipeline, times data parallelism (002)."""
+
+    name: Literal["pipeline"]
+    stages: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Stages of the model, each on a rank of its own; ranks over stages are replicas. Unset: chosen."""
+    micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Parts of a replica's batch that follow each other through the stages. Unset: chosen."""
+    schedule: Literal["gpipe", "1f1b"] = "1f1b"
+    """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
+    memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
+    """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
+
+    @property
+    def emulatable(self) -> bool:
+        return False
+
+
+AnyStrategy = (
+    Single
+    | AllReduce
+    | Ring
+    | HalvingDoubling
+    | Hierarchical
+    | TwoDimensional
+    | MPIAllReduce
+    | ParameterServer
+    | AsyncParameterServer
+    | Zero1
+    | FSDP
+    | Horovod
+    | Pipeline
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalestudy.errors import UserError, nearest
+from scalestudy.measure.links import Node
 from scalestudy.spec.run import RunSpec
 
 STEP_TIMES = Path("config/reference/step_times.csv")
@@ -50,8 +51,21 @@ class Job:
     """The checkpoint to go on from."""
     borrowed: bool = False
     """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    network: tuple[Node, ...] = ()
+    """Emulated nodes, in order; none where the run uses the network that is there."""
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""
+
+    @property
+    def keep(self) -> Path:
+        """Where ranks leave files that are to lie beside the result."""
+        return self.folder / "keep"
+
+    def node_of(self, process: int) -> int:
+        """The node, perhaps a logical one, of a rank, or of a server: those go round the nodes."""
+        if process >= self.spec.ranks:
+            return (process - self.spec.ranks) % self.resolved.nodes
+        return process // self.resolved.ranks_per_node
 
     @property
     def processes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import json
@@ -17,11 +18,13 @@ from typing import Any
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.errors import Skipped
 from scalestudy.files import canonical_json, write_json
+from scalestudy.measure.links import Node, emulated_nodes
 from scalestudy.measure.system import Sampler
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.available import missing
 from scalestudy.training import binding, control, stopping, transport
 from scalestudy.training.allocation import Allocation, uneven, where_to_run
 from scalestudy.training.control import SETTLE_S
@@ -29,6 +32,7 @@ from scalestudy.training.janitor import janitor
 from scalestudy.training.job import Job, Resolved, emulated_step_time
 from scalestudy.training.launchers import is_open_mpi
 from scalestudy.training.ranks import Ranks, raise_cause
+from scalestudy.training.records import staleness, write_events
 from scalestudy.training.warm import PRELOAD
 
 
@@ -39,6 +43,8 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     step_time = None
     if spec.accelerator is not None:
         device, step_time = "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    if reason := missing(spec.strategy):
+        raise Skipped(reason)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
     ranks_per_node = spec.ranks_per_node or spec.ranks // (spec.nodes or nodes_needed(spec.ranks, devices))
     if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
@@ -59,6 +65,25 @@ def nodes_needed(ranks: int, devices: int) -> int:
     """The fewest nodes that share the ranks equally without sharing devices; one where devices do not matter."""
     fewest = -(-ranks // devices) if devices else 1
     return next(nodes for nodes in range(fewest, ranks + 1) if ranks % nodes == 0)
+
+
+@contextlib.contextmanager
+def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Iterator[tuple[Node, ...]]:
+    """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
+    if spec.network is None:
+        yield ()
+        return
+    if where.launcher != "local":
+        raise Skipped(
+            "an emulated network holds processes that one machine forks; this run has a launcher of another kind"
+        )
+    with emulated_nodes(resolved.nodes, spec.network.mib_per_s) as nodes:
+        yield tuple(nodes)
+
+
+def emulated(spec: RunSpec) -> bool:
+    """Whether compute or network are stand-ins."""
+    return spec.accelerator is not None or spec.network is not None
 
 
 def gpus() -> int:
@@ -83,12 +108,13 @@ def run(
     no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `borrow` is a checkpoint of
     another run to begin from.
     """
-    with stopping.chain(run_id, out, borrow) as chain:
-        return _run(chain, run_id, spec, manifest_file, out, machine, extensions)
+    with stopping.chain(run_id, out, borrow) as chain, contextlib.ExitStack() as held:
+        return _run(chain, held, run_id, spec, manifest_file, out, machine, extensions)
 
 
 def _run(
     chain: stopping.Chain,
+    held: contextlib.ExitStack,
     run_id: str,
     spec: RunSpec,
     manifest_file: Path,
@@ -101,8 +127,10 @@ def _run(
     manifest = read_manifest(manifest_file)
     skipped = manifest.reason if manifest.status == "skipped" else None
     resolved = where = None
+    nodes: tuple[Node, ...] = ()
     try:
         resolved, where = resolve(spec, machine)
+        nodes = held.enter_context(network_of(spec, resolved, where))
     except Skipped as error:
         skipped = str(error)
     head: dict[str, Any] = {
@@ -113,7 +141,7 @@ def _run(
         "started": started.isoformat(timespec="seconds"),
     }
     if skipped is not None or resolved is None or where is None:
-        result = {**head, "metrics": {}, "kinds": {}, "emulated": spec.accelerator is not None}
+        result = {**head, "metrics": {}, "kinds": {}, "emulated": emulated(spec)}
     else:
         # What several machines share lies beside the result; what one machine has to itself, on its own disk.
         shared = None if len(where.hosts) == 1 else out.parent.resolve()
@@ -124,15 +152,21 @@ def _run(
         ):
             job = Job(
                 run_id, spec, resolved, manifest_file.resolve(), Path(name), extensions.resolve(), weights,
-                (out.parent / "log").resolve(), where.hosts, **chain.for_job(),
+                (out.parent / "log").resolve(), where.hosts, network=nodes, **chain.for_job(),
             )  # fmt: skip
-            memory = start_and_watch(job, where, group, out.parent)
-            stopping.raise_if_stopped(job.folder)
-            measured_s = time.perf_counter() - begin
-            result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
-            result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
-            result["warnings"] += uneven(where, resolved.ranks_per_node)
-            if weights is not None:
+            job.keep.mkdir()
+            try:
+                memory = start_and_watch(job, where, group, out.parent)
+                stopping.raise_if_stopped(job.folder)
+                measured_s = time.perf_counter() - begin
+                result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
+                result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
+                result["warnings"] += uneven(where, resolved.ranks_per_node)
+            except Skipped as error:  # what only the ranks could find out
+                result = {**head, "reason": str(error), "metrics": {}, "kinds": {}, "emulated": emulated(spec)}
+            for kept in sorted(job.keep.iterdir()):
+                _move(kept, out.parent / kept.name)
+            if weights is not None and result["status"] != "skipped":
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chain.add_to(result)
@@ -192,15 +226,15 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
     reason = result.verdict(job, measured, values, manifest)
     write_steps(measured, beside / "steps.parquet")
     spec, resolved, first = job.spec, job.resolved, measured.reports[0]
-    emulated = resolved.step_time_s is not None
+    write_events(job, beside / "exchange.parquet")
     return {
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": result.kinds(spec, measured),
+        "kinds": result.kinds(spec, measured, values),
         "intervals": result.intervals(job, measured, manifest),
-        "emulated": emulated,
-        "oversubscribed": not emulated
+        "emulated": emulated(spec),
+        "oversubscribed": resolved.step_time_s is None
         and resolved.device == "cpu"
         and resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores,
         "evaluations": first["evaluations"],
@@ -214,10 +248,12 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
             "device": resolved.device,
             "step_time_s": resolved.step_time_s,
             "backend": first["backend"],
+            "network": None if spec.network is None else f"emulated, {spec.network.mib_per_s:g} MiB/s per node",
         },
         "instrument": result.instrument(first["device_name"]),
         "affinity": [report["affinity"] for report in measured.reports],
         "warnings": list(warnings(job, measured.reports)),
+        "staleness": staleness(job),
         "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }
 

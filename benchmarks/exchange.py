@@ -1,0 +1,414 @@
+"""Exchanges against their like, as paired ratios; and against their formulas on emulated networks.
+
+    python benchmarks/exchange.py peers     allreduce and horovod against the bare libraries, halving-doubling against gloo
+    python benchmarks/exchange.py nodes     all-reduces on 4 and 8 emulated nodes against strategies/cost.py
+    python benchmarks/exchange.py all       both; their tables go to docs/measured/exchange.txt
+
+A ratio is the median over alternations: both sides in turn, in the same processes, in an order that flips. It goes on until
+half the width of its bootstrap interval is at most 3 %, and for at least 15 alternations; `--cap` ends it sooner or later.
+`nodes` needs Linux, and root or user namespaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from scalestudy.errors import Skipped
+from scalestudy.measure.links import Node, emulated_nodes
+from scalestudy.strategies import cost, horovod_build
+from scalestudy.strategies.algorithms import HalvingDoubling, Ring
+from scalestudy.strategies.base import Strategy, World
+from scalestudy.strategies.build import build
+from scalestudy.strategies.catalogue import AllReduce, Hierarchical, Horovod, TwoDimensional
+
+LEAST_ALTERNATIONS, HALF_WIDTH = 15, 0.03
+RESAMPLES = 2000
+STEPS_PER_SIDE = 5
+MIB_PER_S = 25.0
+NODE_SIZES_MIB = (4, 8)
+REPEATS = 5
+Side = Callable[[], None]
+
+
+# Processes
+
+
+def on_ranks(ranks: int, target: Callable[..., Any], *arguments: Any, nodes: Sequence[Node] = ()) -> Any:
+    """What rank 0 returns: `target(world, *arguments)` in one process per rank, on these nodes where there are any."""
+    with tempfile.TemporaryDirectory(prefix="scalestudy-exchange-") as name:
+        folder = Path(name)
+        context = multiprocessing.get_context("fork")
+        processes: list[BaseProcess] = [
+            context.Process(target=_rank, args=(rank, ranks, folder, target, arguments, nodes)) for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if any(process.exitcode for process in processes):
+            raise SystemExit(f"a rank failed: {[process.exitcode for process in processes]}")
+        return json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+
+
+def _rank(
+    rank: int, ranks: int, folder: Path, target: Callable[..., Any], arguments: tuple[Any, ...], nodes: Sequence[Node]
+) -> None:
+    per_node = ranks // len(nodes) if nodes else ranks
+    if nodes:
+        nodes[rank // per_node].enter()
+    else:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
+    group = dist.new_group(list(range(ranks)))
+    assert isinstance(group, dist.ProcessGroup)
+    answer = target(World(rank, ranks, 0, torch.device("cpu"), per_node, group), *arguments)
+    if rank == 0:
+        (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # threads of libraries are not waited for
+
+
+# Paired ratios
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours over the other's, its 95 % interval, and how many alternations it took."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval over the ratio."""
+        return (self.high - self.low) / 2 / self.value
+
+
+def ratio_of(pairs: Sequence[float]) -> Ratio:
+    """The median of paired ratios, with the percentile bootstrap's interval (Efron and Tibshirani 1993, chapter 13)."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
+    return Ratio(statistics.median(pairs), low, high, len(pairs))
+
+
+def alternate(world: World, ours: Side, other: Side, cap: int) -> list[float]:
+    """Time of ours over time of the other, alternation by alternation, on the slowest rank's clock."""
+    pairs: list[float] = []
+    for side in (ours, other):
+        _timed(world, side)
+    while len(pairs) < cap:
+        first_ours = len(pairs) % 2 == 0
+        times = [_timed(world, side) for side in ((ours, other) if first_ours else (other, ours))]
+        pairs.append(times[0] / times[1] if first_ours else times[1] / times[0])
+        if len(pairs) >= LEAST_ALTERNATIONS and _agreed(world, ratio_of(pairs).half_width <= HALF_WIDTH):
+            break
+    return pairs
+
+
+def _timed(world: World, side: Side) -> float:
+    dist.barrier(group=world.workers)
+    begin = time.perf_counter()
+    for _ in range(STEPS_PER_SIDE):
+        side()
+    seconds = torch.tensor(time.perf_counter() - begin)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX, group=world.workers)
+    return float(seconds)
+
+
+def _agreed(world: World, done: bool) -> bool:
+    """Rank 0 decides."""
+    answer = torch.tensor(float(done))
+    dist.broadcast(answer, 0, group=world.workers)
+    return bool(answer)
+
+
+# Against peers
+
+
+def small_network() -> nn.Module:
+    """2.6 million parameters in ten layers."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(512, 512) for _ in range(10)))
+
+
+def make_optimiser(parameters: Any) -> torch.optim.Optimizer:
+    """SGD with momentum."""
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
+
+
+def step_of(strategy: Strategy, x: torch.Tensor) -> Side:
+    """A step as the training loop makes it."""
+    module = strategy.prepare(small_network(), make_optimiser)
+
+    def step() -> None:
+        strategy.forward_backward(module, x, x, nn.functional.mse_loss)
+        strategy.exchange()
+        strategy.update()
+
+    return step
+
+
+def plain_step(module: nn.Module, optimiser: Any, x: torch.Tensor) -> Side:
+    """A step as the libraries' documentation has it."""
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.mse_loss(module(x), x).backward()
+        optimiser.step()
+
+    return step
+
+
+def against_ddp(world: World, cap: int) -> list[float]:
+    """`allreduce` over bare DistributedDataParallel."""
+    x = torch.randn(32, 512)
+    ours = step_of(build(AllReduce(name="allreduce"), world), x)
+    module = DistributedDataParallel(small_network(), process_group=world.workers, gradient_as_bucket_view=True)
+    return alternate(world, ours, plain_step(module, make_optimiser(module.parameters()), x), cap)
+
+
+def against_horovod(world: World, cap: int) -> list[float]:
+    """`horovod` over bare Horovod, in one Horovod of the same settings."""
+    x = torch.randn(32, 512)
+    ours = step_of(build(Horovod(name="horovod"), world), x)
+    import horovod.torch as hvd
+
+    module = small_network()
+    names = [(f"bare.{name}", parameter) for name, parameter in module.named_parameters()]
+    optimiser = hvd.DistributedOptimizer(make_optimiser(module.parameters()), named_parameters=names)
+    hvd.broadcast_parameters(module.state_dict(), root_rank=0)
+    return alternate(world, ours, plain_step(module, optimiser, x), cap)
+
+
+def against_gloo(world: World, cap: int) -> list[float]:
+    """`halving_doubling` over gloo's ring, 25 MB of float32."""
+    assert world.workers is not None
+    halving, ring = HalvingDoubling(world.workers), Ring(world.workers)
+    buffers = torch.zeros(6_250_000), torch.zeros(6_250_000)
+    return alternate(world, lambda: halving(buffers[0]), lambda: ring(buffers[1]), cap)
+
+
+PEERS: list[tuple[str, int, Callable[..., Any], float]] = [
+    ("allreduce / DistributedDataParallel", 2, against_ddp, 1.03),
+    ("horovod / bare Horovod", 2, against_horovod, 1.03),
+    ("halving_doubling / gloo's ring, 4 ranks, 25 MB", 4, against_gloo, 1.15),
+]
+
+
+def peers(cap: int) -> list[str]:
+    """A line per ratio."""
+    lines = [f"{'ours / theirs':48} {'ratio':>6} {'95 % interval':>16} {'n':>4} {'limit':>6}"]
+    for name, ranks, target, limit in PEERS:
+        if target is against_horovod and (reason := horovod_build.missing()):
+            lines.append(f"{name:48} left out: {reason}")
+            continue
+        ratio = ratio_of(on_ranks(ranks, target, cap))
+        verdict = "holds" if ratio.value <= limit else "MISSED"
+        if ratio.half_width > HALF_WIDTH:
+            verdict += f" (half-width {ratio.half_width:.1%} at the cap)"
+        span = f"{ratio.low:.3f} to {ratio.high:.3f}"
+        lines.append(f"{name:48} {ratio.value:6.3f} {span:>16} {ratio.count:4} {limit:6.2f}  {verdict}")
+        print(lines[-1], flush=True)
+    return lines
+
+
+# On emulated nodes
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What is measured, and what it should take: size, nodes, ranks per node, link inside, link between."""
+
+    name: str
+    make: Callable[[World], Callable[[torch.Tensor], None]]
+    formula: Callable[[float, int, int, cost.Link, cost.Link], float]
+    like: str | None = None
+    """Where gloo's own collective moves the bytes between nodes: the same with ours in its place, to tell the cause."""
+
+
+def _flat(kind: Callable[[dist.ProcessGroup], Any]) -> Callable[[World], Callable[[torch.Tensor], None]]:
+    def make(world: World) -> Callable[[torch.Tensor], None]:
+        assert world.workers is not None
+        made: Callable[[torch.Tensor], None] = kind(world.workers)
+        return made
+
+    return make
+
+
+def _strategy(options: Any) -> Callable[[World], Callable[[torch.Tensor], None]]:
+    return lambda world: build(options, world).sum  # type: ignore[attr-defined, no-any-return]
+
+
+def _with_halving(formula: Callable[..., float]) -> Callable[[float, int, int, cost.Link, cost.Link], float]:
+    return lambda *sizes: formula(*sizes, outer=cost.halving_doubling)
+
+
+HALVING = "halving_doubling"
+ALGORITHMS = [
+    Algorithm("ring", _flat(Ring), cost.flat_ring, HALVING),
+    Algorithm(HALVING, _flat(HalvingDoubling), cost.flat_halving_doubling),
+    Algorithm("hierarchical, ring between", _strategy(Hierarchical(name="hierarchical")), cost.hierarchical,
+              "hierarchical, halving_doubling between"),
+    Algorithm("hierarchical, halving_doubling between", _strategy(Hierarchical(name="hierarchical", outer=HALVING)),
+              _with_halving(cost.hierarchical)),
+    Algorithm("two_dimensional, ring between", _strategy(TwoDimensional(name="two_dimensional")), cost.two_dimensional,
+              "two_dimensional, halving_doubling between"),
+    Algorithm("two_dimensional, halving_doubling between", _strategy(TwoDimensional(name="two_dimensional", outer=HALVING)),
+              _with_halving(cost.two_dimensional)),
+]  # fmt: skip
+
+
+def sums_on_nodes(world: World) -> dict[str, float]:
+    """Median seconds of each algorithm and size; and `inside`, bytes/s between two ranks of a node."""
+    found: dict[str, float] = {}
+    for algorithm in ALGORITHMS:
+        sum_over_ranks = algorithm.make(world)
+        for size_mib in NODE_SIZES_MIB:
+            buffer = torch.ones(size_mib * 2**18)
+            sum_over_ranks(buffer)
+            assert bool((buffer == world.ranks).all()), f"{algorithm.name} sums wrongly"
+            found[f"{algorithm.name} {size_mib}"] = statistics.median(
+                _one(world, sum_over_ranks, buffer) for _ in range(REPEATS)
+            )
+    found["inside"] = _inside(world)
+    return found
+
+
+def _one(world: World, sum_over_ranks: Callable[[torch.Tensor], None], buffer: torch.Tensor) -> float:
+    buffer.fill_(1.0)
+    dist.barrier(group=world.workers)
+    begin = time.perf_counter()
+    sum_over_ranks(buffer)
+    dist.barrier(group=world.workers)
+    return time.perf_counter() - begin
+
+
+def _inside(world: World) -> float:
+    """Bytes/s from one rank to the next on node 0, while the others wait; 0 with one rank per node."""
+    if world.ranks_per_node < 2:
+        return 0.0
+    buffer, best = torch.ones(2 * 2**20), 0.0
+    for _ in range(REPEATS):
+        dist.barrier(group=world.workers)
+        begin = time.perf_counter()
+        if world.rank == 0:
+            dist.send(buffer, 1)
+        elif world.rank == 1:
+            dist.recv(buffer, 0)
+        dist.barrier(group=world.workers)
+        best = max(best, buffer.nbytes / (time.perf_counter() - begin))
+    return best
+
+
+def nodes_against_formulas(counts: Sequence[int]) -> list[str]:
+    """A line per algorithm, geometry and size."""
+    between = cost.Link(MIB_PER_S * 2**20 * cost.ETHERNET_PAYLOAD)
+    lines = [
+        f"links of {MIB_PER_S:g} MiB/s (token bucket); formulas with {cost.ETHERNET_PAYLOAD:.1%} of it as payload, "
+        "no latency, no time to sum",
+        f"{'algorithm':42} {'nodes':>5} {'ranks':>5} {'MiB':>4} {'measured':>9} {'formula':>9} {'ratio':>6}",
+    ]
+    for count in counts:
+        try:
+            with emulated_nodes(count, MIB_PER_S) as nodes:
+                for per_node in (1, 2):
+                    found = on_ranks(count * per_node, sums_on_nodes, nodes=nodes)
+                    lines += _lines_of(found, count, per_node, between)
+        except Skipped as reason:
+            lines.append(f"{count} nodes: left out: {reason}")
+    return lines
+
+
+def _lines_of(found: dict[str, float], nodes: int, per_node: int, between: cost.Link) -> list[str]:
+    inside = cost.Link(found["inside"] or 1e12)
+    limit = 0.15 if per_node == 1 else 0.25
+    lines = []
+    if found["inside"]:
+        lines.append(f"inside a node: {inside.bytes_per_s / 2**20:,.0f} MiB/s, measured")
+    times: dict[tuple[str, int], tuple[float, float]] = {}
+    for algorithm in ALGORITHMS:
+        for size_mib in NODE_SIZES_MIB:
+            measured = found[f"{algorithm.name} {size_mib}"]
+            formula = algorithm.formula(size_mib * 2.0**20, nodes, per_node, inside, between)
+            times[algorithm.name, size_mib] = measured, formula
+    for algorithm in ALGORITHMS:
+        for size_mib in NODE_SIZES_MIB:
+            measured, formula = times[algorithm.name, size_mib]
+            verdict = "holds" if _holds(times, algorithm.name, size_mib, limit) else "MISSED"
+            if verdict == "MISSED" and algorithm.like and _holds(times, algorithm.like, size_mib, limit):
+                verdict = "gloo's own collective is the cause: with halving_doubling it holds"
+            lines.append(
+                f"{algorithm.name:42} {nodes:5} {nodes * per_node:5} {size_mib:4} {measured:8.3f}s {formula:8.3f}s "
+                f"{measured / formula:6.2f}  {verdict}"
+            )
+    if per_node > 1:
+        lines += _gain(times)
+    print("\n".join(lines), flush=True)
+    return lines
+
+
+def _holds(times: dict[tuple[str, int], tuple[float, float]], name: str, size_mib: int, limit: float) -> bool:
+    measured, formula = times[name, size_mib]
+    return abs(measured / formula - 1) <= limit
+
+
+def _gain(times: dict[tuple[str, int], tuple[float, float]]) -> list[str]:
+    """How far hierarchical is ahead of the flat ring, and how far it should be."""
+    lines = []
+    for size_mib in NODE_SIZES_MIB:
+        (flat, flat_formula), (two, two_formula) = (
+            times["ring", size_mib],
+            times["hierarchical, ring between", size_mib],
+        )
+        lines.append(
+            f"flat ring / hierarchical, {size_mib} MiB: {flat / two:.2f} measured, {flat_formula / two_formula:.2f} by formula"
+        )
+    return lines
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["peers", "nodes", "all"])
+    parser.add_argument("--cap", type=int, default=200, help="most alternations of a ratio (200)")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 8], help="numbers of emulated nodes (4 8)")
+    parser.add_argument("--out", type=Path, help="file for the tables; of `all`: docs/measured/exchange.txt")
+    arguments = parser.parse_args()
+    lines = [f"exchange, {datetime.date.today()}, torch {torch.__version__}, {len(os.sched_getaffinity(0))} cores", ""]
+    if arguments.what in ("peers", "all"):
+        lines += [*peers(arguments.cap), ""]
+    if arguments.what in ("nodes", "all"):
+        lines += [*nodes_against_formulas(arguments.nodes), ""]
+    out = arguments.out or (Path("docs/measured/exchange.txt") if arguments.what == "all" else None)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("\n".join(lines), encoding="utf-8")
+        print(out)
+
+
+if __name__ == "__main__":
+    main()

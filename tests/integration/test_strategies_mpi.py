@@ -1,0 +1,138 @@
+"""Strategies whose ranks mpirun starts, against training in one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.mpi_process import EQUAL, RANKS
+from tests.integration.trainings import (
+    STEPS,
+    apply,
+    difference,
+    loss_of,
+    make_model,
+    make_optimiser,
+    rate,
+    reference,
+    share_of,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(
+    shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
+    reason="MPI is not tested: mpirun or mpi4py is missing (Debian: openmpi-bin libopenmpi-dev)",
+)
+
+
+def mpirun(ranks: int, folder: Path, *arguments: str) -> list[Any]:
+    """What each of `ranks` processes left."""
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable]
+    command += ["-m", "tests.integration.mpi_process", arguments[0], str(folder), *arguments[1:]]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "workflow")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMPI_MCA_mpi_yield_when_idle": "1"}
+    started = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        said, _ = started.communicate(timeout=240)
+    finally:
+        started.terminate()  # mpirun ends its processes; were it killed, they would stay
+        started.wait()
+    assert started.returncode == 0, said
+    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Of each process, by number of ranks and case, its parameters."""
+    return mpirun(max(RANKS), tmp_path_factory.mktemp("equal"), "equal")
+
+
+@pytest.fixture(scope="module")
+def by_algorithm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What 4 processes left with two of Open MPI's algorithms."""
+    return {
+        name: mpirun(4, tmp_path_factory.mktemp(name), "algorithm", name) for name in ("recursive_doubling", "ring")
+    }
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("case", [name for name in EQUAL if name != "bfloat16"])
+def test_mpi_allreduce_gives_the_weights_of_one_process(trained: list[Any], ranks: int, case: str) -> None:
+    for rank in range(ranks):
+        assert difference(trained[rank][ranks][case], reference(EQUAL[case].model, ranks)) < 1e-12
+
+
+def test_types_that_mpi_does_not_have_are_summed_in_a_wider_one(trained: list[Any]) -> None:
+    assert difference(trained[0][3]["bfloat16"], reference("mlp", 3)) < 0.1
+
+
+def test_the_algorithm_is_the_one_asked_for(by_algorithm: dict[str, list[Any]]) -> None:
+    """Pairs of pairs, or one rank after the other: of four float32 numbers the sums differ in last bits."""
+    parts = [torch.randn(10_001, generator=torch.Generator().manual_seed(rank)) for rank in range(4)]
+    doubled = by_algorithm["recursive_doubling"][0]["sum"]
+    assert torch.equal(doubled, (parts[0] + parts[1]) + (parts[2] + parts[3]))
+    ring = by_algorithm["ring"][0]["sum"]
+    assert not torch.equal(ring, doubled)
+    assert torch.allclose(ring, doubled, atol=1e-5)
+
+
+def test_horovod_over_mpi_gives_the_weights_of_one_process(by_algorithm: dict[str, list[Any]]) -> None:
+    results = by_algorithm["ring"]
+    if "horovod" not in results[0]:
+        pytest.skip("Horovod is not built: scalestudy build horovod")
+    for result in results:
+        assert difference(result["horovod"], reference("groupnorm", 4)) < 1e-12
+
+
+def test_adasum_combines_the_updates_of_ranks_as_published(by_algorithm: dict[str, list[Any]]) -> None:
+    results = by_algorithm["ring"]
+    if "adasum" not in results[0]:
+        pytest.skip("Horovod is not built: scalestudy build horovod")
+    expected = adasum_training("groupnorm", 4)
+    for result in results:
+        assert difference(result["adasum"], expected) < 1e-10
+    assert difference(results[0]["adasum"], reference("groupnorm", 4)) > 1e-4
+
+
+def adasum_training(model_name: str, ranks: int) -> list[torch.Tensor]:
+    """Maleki et al. (MLSys 2021), section 3: each rank steps for itself, and the steps are combined two by two."""
+    models = [make_model(model_name, 0, torch.float64) for _ in range(ranks)]
+    optimisers = [make_optimiser(model.parameters()) for model in models]
+    weights = [parameter.detach().clone() for parameter in models[0].parameters()]
+    for step in range(STEPS):
+        steps = []
+        for rank, (model, optimiser) in enumerate(zip(models, optimisers, strict=True)):
+            with torch.no_grad():
+                for parameter, weight in zip(model.parameters(), weights, strict=True):
+                    parameter.copy_(weight)
+            optimiser.zero_grad()
+            x, y = share_of(rank, ranks, model_name, step, torch.float64)
+            loss_of(model(x), y).backward()  # type: ignore[no-untyped-call]
+            apply(model, optimiser, rate(step))
+            steps.append([p.detach() - w for p, w in zip(model.parameters(), weights, strict=True)])
+        weights = [weight + combined(parts) for weight, *parts in zip(weights, *steps, strict=True)]
+    return weights
+
+
+def combined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Neighbours first, then neighbouring pairs."""
+    while len(parts) > 1:
+        parts = [adasum(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Orthogonal vectors are added, parallel ones averaged."""
+    dot = (a * b).sum()
+    return (1 - dot / (2 * (a * a).sum())) * a + (1 - dot / (2 * (b * b).sum())) * b

@@ -1,0 +1,268 @@
+"""Short trainings by any strategy on real processes, and the same training in one process to compare with."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+from scalestudy.models.emulated import emulate
+from scalestudy.strategies.base import Strategy, World
+from scalestudy.strategies.build import build
+from scalestudy.strategies.catalogue import AnyStrategy
+
+RANKS = (1, 2, 3, 4, 6)
+PER_NODE = {1: 1, 2: 1, 3: 3, 4: 2, 6: 2}
+"""Logical nodes: one of one rank, two of one, one of three, two of two, three of two."""
+STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 5, 3, 24, 7
+PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp",
+           "torch.distributed.tensor", "scalestudy.strategies.fsdp"]  # fmt: skip
+LAUNCH_LIMIT_S = 240.0
+
+
+class MLP(nn.Module):
+    """A bias of one element, shorter than any vector can be halved; and a parameter that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.narrow, self.last = nn.Linear(12, 40), nn.Linear(40, 1), nn.Linear(41, CLASSES)
+        self.unused = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.first(x.flatten(1)))
+        logits: torch.Tensor = self.last(torch.cat([x, self.narrow(x)], dim=1))
+        return logits
+
+
+class Residual(nn.Module):
+    """A small residual network; `norm` makes a normalisation for a number of channels."""
+
+    def __init__(self, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), norm(8)
+        self.conv1, self.norm1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8)
+        self.conv2, self.norm2 = nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x))))))
+        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (MLP, (12,)),
+    "groupnorm": (lambda: Residual(lambda channels: nn.GroupNorm(2, channels)), (3, 6, 6)),
+    "batchnorm": (lambda: Residual(nn.BatchNorm2d), (3, 6, 6)),
+}
+
+
+class NoExchange(Strategy):
+    """The negative control: every rank trains alone."""
+
+    def exchange(self) -> None:
+        self.gradients()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One short training; `strategy` None is the negative control."""
+
+    model: str
+    strategy: AnyStrategy | None
+    dtype: torch.dtype = torch.float64
+    emulated: bool = False
+    per_node: int | None = None
+    """Ranks per logical node; None: as PER_NODE has it."""
+    stopped: bool = False
+    """Stopped after STOP_AT steps, and gone on with from the state, by a strategy and model made anew."""
+
+    @property
+    def servers(self) -> int:
+        return self.strategy.servers_beside if self.strategy else 0
+
+    def fits(self, ranks: int) -> bool:
+        """Whether there are enough ranks, and they fill the nodes."""
+        return ranks >= (self.strategy.least_ranks if self.strategy else 1) and ranks % (self.per_node or 1) == 0
+
+
+def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:
+    torch.manual_seed(seed)
+    return MODELS[name][0]().to(dtype)
+
+
+def make_batch(name: str, step: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 + step)
+    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
+    return x.to(dtype), torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
+
+
+def share_of(rank: int, ranks: int, model: str, step: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """A rank's part of a step's batch."""
+    x, y = make_batch(model, step, dtype)
+    return x.chunk(ranks)[rank], y.chunk(ranks)[rank]
+
+
+def make_optimiser(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=99.0, momentum=0.9, weight_decay=0.01)
+
+
+def rate(step: int) -> float:
+    return 0.1 / (1 + step)
+
+
+def loss_of(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.float() if output.dtype == torch.bfloat16 else output, y)
+
+
+@functools.cache
+def reference(model_name: str, ranks: int) -> list[torch.Tensor]:
+    """Parameters after training in one process on the global batch, in float64.
+
+    BatchNorm sees one rank's share at a time ("ghost batches"), as on a rank.
+    """
+    model = make_model(model_name, 0, torch.float64)
+    optimiser = make_optimiser(model.parameters())
+    shares = ranks if model_name == "batchnorm" else 1
+    for step in range(STEPS):
+        optimiser.zero_grad()
+        x, y = make_batch(model_name, step, torch.float64)
+        for xs, ys in zip(x.chunk(shares), y.chunk(shares), strict=True):
+            (functional.cross_entropy(model(xs), ys) / shares).backward()  # type: ignore[no-untyped-call]
+        apply(model, optimiser, rate(step))
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def apply(model: nn.Module, optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
+    """One step of the optimiser, with zero for gradients that are not there."""
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate
+    optimiser.step()
+
+
+def train(case: Case, world: World) -> Any:
+    """A rank's parameters after training; of a server the number of steps served, and its records."""
+    model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
+    strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
+    module = strategy.prepare(emulate(model, 0.01) if case.emulated else model, make_optimiser)
+    if world.is_server:
+        return strategy.serve(rate), strategy.records()
+    for step in range(STEPS):
+        make_step(case, strategy, module, step)
+    with strategy.whole():
+        parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    strategy.finish()
+    return parameters
+
+
+def stop_and_go_on(case: Case, world: World, folder: Path) -> Any:
+    """A rank's parameters after training with a stop between, and the state at the stop; of a server nothing."""
+    file = folder / "state.pt"
+    first = build(case.strategy, world)  # type: ignore[arg-type]
+    module = first.prepare(make_model(case.model, seed=world.rank, dtype=case.dtype), make_optimiser)
+    if world.is_server:
+        first.serve(rate)
+    else:
+        for step in range(STOP_AT):
+            make_step(case, first, module, step)
+        state = first.state()
+        first.finish()
+        if world.rank == 0:
+            torch.save(state, file)
+    dist.barrier()
+    state = torch.load(file)
+    model = make_model(case.model, seed=100 + world.rank, dtype=case.dtype)
+    second = build(case.strategy, world)  # type: ignore[arg-type]
+    module = second.prepare(model, make_optimiser)
+    second.load_state(state)
+    if world.is_server:
+        second.serve(lambda step: rate(STOP_AT + step))
+        return None
+    for step in range(STOP_AT, STEPS):
+        make_step(case, second, module, step)
+    with second.whole():
+        parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    second.finish()
+    dist.barrier(group=world.workers)
+    return parameters, state
+
+
+def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> None:
+    """One step as the training loop makes it."""
+    world = strategy.world
+    strategy.set_rate(rate(step))
+    strategy.forward_backward(module, *share_of(world.rank, world.ranks, case.model, step, case.dtype), loss_of)
+    strategy.exchange()
+    strategy.update()
+
+
+def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> None:
+    """One process: all cases with no server, then with one, and so on, each number in a process group of its own."""
+    # A collection of all that the fork server has imported would copy it page by page, for half a second.
+    gc.freeze()
+    torch.set_num_threads(1)
+    if "lo" in [name for _, name in socket.if_nameindex()]:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    results: dict[str, Any] = {}
+    for servers in sorted({case.servers for case in cases.values()}):
+        if index >= ranks + servers:
+            continue
+        store = dist.FileStore(str(folder / f"rendezvous{servers}"), ranks + servers)
+        dist.init_process_group("gloo", store=store, rank=index, world_size=ranks + servers)
+        workers = dist.new_group(list(range(ranks)))
+        for name, case in cases.items():
+            if case.servers == servers:
+                per_node = case.per_node or PER_NODE[ranks]
+                world = World(index, ranks, servers, torch.device("cpu"), per_node, workers)  # type: ignore[arg-type]
+                results[name] = stop_and_go_on(case, world, folder) if case.stopped else train(case, world)
+        dist.barrier()
+        dist.destroy_process_group()
+    torch.save(results, folder / f"{index}.pt")
+
+
+def on_processes(
+    count: int, folder: Path, target: Callable[..., None], *arguments: Any, preload: list[str] = PRELOAD
+) -> list[Any]:
+    """What each of `count` processes left in `<index>.pt`: `target(index, *arguments)`, forked from a process with torch."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(preload)
+    processes: list[BaseProcess] = [context.Process(target=target, args=(index, *arguments)) for index in range(count)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for process in processes:
+            process.start()
+        deadline = time.monotonic() + LAUNCH_LIMIT_S
+        while any(process.is_alive() for process in processes) and not any(process.exitcode for process in processes):
+            assert time.monotonic() < deadline, "the processes hang"
+            time.sleep(0.02)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
+        return [torch.load(folder / f"{index}.pt") for index in range(count)]
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        torch.set_num_threads(threads)
+
+
+def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    """The largest absolute difference of any parameter."""
+    return max(float((a.detach().double() - b.detach().double()).abs().max()) for a, b in zip(left, right, strict=True))

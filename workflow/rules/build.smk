@@ -1,0 +1,15 @@
+rule horovod:
+    """Horovod for this machine's torch, compiled once and kept in the user's cache. It takes the machine for minutes,
+    so that it comes after all runs that do not need it. Where it cannot be built the file says why, and its runs are
+    skipped."""
+    output:
+        "results/{machine}/builds/horovod.json",
+    log:
+        "results/{machine}/builds/horovod.log",
+    priority: 50_000
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        measure=1,
+    shell:
+        "scalestudy build horovod --out {output} > {log} 2>&1"

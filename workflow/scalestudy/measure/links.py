@@ -1,0 +1,146 @@
+"""Emulated nodes on one host: network namespaces with rate-limited links to one switch. Linux only.
+
+Each logical node is a network namespace with one virtual Ethernet link; a token bucket (tc-tbf) limits each direction of
+it. What ranks of one node say to each other stays in the namespace and is not limited. A namespace is kept by a process
+that dies with this one, and is gone with it: nothing is left behind, however the run ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalestudy.errors import Skipped
+
+CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
+INTERFACE = "net0"
+MOST_NODES = 250
+BURST, QUEUE = "64kb", "8mb"
+"""What may pass at once (the kernel hands over up to 64 KiB as one packet), and what may wait, before packets are lost."""
+START_S = 10.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A namespace, by the process that keeps it."""
+
+    keeper: int
+    address: str
+    of_user: bool
+    """Whether it lies in a user namespace, because this user is not root."""
+
+    def enter(self) -> None:
+        """Move this process, which must have one thread, into the node; gloo will use its link."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        for kind, flag in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
+            if kind == "user" and not self.of_user:
+                continue
+            with open(f"/proc/{self.keeper}/ns/{kind}", "rb") as namespace:
+                if libc.setns(namespace.fileno(), flag):
+                    raise OSError(ctypes.get_errno(), f"cannot enter the emulated node's {kind} namespace")
+        # Whoever asks for this host's name, and then for its address, is to get the node's: Horovod does.
+        if libc.unshare(CLONE_NEWUTS) or libc.sethostname(self.address.encode(), len(self.address)):
+            raise OSError(ctypes.get_errno(), "cannot name the emulated node")
+        os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
+
+
+@contextmanager
+def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[Node]]:
+    """So many nodes on one switch, with links of `mib_per_s` (2^20 bytes of Ethernet frames) in each direction.
+
+    Raises Skipped, with the reason, where this system does not allow it.
+    """
+    if sys.platform != "linux":
+        raise Skipped("an emulated network needs Linux's network namespaces")
+    if count > MOST_NODES:
+        raise Skipped(f"at most {MOST_NODES} nodes can be emulated on one network, not {count}")
+    of_user = os.geteuid() != 0
+    keepers: list[subprocess.Popen[bytes]] = []
+    try:
+        switch = _keep(["unshare", *(["--user", "--map-root-user"] if of_user else []), "--net"], keepers)
+        into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
+        nodes = [Node(_keep([*into, "unshare", "--net"], keepers), address_of(i), of_user) for i in range(count)]
+        _configure(switch, nodes, of_user, f"{int(mib_per_s * 8 * 2**20)}bit")
+        yield nodes
+    finally:
+        for keeper in keepers:
+            keeper.kill()
+        for keeper in keepers:
+            keeper.wait()
+
+
+def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
+    """Start a process in a namespace of its own; returns its id once it is in."""
+    try:
+        keeper = subprocess.Popen(
+            # Asked for last: entering a user namespace would clear it.
+            [*command, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
+    keepers.append(keeper)
+    own = Path("/proc/self/ns/net").readlink()
+    deadline = time.monotonic() + START_S
+    while keeper.poll() is None and time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{keeper.pid}/ns/net").readlink() != own and _name(keeper.pid) == "sleep":
+                return keeper.pid
+        except OSError:
+            pass
+        time.sleep(0.005)
+    keeper.kill()
+    said = keeper.stderr.read().decode(errors="replace").strip() if keeper.stderr else ""
+    raise Skipped(
+        f"network namespaces cannot be made here ({said or 'no answer'}): run as root, or allow them to users"
+    )
+
+
+def _name(process: int) -> str:
+    return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
+
+
+def _configure(switch: int, nodes: list[Node], of_user: bool, rate: str) -> None:
+    """A bridge, a link from it to each node, and a token bucket at both ends."""
+    _in(switch, of_user, "ip", ["link add bridge type bridge", "link set bridge up"])
+    lines = [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
+    lines += [f"link set node{i} master bridge up" for i in range(len(nodes))]
+    _in(switch, of_user, "ip", lines)
+    limit = f"root tbf rate {rate} burst {BURST} limit {QUEUE}"
+    _in(switch, of_user, "tc", [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
+    for node in nodes:
+        address = [f"addr add {node.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
+        _in(node.keeper, of_user, "ip", address)
+        _in(node.keeper, of_user, "tc", [f"qdisc add dev {INTERFACE} {limit}"])
+
+
+def address_of(node: int) -> str:
+    """The address of an emulated node."""
+    return f"10.77.0.{node + 1}"
+
+
+def _in(process: int, of_user: bool, program: str, lines: list[str]) -> None:
+    """Commands of `ip` or `tc`, one a line, in the namespace of a process."""
+    into = ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    try:
+        subprocess.run(
+            [*into, program, "-batch", "-"],
+            input="\n".join(lines) + "\n",
+            text=True,
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PATH": path},
+        )
+    except FileNotFoundError as error:
+        raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
+    except subprocess.CalledProcessError as error:
+        raise Skipped(f"an emulated network cannot be made here: {program}: {error.stderr.strip()[:200]}") from None

@@ -1,0 +1,131 @@
+"""Parameter servers that wait for nobody: each gradient is applied when it arrives (001's TensorFlow, asynchronous)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer
+
+FETCH = 3.0
+"""A worker wants the weights as they are, without giving a gradient for them."""
+
+
+class AsyncParameterServer(ParameterServer):
+    """Workers push and pull as with synchronous servers, each at its own pace; the servers' weights are the training's.
+
+    Weights have a version, the number of updates made to them. The staleness of an update is how many versions older
+    than the weights that it changes are those that its gradient was computed on. Every update takes a full step, so that
+    an epoch moves the weights as many times as there are workers more often. Learning rates follow updates per worker.
+    """
+
+    equal_parameters = False
+    lockstep = False
+    finished = False
+
+    def serve(self, rate_of_step: Callable[[int], float]) -> int:
+        """Serve until the last worker finishes, any worker's message first come, first served.
+
+        Returns the number of whole rounds of updates: updates over workers.
+        """
+        message, weights = FlatBuffer(self.own, extra=1), FlatBuffer(self.own)
+        weights.pack(self.own)
+        for parameter, weight, gradient in zip(self.own, weights.views, message.views, strict=True):
+            # Weights and gradients live in the messages themselves: nothing is packed or unpacked here.
+            parameter.data, parameter.grad = weight, gradient
+        ranks = self.world.ranks
+        replies: list[_Reply] = [_Reply(weights.data) for _ in range(ranks)]
+        self.updates: dict[str, list[float]] = {"time_s": [], "worker": [], "staleness": []}
+        begin, version, left = time.perf_counter(), 0, ranks
+        while left:
+            worker = dist.recv(message.data)
+            assert worker is not None
+            wanted = float(message.data[-1])
+            if wanted == STOP:
+                left -= 1
+                continue
+            if wanted == STATE:
+                dist.send_object_list([super().optimiser_state()], worker)
+                continue
+            reply = replies[worker]
+            if wanted == PUSH:
+                self.set_rate(rate_of_step(version // ranks))
+                self.optimiser.step()
+                record = time.perf_counter() - begin, worker, version - reply.version
+                for column, value in zip(self.updates.values(), record, strict=True):
+                    column.append(value)
+                version += 1
+            reply.send(weights.data, worker, version)
+        for reply in replies:
+            reply.wait()
+        return version // ranks
+
+    def finish(self) -> None:
+        """Take the final weights, and tell the servers that this worker makes no more steps."""
+        with self.whole():
+            pass
+        self._tell(STOP)
+        self.finished = True
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, every worker has the servers' weights, the same on all; no worker makes a step meanwhile."""
+        if self.finished:
+            yield self.model
+            return
+        dist.barrier(group=self.world.workers)
+        pulls = [dist.irecv(link.weights.data, link.server) for link in self.links]
+        self._tell(FETCH)
+        for link, pull in zip(self.links, pulls, strict=True):
+            assert pull is not None
+            pull.wait()
+            link.weights.unpack(link.parameters)
+        dist.barrier(group=self.world.workers)
+        yield self.model
+
+    def records(self) -> dict[str, list[float]]:
+        """A server's updates in order: when (s), by which worker, how stale (versions)."""
+        return self.updates if self.world.is_server else {}
+
+    # State
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """As every strategy; weights and optimiser's state are the servers'."""
+        with self.whole():
+            if self.world.rank == 0:
+                self._tell(STATE)
+            return super(ParameterServer, self).state()
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """On rank 0, that of all servers, which `state` asked for."""
+        found: dict[str, torch.Tensor] = {}
+        for link in self.links:
+            answer: list[Any] = [None]
+            dist.recv_object_list(answer, link.server)
+            found |= answer[0]
+        return found
+
+
+class _Reply:
+    """The weights on their way to one worker, and their version; the server goes on meanwhile."""
+
+    def __init__(self, weights: torch.Tensor) -> None:
+        self.message, self.version = torch.empty_like(weights), 0
+        self.sent: dist.Work | None = None
+
+    def send(self, weights: torch.Tensor, worker: int, version: int) -> None:
+        self.wait()
+        self.message.copy_(weights)
+        self.version = version
+        self.sent = dist.isend(self.message, worker)
+
+    def wait(self) -> None:
+        if self.sent is not None:
+            self.sent.wait()

@@ -1,0 +1,111 @@
+"""Synchronous parameter servers that are ranks themselves: no process beside, and every link is used."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.catalogue import ParameterServer as Options
+from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.parameter_server import place
+from scalestudy.strategies.state import load_slots, slots_of
+
+
+class ColocatedParameterServer(Strategy):
+    """The first `servers` ranks each sum, average and step one share of the parameters, between their own steps."""
+
+    options: Options
+
+    def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
+        """As every strategy; a serving rank has a second optimiser, for its share.
+
+        Raises UserError where there are more servers than parameter tensors.
+        """
+        module = super().prepare(model, make_optimiser)
+        places = place([parameter.numel() for parameter in self.trainable], self.options.servers)
+        self.shares = [[self.trainable[index] for index in indices] for indices in places]
+        self.pushed = [FlatBuffer(share) for share in self.shares]
+        self.pulled = [FlatBuffer(share) for share in self.shares]
+        rank = self.world.rank
+        self.others = [other for other in range(self.world.ranks) if other != rank]
+        self.own: list[nn.Parameter] = self.shares[rank] if rank < len(self.shares) else []
+        if self.own:
+            self.arriving = {other: torch.empty_like(self.pushed[rank].data) for other in self.others}
+            self.server = make_optimiser(self.own)
+        return module
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate for the next update, at the servers too."""
+        super().set_rate(rate)
+        for group in self.server.param_groups if self.own else ():
+            group["lr"] = rate
+
+    def exchange(self) -> None:
+        """Push gradients to their servers, step there, pull weights."""
+        self._push()
+        if self.own:
+            self._serve()
+        self._pull()
+
+    def update(self) -> None:
+        """Nothing: the servers stepped, and the weights came with `exchange`."""
+
+    def _push(self) -> None:
+        """Every rank's gradients to the rank that serves them."""
+        gradients = dict(zip(self.trainable, self.gradients(), strict=True))
+        for share, message in zip(self.shares, self.pushed, strict=True):
+            message.pack(gradients[parameter] for parameter in share)
+        receive = [(other, buffer) for other, buffer in self.arriving.items()] if self.own else []
+        send = [(k, message.data) for k, message in enumerate(self.pushed) if k != self.world.rank]
+        self._swap(send, receive)
+
+    def _serve(self) -> None:
+        """Sum this rank's share in the order of ranks, average and step it."""
+        total = self.pushed[self.world.rank]
+        parts = {**self.arriving, self.world.rank: total.data.clone()}
+        total.data.copy_(parts[0])
+        for rank in range(1, self.world.ranks):
+            total.data += parts[rank]
+        total.data /= self.world.ranks
+        total.unpack([parameter.grad for parameter in self.own if parameter.grad is not None])
+        self.server.step()
+
+    def _pull(self) -> None:
+        """Every share's weights from the rank that serves it."""
+        rank = self.world.rank
+        send: list[tuple[int, torch.Tensor]] = []
+        if self.own:
+            self.pulled[rank].pack(self.own)
+            send = [(other, self.pulled[rank].data) for other in self.others]
+        receive = [(k, message.data) for k, message in enumerate(self.pulled) if k != rank]
+        self._swap(send, receive)
+        for k, message in enumerate(self.pulled):
+            if k != rank:
+                message.unpack(self.shares[k])
+
+    def _swap(self, send: list[tuple[int, torch.Tensor]], receive: list[tuple[int, torch.Tensor]]) -> None:
+        """All messages of one phase. Receives are posted first, as everywhere."""
+        group = self.world.workers
+        operations = [dist.P2POp(dist.irecv, tensor, group=group, group_peer=peer) for peer, tensor in receive]
+        operations += [dist.P2POp(dist.isend, tensor, group=group, group_peer=peer) for peer, tensor in send]
+        for work in dist.batch_isend_irecv(operations) if operations else ():
+            work.wait()
+
+    # State
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """On rank 0 what `state` has gathered from the serving ranks."""
+        return self.gathered
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """As every strategy; the optimiser's state comes from the ranks that serve."""
+        own = slots_of(self.server, self.model) if self.own else {}
+        self.gathered = {name: tensor for part in self.gather(own) for name, tensor in part.items()}
+        return super().state()
+
+    def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
+        """What belongs to this rank's share."""
+        if self.own:
+            load_slots(self.server, self.model, state)

@@ -1,0 +1,133 @@
+"""What an exchange takes, by formula: latency, bandwidth and arithmetic of each algorithm. Imports no torch.
+
+Throughout, `size` is the buffer in bytes, of which every rank has one, and all formulas are in seconds. A link carries
+both directions at the same time. Nothing here is fitted.
+
+- Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005
+- Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 69(2), 2009
+- Akiba et al.: ChainerMN, arXiv 1710.11351
+- Shi, Chu, Li: MG-WFBP, arXiv 1811.11141 (wait-free back-propagation)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+ETHERNET_PAYLOAD = 1448 / 1514
+"""Share of an Ethernet frame (1500 bytes of IP, 14 of header, as Linux counts them) that TCP with timestamps carries."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects two ranks, or two nodes."""
+
+    bytes_per_s: float
+    """In each direction."""
+    latency_s: float = 0.0
+    """Per message."""
+    sum_bytes_per_s: float = math.inf
+    """How fast a rank adds what it received to what it has."""
+
+    def time(self, messages: float, sent: float, summed: float = 0.0) -> float:
+        """Seconds for so many messages one after the other, so many bytes sent, and so many summed."""
+        return messages * self.latency_s + sent / self.bytes_per_s + summed / self.sum_bytes_per_s
+
+
+AllReduce = Callable[[float, int, Link], float]
+"""Seconds of an all-reduce: size, ranks, link."""
+
+
+def ring(size: float, ranks: int, link: Link) -> float:
+    """2 (p-1) messages, 2 (p-1)/p of the buffer (Patarasuk and Yuan; Thakur et al., 4.5)."""
+    share = (ranks - 1) / ranks
+    return link.time(2 * (ranks - 1), 2 * share * size, share * size)
+
+
+def halving_doubling(size: float, ranks: int, link: Link) -> float:
+    """2 log2 p messages, 2 (p-1)/p of the buffer (Thakur et al., 4.5, "Rabenseifner").
+
+    With p no power of two, the pairs that act as one first and last send a whole buffer.
+    """
+    power = 1 << (ranks.bit_length() - 1)
+    folded = link.time(2, 2 * size, size) if ranks > power else 0.0
+    share = (power - 1) / power
+    return folded + link.time(2 * math.log2(power), 2 * share * size, share * size)
+
+
+def recursive_doubling(size: float, ranks: int, link: Link) -> float:
+    """log2 p messages of the whole buffer each (Thakur et al., 4.5); for short buffers."""
+    rounds = math.ceil(math.log2(ranks))
+    return link.time(rounds, rounds * size, rounds * size)
+
+
+def parameter_server(size: float, workers: int, servers: int, link: Link) -> float:
+    """A push and a pull; the servers' links carry every worker's gradients, unless the workers' own are the narrower."""
+    load = max(workers / servers, 1.0) * size
+    return link.time(2, 2 * load, (workers - 1) * size / servers)
+
+
+def colocated_server(size: float, ranks: int, servers: int, link: Link) -> float:
+    """As parameter_server; a serving rank neither sends to itself nor receives from itself.
+
+    It receives the shares of the others and sends its own gradients at the same time; each worker the same.
+    """
+    busiest = max((ranks - 1) / servers, (servers - 1) / servers, 1.0 if servers < ranks else 0.0) if ranks > 1 else 0.0
+    return link.time(2 if ranks > 1 else 0, 2 * busiest * size, (ranks - 1) * size / servers)
+
+
+def flat_ring(size: float, nodes: int, per_node: int, inside: Link, between: Link) -> float:
+    """A ring through all ranks, node by node: each node's link is one edge of it, at the pace of the slower link."""
+    ranks = nodes * per_node
+    slower = between if nodes > 1 and between.bytes_per_s <= inside.bytes_per_s else inside
+    return ring(size, ranks, slower)
+
+
+def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, between: Link) -> float:
+    """The first rounds, with the largest parts, stay in the node; in later ones its ranks share the node's link.
+
+    For powers of two: each round r (from 0) sends size / 2^(r+1), in the node while 2^r < `per_node`.
+    """
+    seconds = 0.0
+    for round_ in range(round(math.log2(nodes * per_node))):
+        part = size / 2 ** (round_ + 1)
+        if 2**round_ < per_node:
+            seconds += inside.time(2, 2 * part, part)
+        else:
+            seconds += between.time(2, 2 * part * per_node, part)
+    return seconds
+
+
+def hierarchical(size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring) -> float:
+    """Reduce to the leader, all-reduce between leaders, broadcast (Akiba et al.); trees inside, piece by piece."""
+    depth = math.ceil(math.log2(per_node))
+    within = inside.time(2 * depth, 2 * size, size) if per_node > 1 else 0.0
+    return within + (outer(size, nodes, between) if nodes > 1 else 0.0)
+
+
+def two_dimensional(
+    size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring
+) -> float:
+    """Reduce-scatter, all-reduce of each part, all-gather (Akiba et al.); a node's ranks share its link."""
+    share = (per_node - 1) / per_node
+    within = inside.time(2 * (per_node - 1), 2 * share * size, share * size)
+    shared = Link(between.bytes_per_s / per_node, between.latency_s, between.sum_bytes_per_s)
+    return within + (outer(size / per_node, nodes, shared) if nodes > 1 else 0.0)
+
+
+def overlapped(
+    forward_s: float,
+    backward_s: float,
+    ready_s: Sequence[float],
+    sizes: Sequence[float],
+    cost: Callable[[float], float],
+) -> float:
+    """A step whose buckets are exchanged one after the other during backward (wait-free back-propagation).
+
+    `ready_s` is when each bucket is full, counted from the beginning of backward; `sizes` are its bytes.
+    """
+    end = 0.0
+    for ready, size in zip(ready_s, sizes, strict=True):
+        end = max(end, ready) + cost(size)
+    return forward_s + max(end, backward_s)

@@ -1,0 +1,126 @@
+"""torch's fully_shard: every rank keeps a part of weights, gradients and optimiser's state (ZeRO stage 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.catalogue import FSDP as Options
+from scalestudy.strategies.state import kept, slots_for
+
+
+class FSDP(Strategy):
+    """Weights are gathered layer by layer for forward and backward, gradients reduced and scattered meanwhile.
+
+    Zhao et al., VLDB 2023; this is its second version in torch, in which each parameter is sharded by itself.
+    """
+
+    options: Options
+    overlapped = True
+
+    def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
+        """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards."""
+        self.broadcast(model)
+        assert isinstance(self.world.workers, dist.ProcessGroup)
+        mesh = DeviceMesh.from_group(self.world.workers, self.world.device.type)
+        for unit in units(model, self.options.unit_mib * 2**20):
+            fully_shard(unit, mesh=mesh, reshard_after_forward=self.options.reshard)
+        fully_shard(model, mesh=mesh, reshard_after_forward=self.options.reshard)
+        self.model = model
+        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimiser = make_optimiser(self.trainable)
+        return model
+
+    @contextmanager
+    def no_exchange(self, module: nn.Module) -> Iterator[None]:
+        """Where gradients are only added up, whole ones stay on every rank."""
+        assert isinstance(module, FSDPModule)
+        module.set_requires_gradient_sync(False)
+        yield
+        module.set_requires_gradient_sync(True)
+
+    def exchange(self) -> None:
+        """It happened inside backward; only gradients that backward left out become zero."""
+        self.gradients()
+
+    @contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """Inside, all weights are gathered and stay so: ranks may call the model as often as each likes."""
+        sharded = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
+        for module in sharded:
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        yield self.model
+        for module in sharded:
+            module.set_reshard_after_forward(self.options.reshard, recurse=False)
+            module.reshard()
+
+    # State
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """As every strategy, put together from the shards."""
+        parameters = {name: _whole(parameter) for name, parameter in self.model.named_parameters()}
+        slots = {
+            f"optimiser.{name}.{slot}": _whole(value)
+            for name, parameter in self.model.named_parameters()
+            for slot, value in self.optimiser.state.get(parameter, {}).items()
+            if value is not None
+        }
+        buffers = self.gather({name: kept(buffer) for name, buffer in self.model.named_buffers()})
+        if self.world.rank > 0:
+            return {}
+        own = {f"rank{rank}.{name}": b for rank, found in enumerate(buffers) if rank for name, b in found.items()}
+        return {f"model.{name}": tensor for name, tensor in {**parameters, **buffers[0]}.items()} | own | slots
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Each rank takes its shards."""
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(_like(parameter, state[f"model.{name}"]))
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
+        plain = self.optimiser.state_dict()
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        plain["state"] = {
+            number: {slot: _like(parameter, value) for slot, value in slots_for(state, names[parameter]).items()}
+            for number, parameter in enumerate(self.trainable)
+        }
+        self.optimiser.load_state_dict(plain)
+
+
+def units(model: nn.Module, least_bytes: float) -> list[nn.Module]:
+    """The modules whose weights are gathered at one time: innermost first, containers opened, none with too little."""
+    found: list[nn.Module] = []
+    for child in model.children():
+        if isinstance(child, (nn.Sequential, nn.ModuleList)):
+            found += units(child, least_bytes)
+        elif _bytes(child) >= least_bytes and _bytes(child) > 0:
+            found.append(child)
+    return found
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(parameter.numel() * parameter.itemsize for parameter in module.parameters())
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """The whole of a sharded tensor, on the CPU. Called by all ranks."""
+    return kept(value.full_tensor() if isinstance(value, DTensor) else torch.as_tensor(value))
+
+
+def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """`value` sharded as `parameter` is, where it has one value per weight. No rank sends anything."""
+    assert isinstance(parameter, DTensor)
+    if value.shape != parameter.shape:
+        return value.clone()
+    return distribute_tensor(
+        value.to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
+    )

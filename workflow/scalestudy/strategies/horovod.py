@@ -1,0 +1,159 @@
+"""Horovod: tensors that are ready on all ranks are fused and summed, cycle by cycle, during backward (Sergeev, 2018)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scalestudy.errors import Skipped
+from scalestudy.strategies import horovod_build
+from scalestudy.strategies.base import MakeOptimiser, Strategy, World
+from scalestudy.strategies.catalogue import Horovod as Options
+
+
+class Horovod(Strategy):
+    """Its DistributedOptimizer as its documentation has it. `exchange` is what backward did not hide.
+
+    With Adasum, Horovod combines the ranks' updates rather than their gradients, and does so in the update.
+    """
+
+    options: Options
+    overlapped = True
+
+    def __init__(self, options: Options, world: World) -> None:
+        super().__init__(options, world)
+        self.rendezvous: Any = None
+        self.hvd = _imported()
+        # Horovod starts once in a process: started again after its end it crashes.
+        if not self.hvd.is_initialized():
+            self._configure()
+            if options.transport == "gloo":
+                self._meet()
+            self.hvd.init()
+        assert (self.hvd.rank(), self.hvd.size()) == (world.rank, world.ranks)
+
+    def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
+        """As every strategy, with Horovod's optimiser around ours."""
+        module = super().prepare(model, make_optimiser)
+        fp16 = self.options.compression == "fp16"
+        self.optimiser = self.hvd.DistributedOptimizer(
+            self.optimiser,
+            named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+            backward_passes_per_step=self.parts,
+            compression=self.hvd.Compression.fp16 if fp16 else self.hvd.Compression.none,
+            op=self.hvd.Adasum if self.options.operation == "adasum" else self.hvd.Average,
+        )
+        # Horovod's own takes no `set_to_none`.
+        self.optimiser.zero_grad = partial(torch.optim.Optimizer.zero_grad, self.optimiser)  # type: ignore[method-assign]
+        return module
+
+    def exchange(self) -> None:
+        """Wait for what is still under way."""
+        if self._sums_gradients:
+            self.optimiser.synchronize()  # type: ignore[attr-defined]
+
+    def update(self) -> None:
+        """Apply the gradients."""
+        self.gradients()
+        with self.optimiser.skip_synchronize() if self._sums_gradients else nullcontext():  # type: ignore[attr-defined]
+            self.optimiser.step()
+
+    def finish(self) -> None:
+        """End Horovod's thread, which completes its timeline."""
+        self.hvd.shutdown()
+        if self.rendezvous is not None:
+            self.rendezvous.stop()
+
+    @property
+    def _sums_gradients(self) -> bool:
+        """Not so with Adasum; and of one rank Horovod synchronises nothing."""
+        return self.options.operation == "average" and self.world.ranks > 1
+
+    def _configure(self) -> None:
+        """Horovod reads its options from the environment when it starts."""
+        options = self.options
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_mib * 2**20))
+        os.environ["HOROVOD_CYCLE_TIME"] = str(options.cycle_ms)
+        os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = options.transport
+        if options.autotune:
+            os.environ["HOROVOD_AUTOTUNE"] = "1"
+        if self.world.keep is None:
+            return
+        # Rank 0 writes these, but all ranks must know of them.
+        if options.autotune:
+            os.environ["HOROVOD_AUTOTUNE_LOG"] = str(self.world.keep / "autotune.csv")
+        if options.timeline:
+            os.environ["HOROVOD_TIMELINE"] = str(self.world.keep / "timeline.json")
+
+    def _meet(self) -> None:
+        """Say over torch's process group where Horovod's ranks find each other."""
+        world, interface = self.world, os.environ.get("GLOO_SOCKET_IFNAME")
+        hosts: list[Any] = [None] * world.ranks
+        dist.all_gather_object(hosts, socket.gethostname(), group=world.workers)
+        if interface is None and len(set(hosts)) == 1 and "lo" in psutil.net_if_addrs():
+            interface = "lo"
+        place: list[Any] = [None]
+        if world.rank == 0:
+            place = [(_address(interface), self._serve())]
+        dist.broadcast_object_list(place, 0, group=world.workers)
+        address, port = place[0]
+        per_node, nodes = min(world.ranks_per_node, world.ranks), -(-world.ranks // world.ranks_per_node)
+        variables = {
+            "GLOO_RENDEZVOUS_ADDR": address,
+            "GLOO_RENDEZVOUS_PORT": port,
+            "HOSTNAME": f"node{world.rank // per_node}",
+            "RANK": world.rank,
+            "SIZE": world.ranks,
+            "LOCAL_RANK": world.rank % per_node,
+            "LOCAL_SIZE": per_node,
+            "CROSS_RANK": world.rank // per_node,
+            "CROSS_SIZE": nodes,
+        }
+        os.environ.update({f"HOROVOD_{name}": str(value) for name, value in variables.items()})
+        if interface is not None:
+            os.environ["HOROVOD_GLOO_IFACE"] = interface
+
+    def _serve(self) -> int:
+        """Start the server by which Horovod's ranks find each other; returns its port."""
+        from horovod.runner.common.util.hosts import SlotInfo
+        from horovod.runner.http.http_server import RendezvousServer
+
+        ranks, per_node = self.world.ranks, min(self.world.ranks_per_node, self.world.ranks)
+        self.rendezvous = RendezvousServer()
+        port: int = self.rendezvous.start()
+        self.rendezvous.init(
+            [
+                SlotInfo(f"node{r // per_node}", r, r % per_node, r // per_node, ranks, per_node, -(-ranks // per_node))
+                for r in range(ranks)
+            ]
+        )
+        return port
+
+
+def _imported() -> Any:
+    """horovod.torch, from the folder that it was built into."""
+    folder = horovod_build.found()
+    if folder is None:
+        raise Skipped(horovod_build.missing() or "")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    import horovod.torch
+
+    return horovod.torch
+
+
+def _address(interface: str | None) -> str:
+    """This host's IPv4 address, on an interface where one is named."""
+    if interface is None:
+        return socket.gethostbyname(socket.gethostname())
+    addresses = psutil.net_if_addrs()[interface.split(",")[0]]
+    return next(address.address for address in addresses if address.family == socket.AF_INET)

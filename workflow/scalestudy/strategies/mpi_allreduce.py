@@ -1,0 +1,64 @@
+"""MPI_Allreduce, as ChainerMN calls it; ranks are started by mpirun."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.errors import UserError
+from scalestudy.strategies.algorithms import Sum
+from scalestudy.strategies.base import World
+from scalestudy.strategies.catalogue import MPIAllReduce as Options
+from scalestudy.strategies.scheduled import Scheduled
+
+MCA_NUMBERS = {
+    "linear": 1,
+    "nonoverlapping": 2,
+    "recursive_doubling": 3,
+    "ring": 4,
+    "segmented_ring": 5,
+    "rabenseifner": 6,
+}
+"""Values of Open MPI's `coll_tuned_allreduce_algorithm` (`ompi_info --param coll tuned --level 9`)."""
+
+
+class MPIAllReduce(Scheduled):
+    """All gradients in one call by default. Tensors of GPUs go through host memory."""
+
+    options: Options
+
+    def __init__(self, options: Options, world: World) -> None:
+        if options.algorithm != "default":
+            # Open MPI reads these when it starts, which is when mpi4py.MPI is first imported.
+            os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (its name)
+            os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[options.algorithm])  # noqa: SIM112
+        super().__init__(options, world)
+
+    def algorithm(self, group: dist.ProcessGroup) -> Sum:
+        """MPI's all-reduce over all ranks; `group` is torch's, and not used."""
+        return _ByMPI(self.world)
+
+
+class _ByMPI:
+    def __init__(self, world: World) -> None:
+        from mpi4py import MPI
+
+        self.mpi = MPI
+        # Ranks are numbered as the run numbers them, in whatever order mpirun placed the processes.
+        places: list[Any] = [None] * world.ranks
+        dist.all_gather_object(places, MPI.COMM_WORLD.Get_rank(), group=world.control or world.workers)
+        if len(set(places)) < world.ranks:
+            raise UserError("strategy `mpi_allreduce` needs ranks that mpirun started", "strategy", "set `launcher`")
+        self.ranks = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(places))
+
+    def __call__(self, buffer: torch.Tensor) -> None:
+        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
+        # MPI has no 16-bit floating-point types.
+        wide = buffer.float() if buffer.itemsize < 4 else buffer
+        host = wide.cpu()
+        self.ranks.Allreduce(self.mpi.IN_PLACE, host.numpy())
+        if host is not buffer:
+            buffer.copy_(host)

@@ -1,0 +1,39 @@
+"""Which ranks share a node, and groups of them."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from scalestudy.strategies.base import World
+
+
+def count(world: World) -> int:
+    """How many (logical) nodes the ranks fill; ranks are numbered node by node, and nodes are full."""
+    return -(-world.ranks // world.ranks_per_node)
+
+
+def inside(world: World) -> dist.ProcessGroup:
+    """The group of the ranks on this rank's node, in order. Every process calls this at the same time."""
+    step = world.ranks_per_node
+    return _own(world, [list(range(begin, min(begin + step, world.ranks))) for begin in range(0, world.ranks, step)])
+
+
+def leaders(world: World, backend: str | None = None) -> dist.ProcessGroup | None:
+    """The group of each node's first rank, None on the others. Every process calls this at the same time."""
+    ranks = list(range(0, world.ranks, world.ranks_per_node))
+    group = dist.new_group(ranks, backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) and world.rank in ranks else None
+
+
+def across(world: World) -> dist.ProcessGroup:
+    """The group of the ranks at this rank's place on every node. Every process calls this at the same time."""
+    step = world.ranks_per_node
+    return _own(world, [list(range(place, world.ranks, step)) for place in range(min(step, world.ranks))])
+
+
+def _own(world: World, groups: list[list[int]]) -> dist.ProcessGroup:
+    """Make a group of each list, in the same order on every process; the one that this rank is in."""
+    made = {tuple(ranks): dist.new_group(ranks) for ranks in groups}
+    (own,) = (group for ranks, group in made.items() if world.rank in ranks)
+    assert isinstance(own, dist.ProcessGroup)
+    return own

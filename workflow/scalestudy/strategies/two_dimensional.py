@@ -1,0 +1,59 @@
+"""Reduce-scatter in the node, all-reduce of each part between nodes, all-gather in the node."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.strategies import nodes
+from scalestudy.strategies.algorithms import Sum, algorithm
+from scalestudy.strategies.base import World
+from scalestudy.strategies.catalogue import TwoDimensional as Options
+from scalestudy.strategies.scheduled import Scheduled
+
+
+class TwoDimensional(Scheduled):
+    """Every rank exchanges a part of the buffer with its like on other nodes (ChainerMN's `two_dimensional`).
+
+    Akiba et al., arXiv 1710.11351. All ranks of a node share its link, and each byte crosses it as often as with
+    `hierarchical`; what is spared are the leaders' waiting colleagues.
+    """
+
+    options: Options
+
+    def algorithm(self, group: dist.ProcessGroup) -> Sum:
+        """The three phases as one algorithm; groups along and across the nodes take the place of `group`."""
+        return _AlongAndAcross(self.options, self.world)
+
+
+class _AlongAndAcross:
+    def __init__(self, options: Options, world: World) -> None:
+        self.inside = nodes.inside(world)
+        self.parts = dist.get_world_size(self.inside)
+        across = nodes.across(world)
+        self.between = algorithm(options.outer, across) if nodes.count(world) > 1 else None
+        self.padded = torch.empty(0)
+
+    def __call__(self, buffer: torch.Tensor) -> None:
+        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
+        whole = self._divisible(buffer)
+        part = whole.new_empty(whole.numel() // self.parts)
+        dist.reduce_scatter_single(part, whole, group=self.inside)
+        if self.between is not None:
+            self.between(part)
+        dist.all_gather_single(whole, part, group=self.inside)
+        if whole is not buffer:
+            buffer.copy_(whole[: buffer.numel()])
+
+    def _divisible(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The buffer, or a copy with zeros at its end, of a length that the node's ranks can share equally."""
+        missing = -buffer.numel() % self.parts
+        if not missing:
+            return buffer
+        length = buffer.numel() + missing
+        kept = self.padded
+        if kept.numel() != length or kept.dtype != buffer.dtype or kept.device != buffer.device:
+            self.padded = buffer.new_zeros(length)
+        self.padded[: buffer.numel()] = buffer
+        self.padded[buffer.numel() :] = 0
+        return self.padded
