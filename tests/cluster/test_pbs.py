@@ -40,7 +40,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
         subprocess.run(restart, shell=True, check=True, timeout=100)
     ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
     pbs.run(["qdel", ids["deleted"]], pbs.user.pw_name)
-    code, output = driver.wait(200)
+    code, output = driver.wait(280)
 
     assert code == 1
     results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
@@ -52,9 +52,12 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
     assert "the scheduler will never run it (Q Can Never Run: Not enough total nodes" in output
     starts = workflow.starts()
     assert starts["long"] == 2
-    assert {starts[name] for name in FATES if name not in ("long", "too many nodes")} == {1}
-    submitted = [event for event in workflow.events("submitted") if event["job"] != "train too many nodes"]
-    assert len(submitted) == len(FATES)
+    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
+    once = [name for name in starts if name not in ("long", "fails", "crashes")]
+    assert {starts[name] for name in once} == {1}
+    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
+    assert sorted(name for name in submitted if name in once) == sorted(once)
+    assert submitted.count("long") == 2
 
 
 @pytest.mark.parametrize(

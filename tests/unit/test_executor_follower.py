@@ -365,6 +365,31 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     assert Records(tmp_path / ".scalestudy").gpu_hours() == pytest.approx(0.2, abs=1e-4)
 
 
+def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
+    second = Bench(bench.folder)
+    second.add()
+    second.until(lambda: second.told.failures)
+    assert "is damaged, so it is not known whether train a is in the queue" in second.told.failures["train a"]
+    assert second.scheduler.submitted == []
+
+
+def test_a_record_of_another_version_is_understood(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    file = next((bench.folder / "jobs").glob("*/links.json"))
+    data = json.loads(file.read_text())
+    data["links"][0] |= {"colour": "blue"}
+    file.write_text(json.dumps(data))
+    second = Bench(bench.folder)
+    second.add()
+    bench.end(0)
+    second.until(lambda: second.told.done)
+    assert second.scheduler.submitted == []
+
+
 def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
     assert job_name("train", ["it's ü", "-x"]) != job_name("train", ["it's ü", "-x"])
     assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")

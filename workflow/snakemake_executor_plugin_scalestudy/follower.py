@@ -74,7 +74,6 @@ class Followed:
     adopted: bool = False
     status: Status | None = None
     asked: Asked = field(default_factory=lambda: Asked(None, None))
-    gpus: int = 0
     known_s: float = 0.0
     """Since when it can be asked about: answers to earlier questions say nothing about it."""
     absent: int = 0
@@ -118,7 +117,7 @@ class Follower:
         self.scheduler, self.records, self.marks, self.tell, self.limits = scheduler, records, marks, tell, limits
         self.began_ns = began_ns
         self.jobs: list[Followed] = []
-        self.new: queue.SimpleQueue[Followed] = queue.SimpleQueue()
+        self.new: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self.waiting: list[Followed] = []
         """To be submitted."""
         self.answers: queue.SimpleQueue[tuple[float, dict[str, Status] | NoAnswer]] = queue.SimpleQueue()
@@ -133,7 +132,7 @@ class Follower:
 
     def add(self, work: Work) -> None:
         """Follow a job: adopt what a driver before has submitted for it, or submit it."""
-        self.new.put(Followed(work, self.records.read(work.key, work.label)))
+        self.new.put(work)
         self.wake.set()
 
     # one round
@@ -165,7 +164,12 @@ class Follower:
 
     def _take_new(self) -> None:
         while not self.new.empty():
-            followed = self.new.get()
+            work = self.new.get()
+            try:
+                followed = Followed(work, self.records.read(work.key, work.label))
+            except ValueError as error:
+                self.tell.failed(Followed(work, Record(work.key, work.label)), f"not submitted: {error}.")
+                continue
             link = followed.link
             if link is None:
                 for old in followed.record.links:
@@ -175,7 +179,6 @@ class Follower:
                 continue
             followed.adopted = True
             followed.known_s = time.monotonic()
-            followed.gpus = self.records.gpus_of(link.name)
             followed.asked = self._asked(followed)
             self.jobs.append(followed)
             self.tell.say(f"{followed.work.label}: taken up again as {link.id or link.name}")
@@ -185,7 +188,7 @@ class Follower:
             request = followed.work.request("probe", Path("/probe"), Path("/probe"))
         except ValueError:
             return Asked(None, None)
-        return Asked(request.mem_mb, request.runtime_min, request.gpus_per_node)
+        return Asked(request.mem_mb, request.runtime_min)
 
     # questions
 
@@ -400,7 +403,7 @@ class Follower:
             used_s = end.ended_s - end.began_s
         elif began is not None:
             used_s = max(0.0, time.time() - began[0])
-        self.records.note_end(link, used_s, followed.gpus)
+        self.records.note_end(link, used_s)
         self.records.write(followed.record)
         if followed.record.outcome == "finished":
             for old in followed.record.links:
@@ -469,10 +472,10 @@ class Follower:
             followed.record.outcome = "failed"
             self.tell.failed(followed, f"not submitted: {error}.")
             return
-        followed.asked = Asked(request.mem_mb, request.runtime_min, request.gpus_per_node)
-        followed.gpus = request.nodes * request.gpus_per_node
+        followed.asked = Asked(request.mem_mb, request.runtime_min)
         before = state_stamp(followed.work.state_file)
-        link = Link(name, None, time.time(), request.gpu_hours, before)
+        gpus = request.nodes * request.gpus_per_node
+        link = Link(name, None, time.time(), request.gpu_hours, gpus, before)
         followed.record.links.append(link)
         try:
             self.records.write(followed.record)

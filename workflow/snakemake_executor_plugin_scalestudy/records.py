@@ -13,7 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Link:
     id: str | None
     submitted_s: float
     gpu_hours: float | None
+    gpus: int = 0
     state_before: list[int] | None = None
     """Time and size of the run's state.json before this link: one that has not changed is not this link's."""
     cancelled: bool = False
@@ -110,14 +111,21 @@ class Records:
         return self.folder / "jobs" / key
 
     def read(self, key: str, label: str) -> Record:
-        """The record of a job; an empty one where there is none."""
+        """The record of a job; an empty one where there is none. ValueError, with a sentence, if it is damaged."""
+        file = self.folder_of(key) / "links.json"
         try:
-            data = json.loads((self.folder_of(key) / "links.json").read_text(encoding="utf-8"))
-            links = [Link(**link) for link in data["links"]]
+            data = json.loads(file.read_text(encoding="utf-8"))
+            # Another version of this executor may know other fields.
+            known = {one.name for one in fields(Link)}
+            links = [Link(**{name: value for name, value in link.items() if name in known}) for link in data["links"]]
             return Record(key, label, links, data["outcome"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            # A file of ours is whole or absent; one of an unknown form is no record.
+        except FileNotFoundError:
             return Record(key, label)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{file} is damaged, so it is not known whether {label} is in the queue; "
+                "delete such a job there, then the file"
+            ) from None
 
     def write(self, record: Record) -> None:
         """Store a record, synced."""
@@ -150,9 +158,9 @@ class Records:
         """The scheduler's id of a submission."""
         self._note(event="id", name=link.name, id=link.id)
 
-    def note_end(self, link: Link, used_s: float, gpus: int) -> None:
+    def note_end(self, link: Link, used_s: float) -> None:
         """A line once a link is over; what it used takes the place of what it had asked for."""
-        self.hours[link.name] = used_s * gpus / 3600
+        self.hours[link.name] = used_s * link.gpus / 3600
         self._note(
             event="ended", name=link.name, id=link.id, used_s=round(used_s), gpu_hours=round(self.hours[link.name], 4),
             cause=link.cause, progress=link.progress,
@@ -161,13 +169,6 @@ class Records:
     def gpu_hours(self) -> float:
         """GPU hours used by what is over, plus those that what is alive may use."""
         return sum(self.hours.values())
-
-    def gpus_of(self, name: str) -> int:
-        """The GPUs that a submission asked for."""
-        for event in self.events():
-            if event.get("name") == name and event.get("event") == "submitted":
-                return int(event["gpus"])
-        return 0
 
     def events(self) -> list[dict[str, Any]]:
         """All lines of the ledger; one that a crash cut off is left out."""

@@ -50,7 +50,6 @@ class Asked:
 
     mem_mb: int | None
     runtime_min: int | None
-    gpus_per_node: int = 0
 
 
 def verdict(end: End | None, status: Status | None, left: Left | None, links: Sequence[Link], asked: Asked) -> Verdict:
