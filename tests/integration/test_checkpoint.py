@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ import pandas as pd
 import psutil
 import pytest
 from safetensors.torch import load_file
+
+from tests.integration import clusters
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
@@ -94,6 +97,7 @@ def checkpoints(out: Path) -> list[Path]:
         ("single", 1, DRAWING),
         ("allreduce", 4, DRAWING),
         ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
+        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -152,9 +156,11 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
         assert links < 8, "every kill came too late: nothing was tested"
         links += 1
         process = begin(out, *settings, "checkpoint.every_steps=2")
-        (rank,) = wait_until(lambda: ranks_of(out))
+        ranks = wait_until(lambda: ranks_of(out))
         wait_until(lambda: any((out / "checkpoint").glob(".step-*.partial")))
-        rank.kill()
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):  # one of the link before, that was about to end
+                rank.kill()
         process.communicate(timeout=60)
         assert process.returncode == 1
     found = done(out, *settings, "checkpoint.every_steps=2")
@@ -168,8 +174,9 @@ def ranks_of(out: Path) -> list[psutil.Process]:
     for process in psutil.process_iter(["cmdline"]):
         if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
             for rank in process.children(recursive=True):
-                if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
-                    found.append(rank)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
+                        found.append(rank)
     return found
 
 
@@ -203,6 +210,28 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     assert [link["job"] for link in links] == [None, None, None, None, "42.server"]
     assert sum(link["steps"] for link in links) == progress[-1]
     shutil.rmtree(tmp_path)
+
+
+def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    settings = (
+        "ranks=2", "nodes=2", "strategy=halving_doubling", "model={name: mlp, hidden: 8, layers: 2}", "keep=weights",
+        "train={epochs: 4, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05",
+    )  # fmt: skip
+    slow = "faults=[{kind: slow_rank, rank: 1, seconds: 0.05}]"
+    done(tmp_path / "whole", *settings)
+    (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
+    with clusters.sshd(tmp_path, os.environ["XDG_RUNTIME_DIR"]) as programs:
+        nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
+        out = tmp_path / "stopped"
+        process = begin(out, *settings, slow, "checkpoint.every_steps=10", **nodes)
+        wait_until(lambda: steps_begun(out))
+        process.send_signal(signal.SIGUSR1)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 75, output
+        found = done(out, *settings, slow, "checkpoint.every_steps=10", **nodes)
+    assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
+    assert found["launch"]["hosts"] == ["alpha", "beta"]
+    assert weights(out) == weights(tmp_path / "whole")
 
 
 def test_a_second_signal_ends_a_run_whose_ranks_do_not_agree_and_keeps_its_checkpoint(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     python -m tests.soak.extrapolation record --out FOLDER [--seconds 125] [--runs 40] [--beside 10]
     python -m tests.soak.extrapolation judge [tests/data/extrapolation.npz]
 
-`record` trains 40 runs with emulated compute to their end, ten at a time (they mostly wait), through the trainer itself:
+`record` trains 40 runs with emulated compute to their end, ten at a time (they mostly wait; about ten minutes on two
+cores with nothing else to do, which are needed), through the trainer itself:
 networks on accelerators with published step times, with steps that vary and are alike for a while, slow decoding,
 evaluations and checkpoints. It packs their step times, evaluations and checkpoints into FOLDER/extrapolation.npz.
 `judge` extrapolates each from its first tenth by the code that makes a result, and compares with what was measured.
@@ -167,9 +168,12 @@ def record(folder: Path, seconds: float, count: int, beside: int) -> None:
     context = multiprocessing.get_context("fork")
     waiting = [case for case in cases(count) if not (folder / f"{case.number:02}.npz").exists()]
     running: list[BaseProcess] = []
+    # Evenly in time: many that begin together would disturb just the first tenth of each other.
+    every_s, next_s = seconds / beside, time.monotonic()
     while waiting or running:
         running = [process for process in running if process.is_alive()]
-        if waiting and len(running) < beside:
+        if waiting and len(running) < beside and time.monotonic() >= next_s:
+            next_s = time.monotonic() + every_s
             case = waiting.pop(0)
             process = context.Process(target=make, args=(case, seconds, folder / f"{case.number:02}.npz"))
             process.start()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from scalestudy.data.dataset import open_dataset
-from scalestudy.data.manifest import read_manifest
+from scalestudy.data.index import read_index
+from scalestudy.data.manifest import index_file, read_manifest
 from scalestudy.data.sources import fashion_mnist, synthetic_jpeg
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -191,6 +192,17 @@ def test_synthetic_jpegs_have_the_stated_shape_and_mean_size(
     assert 0.9 * kib < manifest.train.bytes / 120 / 1024 < 1.1 * kib
     assert (manifest.width, manifest.height, manifest.format) == (width, height, "files")
     assert manifest.test.samples == 12
+
+
+def test_sizes_of_synthetic_jpegs_spread_as_stated(prepared: Prepared) -> None:
+    options = {"source": "synthetic_jpeg", "samples": 400, "width": 64, "height": 48, "mean_kib": 2.0}
+    path, manifest = prepared("spread", **options, spread=0.4)
+    sizes = read_index(index_file(path, manifest), "train").bytes
+    assert 0.9 * 2048 < sizes.mean() < 1.1 * 2048 and 0.32 < sizes.std() / sizes.mean() < 0.48
+    assert prepared("again", **options, spread=0.4)[1].fingerprint == manifest.fingerprint
+    path, manifest = prepared("equal", **options)
+    sizes = read_index(index_file(path, manifest), "train").bytes
+    assert sizes.std() / sizes.mean() < 0.1
 
 
 def test_a_size_that_no_picture_can_have_is_an_error_with_what_is_possible(prepared: Prepared) -> None:

@@ -570,6 +570,24 @@ BAD = [
         "s.yaml:2: \\x1b[2J\\n: unknown key `\\x1b[2J\\n`\n"
         "    valid: base, exclude, figures, include, question, repeats, scales, source, tables, tags, title, vary, zip",
     ),
+    Bad(
+        "stages that do not divide the ranks",
+        "question: How?\nbase:\n  ranks: 4\n  strategy: {name: pipeline, stages: 3}\n",
+        "s.yaml:4: base.strategy.stages: 4 ranks cannot be shared equally by 3 stages\n"
+        "    choose another number, or exclude this combination",
+    ),
+    Bad(
+        "micro-batches that do not divide the batch",
+        "question: How?\nbase:\n  ranks: 2\n  strategy: {name: pipeline, stages: 2, micro_batches: 3}\n",
+        "s.yaml:4: base.strategy.micro_batches: 64 samples cannot be cut into 3 equal parts\n"
+        "    choose another number, or exclude this combination",
+    ),
+    Bad(
+        "a pipeline of emulated compute",
+        "question: How?\nbase:\n  model: resnet50\n  strategy: pipeline\n  device: emulated:p100\n",
+        "s.yaml:5: base.device: `pipeline` exchanges inside the layers, of which an emulated accelerator has none\n"
+        "    use a real device, or exclude this combination",
+    ),
     # Several at once.
     Bad(
         "several errors",

@@ -171,6 +171,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
             "autotune": False,
             "timeline": False,
         },
+        {"name": "pipeline", "stages": None, "micro_batches": None, "schedule": "1f1b", "memory_limit_mib": None},
     ],
     "data": [
         {"source": "digits", **FORM},
@@ -231,6 +232,9 @@ CHANGED: dict[str, Any] = {
     "strategy.timeline": {"strategy": {"name": "horovod", "timeline": True}},
     "network": {"network": {"mib_per_s": 10}},
     "network.mib_per_s": {"network": {"mib_per_s": 20}},
+    "strategy.stages": {"strategy": {"name": "pipeline", "stages": 1}},
+    "strategy.micro_batches": {"strategy": {"name": "pipeline", "micro_batches": 1}},
+    "strategy.memory_limit_mib": {"strategy": {"name": "pipeline", "memory_limit_mib": 64}},
     "ranks": 2,
     "nodes": 1,
     "ranks_per_node": 1,
@@ -399,6 +403,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "strategy.autotune": {"strategy": "horovod"},
     "strategy.timeline": {"strategy": "horovod"},
     "network.mib_per_s": {"network": {"mib_per_s": 10}},
+    **{f"strategy.{key}": {"strategy": "pipeline"} for key in ("stages", "micro_batches", "memory_limit_mib")},
     "data.root": {"data": {"source": "fashion_mnist"}},
     **{
         f"data.{key}": {"data": {"source": "synthetic"}} for key in ("samples", "shape", "classes", "task", "latency_s")

@@ -127,8 +127,8 @@ def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
 
 
 def kind_of_all(kinds: list[str]) -> str:
-    """The kind of a mean: extrapolated as soon as one of its numbers is."""
-    return "extrapolated" if "extrapolated" in kinds else "measured"
+    """The kind of a mean: what is least certain of its numbers."""
+    return next((kind for kind in ("predicted", "extrapolated") if kind in kinds), "measured")
 
 
 def _row(run: Run, machine: str) -> dict[str, Any]:

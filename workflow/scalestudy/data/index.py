@@ -68,6 +68,8 @@ class Index:
 
     def taken(self, order: NDArray[np.int64]) -> Index:
         """The samples `order` names, in that order; names are copied as bytes, never made into strings."""
+        if len(order) == len(self) and (order == np.arange(len(self))).all():
+            return self
         fields = {
             name: value[order] if len(value) else value
             for name, value in vars(self).items()

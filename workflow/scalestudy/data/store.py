@@ -27,7 +27,7 @@ from scalestudy.data.progress import Progress
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, Labels, Live, Pictures
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, read_json, sha256_text
+from scalestudy.files import canonical_json, sha256_text
 
 INDEX = "index.npz"
 PARTS, PLAN, LISTING = "parts", "plan", "listing"
@@ -41,24 +41,12 @@ PIXEL_PICTURES_AHEAD = 32
 
 
 def is_whole(bulk: Path, manifest: Manifest) -> bool:
-    """Whether all files of a stored bulk are there, by their number, or by the sizes that it lists."""
-    if manifest.format == "shards":
-        return (bulk / INDEX).is_file() and all(_listed_are_there(bulk, split) for split in SPLITS)
-    if manifest.format == "database":
-        return (bulk / INDEX).is_file() and all((bulk / f"{split}.lmdb/data.mdb").is_file() for split in SPLITS)
+    """Whether all files of a stored bulk are there, by their number or their bytes."""
+    if manifest.format in ("shards", "database"):
+        return _size(bulk) == manifest.cost.bytes_out
     files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
     record = 1
     return sum(len(names) for _, _, names in os.walk(bulk)) == files + record
-
-
-def _listed_are_there(bulk: Path, split: Split) -> bool:
-    try:
-        return all(
-            (bulk / found["name"]).stat().st_size == found["bytes"]
-            for found in read_json(bulk / f"{split}.json")["shards"]
-        )
-    except (OSError, UserError):
-        return False
 
 
 def live(manifest: Manifest, scale: float | str, source: Live) -> Manifest:
@@ -366,7 +354,9 @@ def _mean_sides(
 
 
 def _size(folder: Path) -> int:
-    return sum((Path(place) / name).stat().st_size for place, _, names in os.walk(folder) for name in names)
+    """Bytes of all files below a folder, but for the manifest's copy and what readers of a database leave."""
+    found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return sum(file.stat().st_size for file in found if file.name not in ("manifest.json", "lock.mdb"))
 
 
 def _needs_room(folder: Path, size: int) -> None:

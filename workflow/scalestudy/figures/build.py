@@ -18,6 +18,7 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.reference import Published, drawable, published_lines, read_reference, why_none
 from scalestudy.figures.words import column_label, listed, unit_of, value_text
 from scalestudy.files import canonical_json
+from scalestudy.spec.columns import PREDICTED
 from scalestudy.spec.study import Study
 
 Row = dict[str, Any]
@@ -260,7 +261,9 @@ def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) 
 
 
 def kind_of(row: Mapping[str, Any], column: str) -> str:
-    """Measured or extrapolated: the training time and what is derived from it follow the run, all else is measured."""
+    """The training time and what is derived from it follow the run, forecasts are predicted, all else is measured."""
+    if column in PREDICTED:
+        return "predicted"
     follows = column == "training_time_s" or (column == "efficiency" and row["scaling"] == "strong")
     return str(row["kind"]) if follows else "measured"
 

@@ -52,6 +52,8 @@ def repeats(lines: Iterable[Line]) -> str:
 def extrapolated(lines: Iterable[Line]) -> str:
     """Said where any point is."""
     kinds = {point.kind for line in lines if line.role == "series" for point in line.points}
+    if "predicted" in kinds:
+        return "Hollow: predicted before the first step, not measured"
     if "extrapolated" not in kinds:
         return ""
     return "Open markers: extrapolated from a measured window" + (

@@ -32,6 +32,7 @@ from scalestudy.figures.style import (
     wrapped,
 )  # fmt: skip
 
+HOLLOW = ("extrapolated", "predicted")
 MOST_COLUMNS = 3
 EDGE = 0.06
 PLOT_HEIGHT = 1.95
@@ -153,7 +154,7 @@ def looks(line: Line) -> dict[str, Any]:
             "markeredgewidth": 1.2,
         }
     colour = COLOURS[line.style % len(COLOURS)]
-    open_marker = bool(line.points) and all(point.kind == "extrapolated" for point in line.points)
+    open_marker = bool(line.points) and all(point.kind in HOLLOW for point in line.points)
     return {
         "color": colour,
         "linestyle": DASHES[line.style % len(DASHES)],
@@ -259,7 +260,7 @@ def _line(axes: Axes, panel: Panel, line: Line, x: float, y: float, offset: floa
 def _face(line: Line, point: Point, look: dict[str, Any]) -> dict[str, Any]:
     if line.role == "published":
         return {}
-    return {"markerfacecolor": "white" if point.kind == "extrapolated" else look["color"]}
+    return {"markerfacecolor": "white" if point.kind in HOLLOW else look["color"]}
 
 
 def _band(

@@ -33,6 +33,7 @@ KINDS = (
         "extrapolated",
         "the time of the full training, from a measured window of a run that was ended on purpose; open markers, ~ in tables",
     ),
+    ("predicted", "what the planner of a run expected of it before its first step; hollow markers, ≈ in tables"),
     (
         "emulated compute",
         "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real",

@@ -181,6 +181,7 @@ def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: T
             [
                 "n: valid runs; " + _meaning_of_half_widths(counts, own),
                 "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
+                "≈: predicted before the first step" if any(cell.kind == "predicted" for cell in cells) else "",
                 f"Relative to N₀ = {' or '.join(map(str, fewest))}" if fewest else "",
                 notes.emulated(rows),
                 "More threads than cores: no efficiency"
@@ -206,7 +207,7 @@ def cell_text(cell: Cell, factor: float) -> str:
     if cell.value is None:
         return "–"
     mean = cell.value.mean / factor
-    mark = "~" if cell.kind == "extrapolated" else ""
+    mark = {"extrapolated": "~", "predicted": "≈"}.get(cell.kind, "")
     half = (cell.value.half_width or 0.0) / factor
     if half <= abs(mean) * 1e-6:
         return mark + number(mean, 4)

@@ -64,7 +64,28 @@ METRICS: dict[str, Column] = {
         "Checkpoint share", "", "Time of periodic checkpoints over that of all steps and what is between them"
     ),
     "parameters": Column("Parameters", "", "Trainable parameters of the model"),
+    "setup_s": Column(
+        "Set-up", "s", "Model and strategy made ready on the slowest rank, tracing, profiling and search included"
+    ),
+    "trace_s": Column("Tracing", "s", "Part of the set-up of `pipeline`: the model as a chain of operators"),
+    "profile_s": Column("Profiling", "s", "Part of the set-up of `pipeline`: time and memory of each operator"),
+    "search_s": Column("Search", "s", "Part of the set-up of `pipeline`: stages, replicas and micro-batches"),
+    "stages": Column("Stages", "", "Stages that `pipeline` cut the model into"),
+    "replicas": Column("Replicas", "", "Replicas of each stage of `pipeline`"),
+    "micro_batches": Column("Micro-batches", "", "Micro-batches per step of `pipeline`"),
+    "predicted_step_time_s": Column(
+        "Predicted step time", "s", "What `pipeline` expected of its choice, without loading, before the first step"
+    ),
+    "device_memory_mib": Column(
+        "Memory of a device",
+        "MiB",
+        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model",
+    ),
+    "predicted_memory_mib": Column("Predicted memory of a device", "MiB", "What `pipeline` planned its stages with"),
 }
+
+PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
+"""Columns that nobody measured: what a model of the run expected."""
 
 DERIVED: dict[str, Column] = {
     "efficiency": Column(

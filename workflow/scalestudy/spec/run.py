@@ -13,7 +13,7 @@ from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
-from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Single
+from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Pipeline, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -274,6 +274,8 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         )
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
     yield from _strategy_problems(spec)
+    if isinstance(spec.strategy, Pipeline):
+        yield from _pipeline_problems(spec, spec.strategy)
     if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
         remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
@@ -314,6 +316,27 @@ def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
         yield Problem(("strategy", "operation"), what, "add `transport: mpi` to the strategy")
     if spec.dtype == "bfloat16" and isinstance(strategy, Horovod):
         yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
+
+
+def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
+    """What a model that is cut into stages cannot be: it has micro-batches and operators of its own."""
+    if spec.batch.accumulate > 1:
+        what = "strategy `pipeline` adds up gradients over micro-batches of its own"
+        yield Problem(("batch", "accumulate"), what, "leave it away, and set strategy.micro_batches")
+    if spec.compile:
+        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it away")
+    if spec.autocast == "float16":
+        what = "float16 scales the loss, and the stages of a pipeline cannot agree on the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
+    stages, parts = strategy.stages, strategy.micro_batches or 1
+    if stages is not None and spec.ranks % stages:
+        what = f"{spec.ranks} ranks cannot be shared equally by {stages} stages"
+        yield Problem(("strategy", "stages"), what, OTHERWISE)
+        return
+    replica_batch = spec.global_batch // (spec.ranks // stages if stages is not None else 1)
+    if replica_batch % parts:
+        what = f"{replica_batch} samples cannot be cut into {parts} equal parts"
+        yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
 
 
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:

@@ -62,6 +62,12 @@ class Strategy(ABC):
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
+    wants_example = False
+    """`prepare` needs to know a batch."""
+
+    example: tuple[torch.Tensor, torch.Tensor] | None = None
+    """A batch such as `forward_backward` will get, on the device; set before `prepare` where the strategy wants it."""
+
     parts = 1
     """Parts in which a rank computes its batch; set by the training loop."""
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -134,6 +140,14 @@ class Strategy(ABC):
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
         """Called once by every rank that trains, after its last step."""
 
+    def measured(self) -> dict[str, float]:
+        """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
+        return {}
+
+    def doubt(self) -> str | None:
+        """Why the run should not be believed, as far as this rank knows; None where it may."""
+        return None
+
     def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
         """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
 
@@ -146,8 +160,8 @@ class Strategy(ABC):
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, `scaler.<value>` where the loss is scaled, and `rank<k>.<buffer>` for each rank
-        k > 0, whose buffers are its own (BatchNorm's running statistics). The other ranks return {}.
+        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, whose buffers are its own
+        (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
         buffers_here = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
@@ -157,8 +171,6 @@ class Strategy(ABC):
         state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        scale = {} if self.scaler is None else self.scaler.state_dict()
-        state |= {f"scaler.{name}": torch.tensor(value) for name, value in scale.items()}
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -171,9 +183,6 @@ class Strategy(ABC):
         names = self.model.state_dict()
         self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
         self.load_optimiser_state(state)
-        scale = {key.removeprefix("scaler."): value.item() for key, value in state.items() if key.startswith("scaler.")}
-        if self.scaler is not None and scale:
-            self.scaler.load_state_dict(scale)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""

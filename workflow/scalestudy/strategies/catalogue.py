@@ -199,6 +199,24 @@ class Horovod(StrategySpec):
         return True
 
 
+class Pipeline(StrategySpec):
+    """Automatic model parallelism: the model is cut into stages that work as a pipeline, times data parallelism (002)."""
+
+    name: Literal["pipeline"]
+    stages: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Stages of the model, each on a rank of its own; ranks over stages are replicas. Unset: chosen."""
+    micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Parts of a replica's batch that follow each other through the stages. Unset: chosen."""
+    schedule: Literal["gpipe", "1f1b"] = "1f1b"
+    """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
+    memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
+    """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
+
+    @property
+    def emulatable(self) -> bool:
+        return False
+
+
 AnyStrategy = (
     Single
     | AllReduce
@@ -212,4 +230,5 @@ AnyStrategy = (
     | Zero1
     | FSDP
     | Horovod
+    | Pipeline
 )

@@ -155,15 +155,18 @@ def _run(
                 (out.parent / "log").resolve(), where.hosts, network=nodes, **chain.for_job(),
             )  # fmt: skip
             job.keep.mkdir()
-            memory = start_and_watch(job, where, group, out.parent)
-            stopping.raise_if_stopped(job.folder)
-            measured_s = time.perf_counter() - begin
-            result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
-            result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
-            result["warnings"] += uneven(where, resolved.ranks_per_node)
+            try:
+                memory = start_and_watch(job, where, group, out.parent)
+                stopping.raise_if_stopped(job.folder)
+                measured_s = time.perf_counter() - begin
+                result = {**head, **assemble(job, manifest, measured_s, memory, out.parent)}
+                result["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
+                result["warnings"] += uneven(where, resolved.ranks_per_node)
+            except Skipped as error:  # what only the ranks could find out
+                result = {**head, "reason": str(error), "metrics": {}, "kinds": {}, "emulated": emulated(spec)}
             for kept in sorted(job.keep.iterdir()):
                 _move(kept, out.parent / kept.name)
-            if weights is not None:
+            if weights is not None and result["status"] != "skipped":
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chain.add_to(result)
@@ -228,7 +231,7 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
         "metrics": values,
-        "kinds": result.kinds(spec, measured),
+        "kinds": result.kinds(spec, measured, values),
         "intervals": result.intervals(job, measured, manifest),
         "emulated": emulated(spec),
         "oversubscribed": resolved.step_time_s is None

@@ -82,6 +82,11 @@ class Report:
     interface: str | None = None
     """Network interface of gloo, where several machines take part."""
     faults: dict[str, int] = field(default_factory=dict)
+    setup_s: float | None = None
+    strategy: dict[str, float] = field(default_factory=dict)
+    """Further columns that the strategy knows."""
+    doubt: str | None = None
+    """Why the strategy does not believe this rank's part of the run."""
 
 
 class Rank:
@@ -143,6 +148,8 @@ class Rank:
     def assemble(self) -> None:
         """Model, optimiser and strategy. Equal weights on all ranks come from the strategy's broadcast."""
         spec, world = self.spec, self.world
+        begin = time.perf_counter()
+        self.strategy = build_strategy(spec.strategy, world)
         torch.manual_seed(spec.seed)
         self.dtype = DTYPES[spec.dtype]
         size = spec.loader.size
@@ -164,29 +171,40 @@ class Rank:
             stepped = emulate(self.model, self.resolved.step_time_s / spec.batch.accumulate)
         elif spec.compile:
             stepped.compile()
-        self.strategy = build_strategy(spec.strategy, world)
         self.strategy.parts = spec.batch.accumulate
         if spec.autocast is not None:
             self.strategy.precision = partial(torch.autocast, world.device.type, DTYPES[spec.autocast])
         if spec.autocast == "float16":
             self.strategy.scaler = torch.amp.GradScaler(world.device.type)
         self.label_weights = label_weights(self.data) if spec.train.weighted_loss else None
+        if self.strategy.wants_example:
+            self.strategy.example = self.example()
         self.module = self.strategy.prepare(stepped, lambda parameters: make_optimiser(spec.optimiser, parameters))
         self.module.train()
+        self.report.setup_s = time.perf_counter() - begin
         if not self.world.is_server:
             self.settle()
         self.report.overlapped = self.strategy.overlapped
         self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
 
+    def example(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """This rank's first batch, as `train` will hand it on."""
+        spec = self.spec
+        indices = batches(self.data.samples, spec.global_batch, self.world.rank, self.world.ranks, spec.seed, 0)[0]
+        x, y = self.data.batch(
+            indices, size=spec.loader.size, augment=spec.loader.augment, seed=spec.seed, epoch=0, train=True
+        )
+        return normalise(x, self.dtype, self.world.device).clone(), y.to(self.world.device)
+
     def settle(self) -> None:
         """Let the strategy get over what only first steps do; no buffer, gradient or random state remembers it."""
 
         def backward() -> None:
-            # A compiled model is compiled for the size of a batch.
+            # A compiled model is compiled for the size of a batch. Held-out samples do not disturb how training reads.
             count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
-            x, y = self.data.batch(
-                np.arange(min(count, self.data.samples)),
-                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=True,
+            x, y = self.held_out.batch(
+                np.arange(count) % self.held_out.samples,
+                size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=False,
             )  # fmt: skip
             x = self.laid_out(normalise(x, self.dtype, self.world.device))
             self.forward_backward(x, y.to(self.world.device))
@@ -200,7 +218,7 @@ class Rank:
 
     def state_bytes(self) -> int:
         """About what a checkpoint holds: parameters and a momentum for each."""
-        return 2 * sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
+        return 2 * self.report.parameters * self.dtype.itemsize
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
@@ -248,6 +266,10 @@ class Rank:
         assert self.job.resume is not None
         own = checkpoint.read_rank(self.job.resume, self.world.rank)
         checkpoint.set_random_states(own)
+        if self.strategy.scaler is not None:
+            scale, tracker = own["loss_scale"].tolist()
+            known = self.strategy.scaler.state_dict()
+            self.strategy.scaler.load_state_dict({**known, "scale": scale, "_growth_tracker": int(tracker)})
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
         here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
@@ -263,15 +285,17 @@ class Rank:
         self.read_before = earlier["read_bytes"] or 0
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
-        """Write a checkpoint after so many steps, all ranks together, and count what it cost."""
+        """Write a checkpoint after so many steps, all ranks together, with the report as it is; count what it cost."""
         assert self.job.beside is not None
         begin = time.perf_counter()
-        self.account()
         tensors = {
             **checkpoint.random_states(),
             "marks": torch.from_numpy(self.timer.seconds().copy()),
             "losses": torch.from_numpy(self.all_losses()),
         }
+        if self.strategy.scaler is not None:
+            scale = self.strategy.scaler.state_dict()
+            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
         facts = {
             "run": self.job.run, "spec": self.spec.plain(), "global_batch": self.spec.global_batch,
             "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
@@ -410,14 +434,16 @@ class Rank:
             if answer.stop and (evaluation or not last) and self.job.beside is not None:
                 if self.world.rank == 0:
                     say_agreed(self.job.folder)
+                self.account()
                 self.save(done, answer.stop, stop=True)
                 return True, answer.stop
         if evaluation:
             self.evaluate_after(done)
-        if saving:
-            self.save(done, f"every {self.spec.checkpoint.every_steps} steps")
-        elif answer is not None and answer.checkpoint and not last:
-            self.save(done, f"every {self.spec.checkpoint.every_minutes:g} minutes")
+        timely = answer is not None and answer.checkpoint and not last
+        if saving or timely:
+            every = self.spec.checkpoint
+            self.account()
+            self.save(done, f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes")
         return False, ""
 
     def account(self) -> None:
@@ -495,6 +521,7 @@ class Rank:
 
     def check_parameters(self) -> None:
         """A digest of the parameters, to compare over ranks, and whether loss and parameters are finite."""
+        self.report.strategy, self.report.doubt = self.strategy.measured(), self.strategy.doubt()
         self.report.finite = bool(np.isfinite(self.all_losses()).all()) and all(
             bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()
         )

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-from scalestudy.errors import UserError
+from scalestudy.errors import Skipped, UserError
 from scalestudy.training import binding, rendezvous
 from scalestudy.training.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.training.janitor import DEAF_TO
@@ -25,11 +25,11 @@ from scalestudy.training.job import Job
 
 PR_SET_PDEATHSIG = 1
 TAIL_LINES = 20
-USER_ERROR, LOST_PARTNER = 2, 3
+USER_ERROR, LOST_PARTNER, SKIPPED = 2, 3, 4
 # What gloo, NCCL and their stores say when the process at the other end has gone.
 PARTNER_IS_GONE = ("closed by peer", "reset by peer", "broken pipe", "remote process exited", "socket timeout",
                    "connection was likely closed", "failed to recv", "connection refused")  # fmt: skip
-CAUSES = ("user", "killed", "failed", "silent", "node", "partner")
+CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 """Kinds of failure, those that explain the others first."""
 
 
@@ -65,6 +65,8 @@ def cause(failures: Sequence[Failure]) -> Failure:
 def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
     """End the run's supervision with what explains its failure."""
     first = cause(failures)
+    if first.kind == "skipped":
+        raise Skipped(first.what)
     if first.kind == "user":
         raise UserError(first.what, job.run)
     raise RankFailed(str(first))
@@ -134,8 +136,9 @@ class Ranks:
     def _note_end(self, slot: int) -> None:
         process, rank = self.processes[slot], self.ranks[slot]
         process.join()
-        if process.exitcode == USER_ERROR:
-            self.failures.append(Failure("user", self._user_error(rank)))
+        if process.exitcode in (USER_ERROR, SKIPPED):
+            kind = "user" if process.exitcode == USER_ERROR else "skipped"
+            self.failures.append(Failure(kind, self._user_error(rank)))
         elif process.exitcode:
             kind = "killed" if process.exitcode < 0 else "partner" if process.exitcode == LOST_PARTNER else "failed"
             self._note(kind, rank, ending(process.exitcode))
@@ -189,9 +192,9 @@ class Ranks:
             main(self.job, rank)
             rendezvous.leave_mpi()
             status = 0
-        except UserError as error:
+        except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
-            status = USER_ERROR
+            status = SKIPPED if isinstance(error, Skipped) else USER_ERROR
         except BaseException as error:
             traceback.print_exc()
             gone = isinstance(error, RuntimeError) and any(words in str(error).lower() for words in PARTNER_IS_GONE)

@@ -6,6 +6,7 @@ import functools
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from scalestudy.data.manifest import Manifest
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
-from scalestudy.spec.columns import METRICS
+from scalestudy.spec.columns import METRICS, PREDICTED
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.extrapolate import Cost, Estimate
 from scalestudy.training.extrapolate import training_time as extrapolated
@@ -137,10 +138,18 @@ def metrics(
         "evaluation_s": reports[0]["evaluation_s"],
         **checkpoint_costs(reports[0]),
         "parameters": float(reports[0]["parameters"]),
+        "setup_s": max((report["setup_s"] for report in reports if report.get("setup_s") is not None), default=None),
+        **of_strategy(reports),
     }
     if reports[0]["overlapped"] and spec.ranks > 1:
         values["exchange_s"] = None  # inside backward; it has no time of its own
     return values
+
+
+def of_strategy(reports: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What only the run's strategy knows; of several ranks the largest counts."""
+    known = [report.get("strategy", {}) for report in reports]
+    return {name: max(of_rank[name] for of_rank in known if name in of_rank) for name in dict.fromkeys(chain(*known))}
 
 
 def checkpoint_costs(report: dict[str, Any]) -> dict[str, float | None]:
@@ -157,9 +166,10 @@ def checkpoint_costs(report: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-def kinds(spec: RunSpec, measured: Measured) -> dict[str, str]:
-    """Which metrics are not measured: the training time, where not all of the training was done here."""
-    return {} if _timed_in_full(spec, measured) else {"training_time_s": "extrapolated"}
+def kinds(spec: RunSpec, measured: Measured, values: dict[str, float | None]) -> dict[str, str]:
+    """Which metrics are not measured: the training time, where not all of the training was done here, and forecasts."""
+    found = {} if _timed_in_full(spec, measured) else {"training_time_s": "extrapolated"}
+    return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
 def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
@@ -222,6 +232,7 @@ def verdict(job: Job, measured: Measured, values: dict[str, float | None], manif
 
 def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manifest: Manifest) -> Iterator[str]:
     spec, reports = job.spec, measured.reports
+    yield from filter(None, (report.get("doubt") for report in reports))
     if not all(report["finite"] for report in reports):
         yield "the loss or a weight is not finite: lower optimiser.learning_rate"
     digests = {report["parameter_digest"] for report in reports}

@@ -175,12 +175,13 @@ def chain(run: str, out: Path, borrow: Path | None = None) -> Iterator[Chain]:
         found.save()
         raise
     except Exception as error:
-        found.end_link(_progress(found), str(error))
+        cause = str(error).partition("\n")[0]
+        found.end_link(_progress(found), cause)
         if isinstance(error, UserError) and not _progress(found):
             shutil.rmtree(found.checkpoints, ignore_errors=True)  # it never began
         else:
             found.save()
-        found.state("failed", _progress(found), str(error))
+        found.state("failed", _progress(found), cause)
         raise
     found.state("finished", found.done, "the result is written")
     shutil.rmtree(found.checkpoints, ignore_errors=True)

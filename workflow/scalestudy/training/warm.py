@@ -182,6 +182,7 @@ PRELOAD = (
     "torch",
     "torch._dynamo",
     "torch.distributed",
+    "torch.export",
     "torch.nn.parallel",
     "scalestudy.training.loop",
     "scalestudy.training.result",

@@ -1,0 +1,359 @@
+"""The pipeline against training in one process, with real processes and real messages (gloo on loopback)."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+from scalestudy.errors import Skipped
+from scalestudy.strategies.base import World
+from scalestudy.strategies.build import build
+from scalestudy.strategies.catalogue import Pipeline
+
+STEPS, GLOBAL_BATCH, CLASSES = 4, 24, 5
+PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "torch.export", "torchvision"]
+LAUNCH_LIMIT_S = 200.0
+
+
+class MLP(nn.Module):
+    """Linear layers, one of them used twice, and a parameter that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice, self.last = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
+        self.between = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+        self.unused = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.twice(torch.tanh(self.twice(torch.tanh(self.first(x))))))
+        logits: torch.Tensor = self.last(torch.tanh(self.between(x)))
+        return logits
+
+
+class Transformer(nn.Module):
+    """torch's own encoder, unmodified; its input is no tensor of numbers but of words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 3), nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.encoder(self.words(x.long().remainder(11))).mean(1))
+        return logits
+
+
+def resnet() -> nn.Module:
+    """torchvision's, cut short before it gets wide."""
+    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
+    model.layer3, model.layer4, model.fc = nn.Identity(), nn.Identity(), nn.Linear(128, CLASSES)
+    return model
+
+
+def densenet() -> nn.Module:
+    return torchvision.models.DenseNet(4, (2, 2), 8, 2, num_classes=CLASSES)
+
+
+def vgg() -> nn.Module:
+    features = torchvision.models.vgg.make_layers([8, "M", 16, 16, "M"], batch_norm=False)
+    model = torchvision.models.VGG(features, num_classes=CLASSES, init_weights=False)
+    model.avgpool = nn.AdaptiveAvgPool2d(2)
+    model.classifier = nn.Sequential(nn.Linear(64, 32), nn.ReLU(True), nn.Dropout(0.0), nn.Linear(32, CLASSES))
+    return model
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (MLP, (12,)),
+    "transformer": (Transformer, (6,)),
+    "resnet": (resnet, (3, 16, 16)),
+    "densenet": (densenet, (3, 16, 16)),
+    "vgg": (vgg, (3, 16, 16)),
+}
+WIDTH, LIMIT_MIB = 1024, 90.0
+"""Eight layers of 4 MiB: weights, gradients and momenta take 96 MiB, and activations and the process come on top."""
+GHOST = ("resnet", "densenet")
+"""With BatchNorm, which sees one micro-batch at a time."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One short training as a pipeline of `stages` stages."""
+
+    model: str
+    stages: int
+    micro_batches: int
+    schedule: str = "1f1b"
+
+    @property
+    def options(self) -> Pipeline:
+        return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches, schedule=self.schedule)
+
+
+def cases_of(ranks: int) -> dict[str, Case]:
+    """What is trained with so many ranks: every number of stages that divides them."""
+    cases = [
+        Case(model, stages, stages)
+        for stages in range(1, ranks + 1)
+        if ranks % stages == 0
+        for model in (MODELS if stages > 1 or ranks == 1 else ("mlp", "resnet"))
+    ]
+    cases += [Case("mlp", stages, 6, "gpipe") for stages in range(2, ranks + 1) if ranks % stages == 0]
+    cases += [Case("mlp", 1, 4)] if ranks == 1 else []
+    return {
+        f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases
+    }
+
+
+STOPPED = {2: Case("resnet", 2, 2), 3: Case("mlp", 3, 3), 4: Case("resnet", 2, 2)}
+
+
+def make_model(name: str, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return MODELS[name][0]().double()
+
+
+def make_batch(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 + step)
+    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
+    return 10 * x if name == "transformer" else x, torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
+
+
+def make_optimiser(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=99.0, momentum=0.9, weight_decay=0.01)
+
+
+def rate(step: int) -> float:
+    return 0.1 / (1 + step)
+
+
+@functools.cache
+def reference(model_name: str, parts: int) -> dict[str, torch.Tensor]:
+    """Parameters after training in one process on the global batch, which BatchNorm sees in so many parts, in order."""
+    model = make_model(model_name, 0)
+    optimiser = make_optimiser(model.parameters())
+    for step in range(STEPS):
+        optimiser.zero_grad()
+        x, y = make_batch(model_name, step)
+        for xs, ys in zip(x.chunk(parts), y.chunk(parts), strict=True):
+            (functional.cross_entropy(model(xs), ys) / parts).backward()  # type: ignore[no-untyped-call]
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for group in optimiser.param_groups:
+            group["lr"] = rate(step)
+        optimiser.step()
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
+    """A strategy that is ready for its first step, the module that it returned, and the model."""
+    model = make_model(case.model, seed)
+    strategy = build(case.options, world)
+    x, y = make_batch(case.model, 0)
+    strategy.example = (x.chunk(world.ranks)[world.rank], y.chunk(world.ranks)[world.rank])
+    return strategy, strategy.prepare(model, make_optimiser), model
+
+
+def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> list[torch.Tensor]:
+    """Some steps, each on this rank's share of the global batch; returns the losses."""
+    world, losses = strategy.world, []
+    for step in steps:
+        x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
+        strategy.set_rate(rate(step))
+        losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
+        strategy.exchange()
+        strategy.update()
+    return losses
+
+
+def weights_of(strategy: Any) -> dict[str, torch.Tensor]:
+    with strategy.whole() as model:
+        return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def train(case: Case, world: World) -> dict[str, Any]:
+    """A rank's whole model after training, its losses, and what it held of the model while it trained."""
+    # Only rank 0 has the right weights.
+    strategy, module, model = begun(case, world, seed=world.rank)
+    losses = take_steps(strategy, module, case.model, range(2))
+    with strategy.whole() as whole:
+        between = sum(parameter.numel() for parameter in whole.parameters())
+    own = sum(parameter.numel() for parameter in model.parameters())
+    losses += take_steps(strategy, module, case.model, range(2, STEPS))
+    return {"weights": weights_of(strategy), "losses": torch.stack(losses), "own": own, "between": between}
+
+
+def train_in_two(case: Case, world: World) -> dict[str, Any]:
+    """As `train`, but a second strategy, which was split otherwise, goes on from the state of a first."""
+    strategy, module, _ = begun(case, world, seed=world.rank)
+    take_steps(strategy, module, case.model, range(2))
+    box = [strategy.state()]
+    names = sorted(box[0])
+    dist.broadcast_object_list(box, 0)
+    other = Case(case.model, world.ranks // case.stages, world.ranks // case.stages)
+    strategy, _, _ = begun(other, world, seed=100 + world.rank)
+    strategy.load_state(box[0])
+    take_steps(strategy, strategy.module, case.model, range(2, STEPS))
+    return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
+
+
+def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
+    """What a stage of the wide model took, MiB; or why there is none."""
+    options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
+    strategy = build(options, world)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)))
+    x, y = torch.randn(8, WIDTH), torch.randint(WIDTH, (8,))
+    strategy.example = (x, y)
+    try:
+        module = strategy.prepare(model, make_optimiser)
+    except Skipped as error:
+        return {"refused": str(error)}
+    for _ in range(4):
+        strategy.forward_backward(module, x, y, functional.cross_entropy)
+        strategy.exchange()
+        strategy.update()
+    with strategy.whole():
+        return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
+
+
+def process_main(index: int, ranks: int, folder: Path, work: str) -> None:
+    """One process: all cases of a number of ranks, or the memory that one with or without a limit takes."""
+    gc.freeze()
+    torch.set_num_threads(1)
+    if "lo" in [name for _, name in socket.if_nameindex()]:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = dist.FileStore(str(folder / "rendezvous"), ranks)
+    dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
+    world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
+    if work == "train":
+        results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
+        if ranks > 1:
+            results["in two"] = train_in_two(STOPPED[ranks], world)
+    else:
+        results = use_memory(world, LIMIT_MIB if work == "limited" else None)
+    dist.barrier()
+    dist.destroy_process_group()
+    torch.save(results, folder / f"{index}.pt")
+
+
+def results_of(ranks: int, folder: Path, work: str) -> list[Any]:
+    """What each of `ranks` fresh processes left."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    processes: list[BaseProcess] = [
+        context.Process(target=process_main, args=(index, ranks, folder, work)) for index in range(ranks)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        deadline = time.monotonic() + LAUNCH_LIMIT_S
+        while any(process.is_alive() for process in processes) and not any(process.exitcode for process in processes):
+            assert time.monotonic() < deadline, "the processes hang"
+            time.sleep(0.02)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
+        return [torch.load(folder / f"{index}.pt") for index in range(len(processes))]
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+@pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
+    """The number of ranks, and the result of every case by process and name."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield request.param, results_of(request.param, tmp_path_factory.mktemp("pipeline"), "train")
+    torch.set_num_threads(threads)
+
+
+def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    """The largest absolute difference of any parameter."""
+    assert list(left) == list(right)
+    return max(float((left[name] - right[name]).abs().max()) for name in left)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_split_gives_the_weights_of_one_process(trained: Any, model: str) -> None:
+    ranks, results = trained
+    for name, case in cases_of(ranks).items():
+        if case.model == model:
+            parts = ranks // case.stages * case.micro_batches if model in GHOST else 1
+            for rank in range(ranks):
+                assert difference(results[rank][name]["weights"], reference(model, parts)) < 1e-12, (name, rank)
+
+
+def test_a_rank_holds_its_stage_while_it_trains_and_everything_when_asked(trained: Any) -> None:
+    ranks, results = trained
+    for name, case in cases_of(ranks).items():
+        whole = sum(tensor.numel() for tensor in reference(case.model, 1).values())
+        held = [results[rank][name]["own"] for rank in range(ranks)]
+        assert sum(held) == whole * ranks // case.stages, name
+        assert {results[rank][name]["between"] for rank in range(ranks)} == {whole}, name
+
+
+def test_every_rank_of_a_replica_knows_its_loss(trained: Any) -> None:
+    ranks, results = trained
+    for name, case in cases_of(ranks).items():
+        model, (x, y) = make_model(case.model, 0), make_batch(case.model, 0)
+        if case.model not in GHOST:
+            for rank in range(ranks):
+                mine = slice(
+                    *(
+                        GLOBAL_BATCH * part // (ranks // case.stages)
+                        for part in (rank // case.stages, rank // case.stages + 1)
+                    )
+                )
+                expected = functional.cross_entropy(model(x[mine]), y[mine]).item()
+                assert results[rank][name]["losses"][0].item() == pytest.approx(expected, abs=1e-12), name
+
+
+@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
+def test_a_run_that_goes_on_is_split_as_before_and_makes_the_same_bits(trained: Any) -> None:
+    ranks, results = trained
+    case = STOPPED[ranks]
+    name = next(name for name, other in cases_of(ranks).items() if other == case)
+    for rank in range(ranks):
+        assert results[rank]["in two"]["stages"] == case.stages
+        assert difference(results[rank]["in two"]["weights"], results[rank][name]["weights"]) == 0.0
+
+
+@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
+def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any) -> None:
+    ranks, results = trained
+    model = make_model(STOPPED[ranks].model, 0)
+    names = results[0]["in two"]["names"]
+    assert {f"model.{name}" for name in model.state_dict()} <= set(names)
+    assert {f"optimiser.{name}.momentum_buffer" for name, _ in model.named_parameters()} <= set(names)
+    assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
+
+
+def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:
+    for name in ("whole", "split", "refused"):
+        (tmp_path / name).mkdir()
+    (whole,) = results_of(1, tmp_path / "whole", "unlimited")
+    assert whole["device_memory_mib"] > LIMIT_MIB
+    for stage in results_of(2, tmp_path / "split", "limited"):
+        assert (stage["stages"], stage["doubt"]) == (2, None)
+        assert 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
+    (refused,) = results_of(1, tmp_path / "refused", "limited")
+    assert "90 MiB on each of 1 device: 2 devices as one pipeline" in refused["refused"]

@@ -1,0 +1,337 @@
+"""Stages from a chain of blocks: against brute force, with made-up chains and with a model's own profile."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from scalestudy.errors import UserError
+from scalestudy.strategies.pipeline import schedule
+from scalestudy.strategies.pipeline.partition import (
+    Chain,
+    Link,
+    between,
+    partition,
+    stage_bytes,
+    stage_times,
+)
+from scalestudy.strategies.pipeline.plan import (
+    Blocks,
+    Machine,
+    Wanted,
+    blocks,
+    choose,
+    fewest_devices,
+    plan_for,
+    possible_cuts,
+)
+from scalestudy.strategies.pipeline.profile import profile
+from scalestudy.strategies.pipeline.trace import part, trace
+
+MIB = 2**20
+FREE = Link(0.0, 0.0)
+
+
+def chain(
+    forward_s: list[float], parameter_mib: list[float] | None = None, kept_mib: float = 0.0, crossing_mib: float = 0.0
+) -> Chain:
+    """A chain whose backward takes twice its forward, and whose every block keeps as much."""
+    count = len(forward_s)
+    lengths = np.maximum(0, np.arange(count + 1)[None, :] - np.arange(count + 1)[:, None])
+    return Chain(
+        np.array(forward_s),
+        2 * np.array(forward_s),
+        MIB * np.array(parameter_mib or [1.0] * count),
+        np.zeros(count),
+        np.zeros(count),
+        np.full(count + 1, crossing_mib * MIB),
+        np.full(count + 1, crossing_mib * MIB),
+        lengths * kept_mib * MIB,
+    )
+
+
+def slowest(given_chain: Chain, cuts: tuple[int, ...], link: Link) -> float:
+    """The slowest stage of a partition, counted from the blocks."""
+    both = np.add(given_chain.forward_s, given_chain.backward_s).tolist()
+    sent = np.add(given_chain.crossing_bytes, given_chain.gradient_bytes).tolist()
+    return max(
+        sum(both[begin:end]) + (2 * link.latency_s + link.s_per_byte * sent[begin] if begin else 0.0)
+        for begin, end in itertools.pairwise((0, *cuts, len(both)))
+    )
+
+
+def brute_force(given_chain: Chain, stages: int, link: Link) -> float:
+    """The best of all partitions."""
+    places = itertools.combinations(range(1, given_chain.blocks), stages - 1)
+    return min(slowest(given_chain, cuts, link) for cuts in places)
+
+
+times = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(times, st.integers(1, 5), st.floats(0, 0.1), st.floats(0, 1e-8), st.floats(0, 50))
+def test_no_partition_of_up_to_12_cut_points_is_better(
+    forward_s: list[float], stages: int, latency_s: float, s_per_byte: float, crossing_mib: float
+) -> None:
+    made_up, link = chain(forward_s, crossing_mib=crossing_mib), Link(latency_s, s_per_byte)
+    anything = np.ones((made_up.blocks + 1,) * 2, dtype=bool)
+    found = partition(stage_times(made_up, link), [anything] * stages)
+    if stages > made_up.blocks:
+        assert found is None
+    else:
+        assert found is not None
+        time_s, cuts = found
+        assert slowest(made_up, cuts, link) == pytest.approx(time_s)
+        assert time_s <= brute_force(made_up, stages, link) * (1 + 1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(1.0, 20.0)), min_size=2, max_size=9),
+    st.integers(2, 4),
+    st.floats(20, 120),
+)
+def test_a_partition_under_a_memory_limit_is_the_best_of_those_that_fit(
+    both: list[tuple[float, float]], stages: int, limit_mib: float
+) -> None:
+    made_up = chain([time_s for time_s, _ in both], [size for _, size in both], kept_mib=2.0)
+    sizes = [stage_bytes(made_up, stages - stage, copies=3.0) for stage in range(stages)]
+    found = partition(stage_times(made_up, FREE), [size <= limit_mib * MIB for size in sizes])
+    best = math.inf
+    for cuts in itertools.combinations(range(1, made_up.blocks), stages - 1):
+        bounds = list(itertools.pairwise([0, *cuts, made_up.blocks]))
+        if all(
+            3 * sum(both[block][1] for block in range(*span)) + (stages - stage) * 2.0 * (span[1] - span[0])
+            <= limit_mib
+            for stage, span in enumerate(bounds)
+        ):
+            best = min(best, slowest(made_up, cuts, FREE))
+    assert (found is None) == (best == math.inf)
+    assert found is None or found[0] == pytest.approx(best)
+
+
+MODELS = {
+    "mlp": (lambda: nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh()))), (64,)),
+    "vgg": (lambda: torchvision.models.vgg.make_layers([8, "M", 16, 16, "M", 16]), (3, 32, 32)),
+    "encoder": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2),
+        (5, 16),
+    ),
+}
+
+
+def profiled(name: str) -> Blocks:
+    """A real model, profiled at two sizes."""
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    traced = trace(make(), torch.randn(2, *shape))
+    return blocks(traced, profile(traced, torch.randn(2, *shape), 1), profile(traced, torch.randn(8, *shape), 1))
+
+
+def shortened(model: Chain, count: int) -> Chain:
+    """The first blocks of a chain."""
+    per_block = ("forward_s", "backward_s", "parameter_bytes", "fixed_bytes", "working_bytes")
+    return Chain(
+        **{name: getattr(model, name)[:count] for name in per_block},
+        crossing_bytes=model.crossing_bytes[: count + 1],
+        gradient_bytes=model.gradient_bytes[: count + 1],
+        activation_bytes=model.activation_bytes[: count + 1, : count + 1],
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_stages_of_a_real_profile_are_within_a_tenth_of_brute_force(name: str) -> None:
+    found = profiled(name)
+    model, link = shortened(found.at(8), min(13, found.small.blocks)), Link(1e-5, 1e-10)
+    anything = np.ones((model.blocks + 1,) * 2, dtype=bool)
+    for stages in (2, 3, 4):
+        best = partition(stage_times(model, link), [anything] * stages)
+        assert best is not None
+        assert slowest(model, best[1], link) <= 1.1 * brute_force(model, stages, link)
+
+
+def test_a_chain_between_two_sizes_is_affine() -> None:
+    few, many = chain([1.0, 2.0]), chain([3.0, 10.0])
+    assert between(few, many, 0.5).forward_s.tolist() == [2.0, 6.0]
+
+
+# The order of passes
+
+
+def test_1f1b_goes_backward_as_soon_as_it_can() -> None:
+    first, last = (schedule.order("1f1b", 2, stage, 3) for stage in (0, 1))
+    assert [f"{kind[0]}{k}" for kind, k in first] == ["f0", "f1", "b0", "f2", "b1", "b2"]
+    assert [f"{kind[0]}{k}" for kind, k in last] == ["f0", "b0", "f1", "b1", "f2", "b2"]
+
+
+def test_gpipe_goes_forward_with_all_micro_batches_first() -> None:
+    assert [f"{kind[0]}{k}" for kind, k in schedule.order("gpipe", 2, 1, 2)] == ["f0", "f1", "b0", "b1"]
+
+
+@given(st.sampled_from(["gpipe", "1f1b"]), st.integers(1, 6), st.integers(1, 9))
+def test_a_stage_never_holds_more_micro_batches_than_planned(
+    name: schedule.Name, stages: int, micro_batches: int
+) -> None:
+    for stage in range(stages):
+        passes = schedule.order(name, stages, stage, micro_batches)
+        assert len(passes) == len(set(passes)) == 2 * micro_batches
+        held, most = 0, 0
+        for kind, k in passes:
+            assert kind == "forward" or ("forward", k) in passes[: passes.index((kind, k))]
+            held += 1 if kind == "forward" else -1
+            most = max(most, held)
+        assert most == schedule.in_flight(name, stages, stage, micro_batches)
+
+
+def test_a_step_fills_the_pipeline_once_and_then_goes_at_the_pace_of_the_slowest_stage() -> None:
+    # (4 micro-batches + 2 stages - 1) x (1 + 2) seconds; messages of the slowest path come on top.
+    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0], [0], 4) == 15.0
+    assert schedule.step_time("1f1b", [1, 1], [2, 2], [0], [0], 4) == 15.0
+    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0.5], [0.25], 4) == 15.75
+    assert schedule.step_time("gpipe", [1, 3], [2, 2], [0], [0], 4) == 23.0
+
+
+def test_ranks_that_share_a_core_take_turns() -> None:
+    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0], [0], 4, replicas=1, at_once=1) == 24.0
+    assert schedule.step_time("1f1b", [1], [2], [], [], 1, replicas=4, at_once=2) == 6.0
+
+
+# The choice
+
+
+def machine(ranks: int, limit_mib: float | None = None, link: Link = FREE, rank_batch: int = 8) -> Machine:
+    """Devices that exchange for nothing."""
+    return Machine(ranks, rank_batch, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
+
+
+def made_up_blocks(given_chain: Chain) -> Blocks:
+    return Blocks(tuple(range(given_chain.blocks + 1)), between(given_chain, given_chain, 0.0), given_chain, (8, 8))
+
+
+FREELY = Wanted("1f1b", None, None)
+
+
+def test_data_parallelism_is_chosen_where_links_cost_nothing() -> None:
+    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), FREELY)
+    assert plan is not None
+    assert (plan.stages, plan.replicas, plan.micro_batches) == (1, 4, 1)
+
+
+def test_stages_are_chosen_where_parameters_are_dear_to_exchange() -> None:
+    dear = made_up_blocks(chain([0.001] * 8, [100.0] * 8, crossing_mib=0.001))
+    plan = choose(dear, machine(4, link=Link(1e-5, 1e-9)), FREELY)
+    assert plan is not None
+    assert plan.stages == 4
+
+
+def test_stages_are_chosen_where_the_whole_model_does_not_fit() -> None:
+    model = made_up_blocks(chain([1.0] * 8, [10.0] * 8))
+    plan = choose(model, machine(4, limit_mib=200), FREELY)
+    assert plan is not None
+    assert plan.stages == 2
+    assert max(plan.stage_bytes) <= 200 * MIB
+
+
+def test_what_fits_nowhere_is_told_with_the_fewest_devices_that_would_do() -> None:
+    model = made_up_blocks(chain([1.0] * 8, [10.0] * 8))
+    assert choose(model, machine(2, limit_mib=100), FREELY) is None
+    assert fewest_devices(model, machine(2, limit_mib=100), FREELY) == 3
+    assert fewest_devices(model, machine(2, limit_mib=30), FREELY) is None
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, None), (None, 4), (4, 8)])
+def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | None) -> None:
+    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), Wanted("gpipe", stages, micro_batches))
+    assert plan is not None
+    assert stages in (None, plan.stages)
+    assert micro_batches in (None, plan.micro_batches)
+    assert plan.micro_batch * plan.micro_batches * plan.replicas == 32
+
+
+def test_a_plan_is_predicted_by_playing_its_schedule() -> None:
+    plan = plan_for(made_up_blocks(chain([1.0] * 8)), machine(2), "1f1b", 2, 4)
+    assert plan is not None
+    assert (plan.cuts, plan.stage_s, plan.step_s) == ((4,), (12.0, 12.0), 60.0)
+
+
+# Where a stage can begin
+
+
+class Tied(nn.Module):
+    """The second layer has the first one's weights; in between something is overwritten, and something skips."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tied = torch.tanh(self.first(torch.tanh(self.first(x))))
+        changed = self.middle(tied)
+        logits: torch.Tensor = self.last(torch.relu_(changed) + tied)
+        return logits
+
+
+def test_no_stage_begins_between_two_uses_of_a_parameter_or_before_a_value_is_overwritten() -> None:
+    traced = trace(Tied(), torch.randn(2, 4))
+    names = [operator.name for operator in traced.operators]
+    cuts = [names[cut] for cut in possible_cuts(traced, profile(traced, torch.randn(4, 4), 1))]
+    assert names == ["linear", "tanh", "linear_1", "tanh_1", "linear_2", "relu_", "add", "linear_3"]
+    assert cuts == ["tanh_1", "linear_2", "add", "linear_3"]
+
+
+def test_two_parts_of_a_module_make_its_output_and_its_gradients() -> None:
+    model = Tied()
+    traced = trace(model, torch.randn(2, 4))
+    x = torch.randn(6, 4)
+    first = part(traced, 0, 6, ["x"], ["relu_", "tanh_1"], {})
+    second = part(traced, 6, 8, ["relu_", "tanh_1"], ["linear_3"], {})
+    (output,) = second(*first(x))
+    output.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    model(x).sum().backward()
+    assert torch.equal(output, model(x))
+    assert all(torch.equal(one, other.grad) for one, other in zip(gradients, model.parameters(), strict=True))
+
+
+def test_a_profile_counts_what_autograd_keeps_and_changes_nothing() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 5))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    x, kept = torch.randn(4, 3, 8, 8), {}
+    traced = trace(model, x)
+    found = profile(traced, x, 1)
+    own = {tensor.untyped_storage().data_ptr() for tensor in model.state_dict().values()}
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        output = model(x)
+    counted = sum(found.bytes_of[root] for root in set().union(*(cost.keeps for cost in found.costs)))
+    counted += sum(cost.own_bytes for cost in found.costs)
+    assert output.shape == (4, 5)
+    assert counted == sum(size for place, size in kept.items() if place not in own)
+    assert found.changed == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+
+
+class Undecided(nn.Module):
+    """What it does depends on its data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_a_model_that_decides_by_its_data_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UserError, match="the model cannot be traced"):
+        trace(Undecided(), torch.randn(2, 4))

@@ -1,0 +1,105 @@
+"""Tensors between neighbouring stages, and what such a message takes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.strategies.pipeline.partition import Link
+
+UNDER_WAY = 2
+LARGE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One tensor of a message: the value's name, its shape and dtype, and whether a gradient comes back."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    gradient: bool
+
+
+class Inbox:
+    """`count` messages from one rank, each of the same tensors, received one ahead of the one in use."""
+
+    def __init__(
+        self, parcels: Sequence[Parcel], peer: int, group: dist.ProcessGroup, device: torch.device, count: int
+    ) -> None:
+        self.parcels, self.peer, self.group, self.device, self.left = parcels, peer, group, device, count
+        self.next = self._post()
+
+    def take(self) -> list[torch.Tensor]:
+        """The next message, waited for."""
+        arriving, self.next = self.next, None
+        assert arriving is not None, "no further message was expected"
+        for work, _ in arriving:
+            work.wait()
+        self.next = self._post()
+        return [tensor for _, tensor in arriving]
+
+    def _post(self) -> list[tuple[dist.Work, torch.Tensor]] | None:
+        if self.left == 0:
+            return None
+        self.left -= 1
+        buffers = [torch.empty(p.shape, dtype=getattr(torch, p.dtype), device=self.device) for p in self.parcels]
+        return [(posted(dist.irecv(buffer, self.peer, group=self.group)), buffer) for buffer in buffers]
+
+
+class Outbox:
+    """Messages to one rank; few are under way at a time, and each tensor is kept until it has gone."""
+
+    def __init__(self, peer: int, group: dist.ProcessGroup) -> None:
+        self.peer, self.group = peer, group
+        self.going: deque[list[tuple[dist.Work, torch.Tensor]]] = deque()
+
+    def send(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Send without waiting for it; waits for the message before the last."""
+        while len(self.going) >= UNDER_WAY:
+            self._finish_one()
+        dense = [tensor.detach().contiguous() for tensor in tensors]
+        self.going.append([(posted(dist.isend(tensor, self.peer, group=self.group)), tensor) for tensor in dense])
+
+    def finish(self) -> None:
+        """Wait until all have gone."""
+        while self.going:
+            self._finish_one()
+
+    def _finish_one(self) -> None:
+        for work, _ in self.going.popleft():
+            work.wait()
+
+
+def posted(work: dist.Work | None) -> dist.Work:
+    """The handle of an operation of a group that this rank is in."""
+    assert work is not None
+    return work
+
+
+def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> Link:
+    """Latency and bandwidth between ranks 0 and 1, from the fastest of some round trips; the others wait.
+
+    Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
+    """
+    if ranks == 1:
+        return Link(0.0, 0.0)
+    one_way_s = []
+    for size in (8, LARGE):
+        data, times = torch.zeros(size, dtype=torch.uint8, device=device), []
+        for _ in range(8 if rank < 2 else 0):
+            begin = time.perf_counter()
+            for sends in (True, False) if rank == 0 else (False, True):
+                operation = dist.isend if sends else dist.irecv
+                posted(operation(data, 1 - rank, group=group)).wait()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append((time.perf_counter() - begin) / 2)
+        one_way_s.append(min(times, default=0.0))
+    dist.barrier(group=group)
+    return Link(one_way_s[0], max(0.0, one_way_s[1] - one_way_s[0]) / LARGE)

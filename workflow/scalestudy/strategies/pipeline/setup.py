@@ -1,0 +1,140 @@
+"""The choice that one rank makes for all: profile, look at the machine, plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from scalestudy.errors import Skipped, UserError
+from scalestudy.strategies.base import MakeOptimiser, World
+from scalestudy.strategies.catalogue import Pipeline as Options
+from scalestudy.strategies.pipeline.layout import Layout, layout_of
+from scalestudy.strategies.pipeline.partition import Link
+from scalestudy.strategies.pipeline.plan import Blocks, Machine, Plan, Wanted, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.profile import profile
+from scalestudy.strategies.pipeline.trace import Traced
+
+MIB = 2**20
+PROCESS_BYTES = 12 * MIB
+"""On a CPU what a process takes beside tensors while it trains counts as well: stacks, messages, loaded samples."""
+TRIED_ELEMENTS = 1 << 18
+
+
+def chosen_layout(
+    traced: Traced,
+    x: torch.Tensor,
+    options: Options,
+    machine: Machine,
+    precision: Callable[[], AbstractContextManager[Any]],
+    times: dict[str, float],
+) -> Layout | UserError | Skipped:
+    """Profile at two numbers of samples and choose; what is wrong is returned, so that all ranks can say it.
+
+    `x` is one rank's batch. `profile_s` and `search_s` are added to `times`.
+    """
+    begin = time.perf_counter()
+    sizes = [2, max(4, len(x))] if len(x) > 1 else [1]
+    profiles = [profile(traced, rows(x, size), precision=precision) for size in sizes]
+    times["profile_s"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    wanted = Wanted(options.schedule, options.stages, options.micro_batches)
+    model = blocks(traced, profiles[0], profiles[-1])
+    plan = choose(model, machine, wanted)
+    times["search_s"] = time.perf_counter() - begin
+    if plan is None:
+        return _why_none(model, machine, wanted)
+    print(_told(plan, machine), flush=True)
+    try:
+        return layout_of(traced, plan, profiles[0], profiles[-1])
+    except UserError as error:
+        return error
+
+
+def rows(x: torch.Tensor, count: int) -> torch.Tensor:
+    """So many samples, repeated from x where it has fewer."""
+    return x[torch.arange(count, device=x.device) % len(x)]
+
+
+def machine_of(
+    world: World,
+    rank_batch: int,
+    link: Link,
+    cores: int,
+    limit_mib: float | None,
+    make_optimiser: MakeOptimiser,
+    like: torch.Tensor,
+) -> Machine:
+    """What the ranks of `world` run on; `cores` are those that the ranks of this node may use together."""
+    seconds_per_byte, slots = _optimiser_costs(make_optimiser, like)
+    on_cpu = world.device.type == "cpu"
+    at_once = max(1, cores // torch.get_num_threads()) * -(-world.ranks // world.ranks_per_node)
+    return Machine(
+        world.ranks,
+        rank_batch,
+        link,
+        seconds_per_byte,
+        2 + slots,
+        at_once if on_cpu and at_once < world.ranks else None,
+        None if limit_mib is None else limit_mib * MIB,
+        PROCESS_BYTES if on_cpu else 0.0,
+    )
+
+
+def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:
+    """Seconds of an update per byte of parameters, and how many copies of a parameter the optimiser keeps."""
+    parameter = nn.Parameter(torch.zeros(TRIED_ELEMENTS, dtype=like.dtype, device=like.device))
+    parameter.grad = torch.ones_like(parameter)
+    optimiser = make_optimiser([parameter])
+    times = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        optimiser.step()
+        if like.device.type == "cuda":
+            torch.cuda.synchronize(like.device)
+        times.append(time.perf_counter() - begin)
+    slots = [slot for state in optimiser.state.values() for slot in state.values() if isinstance(slot, torch.Tensor)]
+    kept = sum(slot.numel() for slot in slots) / parameter.numel()
+    return min(times) / (parameter.numel() * parameter.element_size()), kept
+
+
+def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Skipped:
+    """Why there is no plan: too little memory, or what was asked for cannot be."""
+    if wanted.stages and wanted.stages > model.small.blocks:
+        what = f"the model can be cut into {model.small.blocks} stages at most, not {wanted.stages}"
+        return UserError(what, "strategy.stages", "ask for fewer")
+    if machine.limit_bytes is None:
+        what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
+        return UserError(what, "strategy", "leave `stages` or `micro_batches` away, or take larger batches")
+    return _fits_nowhere(model, machine, wanted)
+
+
+def _fits_nowhere(model: Blocks, machine: Machine, wanted: Wanted) -> Skipped:
+    """Why there is no plan, and how many devices would do."""
+    assert machine.limit_bytes is not None
+    fewest = fewest_devices(model, machine, wanted)
+    within = f"in {machine.limit_bytes / MIB:,.0f} MiB on each of {machine.ranks} {'device' if machine.ranks == 1 else 'devices'}"
+    split = "".join(
+        f", {value} {what}"
+        for value, what in ((wanted.stages, "stages"), (wanted.micro_batches, "micro-batches"))
+        if value
+    )
+    if fewest is None:
+        return Skipped(f"the model does not fit {within}{split}: one part that cannot be divided alone needs more")
+    remedy = f"{fewest} {'device' if fewest == 1 else 'devices'} as one pipeline with small micro-batches would do"
+    return Skipped(f"the model does not fit {within}{split}: {remedy}")
+
+
+def _told(plan: Plan, machine: Machine) -> str:
+    """The plan in one line, for the log."""
+    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
+    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
+    return (
+        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
+        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
+        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us"
+    )
