@@ -3,7 +3,7 @@
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run setup check lint test format lock schemas
+.PHONY: run setup check lint test format lock schemas bench-loader
 
 run: setup
 	@scalestudy check
@@ -36,6 +36,10 @@ format: .venv-dev
 lock:
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.txt requirements.in
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-dev.txt requirements-dev.in
+
+# About 20 minutes on a quiet machine; stopped, it goes on where it was. OPTIONS="--peers ours dali" for a part.
+bench-loader: setup
+	@python benchmarks/loader.py --out docs/measured/loader.txt $(OPTIONS)
 
 schemas:
 	scalestudy schema --write

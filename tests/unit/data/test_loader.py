@@ -118,7 +118,7 @@ def test_the_callers_torch_threads_stay_as_they_were(pictures: Dataset) -> None:
 def test_evaluation_through_the_loader_is_not_augmented(pictures: Dataset) -> None:
     order = list(plan(48, 8))
     with Loader(pictures, order, spec(1), seed=0, train=False) as loader:
-        shown = [x for x, _ in loader]
+        shown = [x.clone() for x, _ in loader]
     assert torch.equal(shown[0], pictures.batch(order[0][1], size=32, augment="none", seed=9, epoch=9, train=False)[0])
 
 

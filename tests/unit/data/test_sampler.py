@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalestudy.data.sampler import batches, epoch_order, evaluation_share
+from scalestudy.data.sampler import (
+    Stored,
+    batches,
+    epoch_order,
+    evaluation_share,
+    steps_per_epoch,
+    stored,
+    stream_order,
+    through_buffer,
+)
 from scalestudy.errors import UserError
 
+FIRST_STREAM = [[3, 6, 5], [8, 7, 0], [4, 2, 1]]
 counts = st.integers(1, 200)
 ranks = st.integers(1, 6)
 seeds = st.integers(0, 2**31 - 1)
@@ -52,3 +64,71 @@ def test_evaluation_sees_each_sample_on_exactly_one_rank(samples: int, ranks: in
     shares = [evaluation_share(samples, rank, ranks) for rank in range(ranks)]
     assert sorted(np.concatenate(shares)) == list(range(samples))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@st.composite
+def shards(draw: st.DrawFn) -> Stored:
+    """Samples in shards of any sizes, lying in them in any order."""
+    sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=12))
+    shard = np.repeat(np.arange(len(sizes)), sizes)
+    start = np.concatenate([draw(st.permutations(range(size))) for size in sizes])
+    return stored(shard, start * 512, len(shard), draw(st.integers(1, 50)))
+
+
+@given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3), st.sampled_from(["drop", "pad"]), st.booleans())
+def test_each_epoch_gives_every_rank_its_share_once_and_as_many_batches(
+    data: Stored, ranks: int, per_rank: int, seed: int, epoch: int, last: Any, streamed: bool
+) -> None:
+    samples, global_batch = len(data.order), ranks * per_rank
+    if samples < global_batch and last == "drop":
+        return
+    stream = data if streamed else None
+    shares = [
+        batches(samples, global_batch, rank, ranks, seed, epoch, last=last, stream=stream) for rank in range(ranks)
+    ]
+    steps = steps_per_epoch(samples, global_batch, last)
+    assert {share.shape for share in shares} == {(steps, per_rank)}
+    seen = np.bincount(np.concatenate(shares).ravel(), minlength=samples)
+    if last == "drop":
+        assert seen.max() == 1 and (seen == 0).sum() == samples - steps * global_batch < global_batch
+    else:
+        assert seen.min() >= 1 and seen.sum() - samples < global_batch
+
+
+@given(shards(), seeds)
+def test_a_stream_reads_each_shard_from_its_begin_to_its_end(data: Stored, seed: int) -> None:
+    order = stream_order(data, seed, 0).tolist()
+    sizes = np.diff(data.begins)
+    assert len(order) == sizes.sum()
+    for begin, end in zip(data.begins[:-1], data.begins[1:], strict=True):
+        whole = data.order[begin:end].tolist()
+        at = order.index(whole[0])
+        assert order[at : at + len(whole)] == whole
+
+
+@given(st.integers(0, 300), st.integers(1, 60), seeds)
+def test_a_buffer_lets_each_sample_out_once_and_never_before_it_came_in(count: int, buffer: int, seed: int) -> None:
+    left = through_buffer(np.arange(count) + 1000, buffer, seed)
+    assert sorted(left) == list(range(1000, 1000 + count))
+    assert all(sample - 1000 <= step + buffer - 1 for step, sample in enumerate(left.tolist()))
+
+
+def test_a_larger_buffer_mixes_more_shards_into_a_batch() -> None:
+    data = stored(np.repeat(np.arange(50), 100), np.tile(np.arange(100), 50), 5000, 1)
+    mixed = []
+    for buffer in (1, 100, 1000):
+        left = through_buffer(stream_order(data, 0, 0), buffer, 0)
+        mixed.append(np.mean([len(set((left[at : at + 64] // 100).tolist())) for at in range(1000, 4000, 64)]))
+    assert mixed[0] < 2 < mixed[1] < 7 < mixed[2]
+
+
+def test_ranks_of_a_stream_read_different_samples_and_epochs_different_orders() -> None:
+    data = stored(np.repeat(np.arange(8), 10), np.tile(np.arange(10), 8), 80, 16)
+    parts = [set(batches(80, 8, rank, 4, 0, 0, stream=data).ravel().tolist()) for rank in range(4)]
+    assert all(len(part) == 20 for part in parts) and len(set.union(*parts)) == 80
+    assert not np.array_equal(batches(80, 8, 0, 1, 0, 0, stream=data), batches(80, 8, 0, 1, 0, 1, stream=data))
+
+
+def test_a_streams_order_stays_what_it_was_when_results_were_measured() -> None:
+    data = stored(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3), 9, 3)
+    assert batches(9, 3, 0, 1, 5, 1, stream=data).tolist() == FIRST_STREAM

@@ -23,53 +23,53 @@ from scalestudy.strategies.catalogue import AnyStrategy
 ROOT = Path(__file__).resolve().parents[3]
 
 FIXED: list[tuple[dict[str, Any], str]] = [
-    ({}, "small_cnn.digits.single.x1.r0-191668d65099"),
-    ({"ranks": 4, "strategy": "allreduce"}, "small_cnn.digits.allreduce.x4.r0-5d9ed74628f7"),
+    ({}, "small_cnn.digits.single.x1.r0-310edca21fd5"),
+    ({"ranks": 4, "strategy": "allreduce"}, "small_cnn.digits.allreduce.x4.r0-d1bc6c368c8c"),
     (
         {"strategy": {"name": "allreduce", "compression": "fp16"}, "ranks": 2},
-        "small_cnn.digits.allreduce.x2.r0-87747c8d4e6e",
+        "small_cnn.digits.allreduce.x2.r0-c52d63cb4a23",
     ),
-    ({"strategy": "halving_doubling", "ranks": 3, "seed": 7}, "small_cnn.digits.halving_doubling.x3.r0-a6d43ea767e6"),
+    ({"strategy": "halving_doubling", "ranks": 3, "seed": 7}, "small_cnn.digits.halving_doubling.x3.r0-4beac247d488"),
     (
         {"strategy": {"name": "parameter_server", "servers": 2}, "ranks": 2, "batch": {"global": 64}},
-        "small_cnn.digits.parameter_server.x2.r0-914a445f6e54",
+        "small_cnn.digits.parameter_server.x2.r0-bcbb7beb4cb3",
     ),
     (
         {"model": "resnet50", "data": {"source": "image_folder"}, "train": {"epochs": 90}},
-        "resnet50.image_folder.single.x1.r0-06cb441e649a",
+        "resnet50.image_folder.single.x1.r0-fd2fc9aa43fa",
     ),
-    ({"model": {"name": "mlp", "layers": 3}, "dtype": "float64"}, "mlp.digits.single.x1.r0-63447eafeeca"),
-    ({"model": {"name": "small_cnn", "width": 8}, "device": "cpu"}, "small_cnn.digits.single.x1.r0-1e71cf883d25"),
+    ({"model": {"name": "mlp", "layers": 3}, "dtype": "float64"}, "mlp.digits.single.x1.r0-896c5fc0e2e0"),
+    ({"model": {"name": "small_cnn", "width": 8}, "device": "cpu"}, "small_cnn.digits.single.x1.r0-af2d8411b9be"),
     (
         {"data": {"source": "synthetic", "shape": [3, 32, 32], "classes": 100}},
-        "small_cnn.synthetic.single.x1.r0-edf0e1f6ce50",
+        "small_cnn.synthetic.single.x1.r0-75acfd5ce9e3",
     ),
     (
         {"data": {"source": "synthetic_jpeg", "preprocess": "resized"}, "loader": {"workers": 4}},
-        "small_cnn.synthetic_jpeg.single.x1.r0-73d4e9ecb365",
+        "small_cnn.synthetic_jpeg.single.x1.r0-ca4d38e74333",
     ),
     (
         {"data": {"source": "fashion_mnist", "root": "/data/fashion"}},
-        "small_cnn.fashion_mnist.single.x1.r0-fa038aa06a38",
+        "small_cnn.fashion_mnist.single.x1.r0-85c90642be44",
     ),
-    ({"data": {"source": "digits", "scale": 0.5}}, "small_cnn.digits.single.x1.r0-a4b38c5a2925"),
-    ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-a30e8721bf73"),
+    ({"data": {"source": "digits", "scale": 0.5}}, "small_cnn.digits.single.x1.r0-b93c3a00cec7"),
+    ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-483cadab366a"),
     (
         {"device": "emulated:p100", "ranks": 128, "strategy": "allreduce", "model": "resnet50"},
-        "resnet50.digits.allreduce.on_p100.x128.r0-a04240a4234e",
+        "resnet50.digits.allreduce.on_p100.x128.r0-2bb1ae7b9f57",
     ),
     (
         {"optimiser": {"learning_rate": 0.05, "steps": {"every_epochs": 30}}},
-        "small_cnn.digits.single.x1.r0-f7c1b083ba09",
+        "small_cnn.digits.single.x1.r0-27eb2ac58fc2",
     ),
-    ({"measure": {"steps": 100, "warmup_steps": 10}}, "small_cnn.digits.single.x1.r0-739fd7707156"),
+    ({"measure": {"steps": 100, "warmup_steps": 10}}, "small_cnn.digits.single.x1.r0-e4097bdc59de"),
     (
         {"ranks": 8, "nodes": 2, "ranks_per_node": 4, "threads_per_rank": 5, "strategy": "allreduce"},
-        "small_cnn.digits.allreduce.x8.r0-fd088bd3bd8d",
+        "small_cnn.digits.allreduce.x8.r0-6e4fc52f469c",
     ),
     (
         {"keep": "weights", "loader": {"cache": "cold", "memory_limit_mib": 64}},
-        "small_cnn.digits.single.x1.r0-d717a988b426",
+        "small_cnn.digits.single.x1.r0-5aa4b638c2b5",
     ),
     (
         {
@@ -78,11 +78,11 @@ FIXED: list[tuple[dict[str, Any], str]] = [
                 {"kind": "killed_rank", "rank": 0, "at_step": 3},
             ]
         },
-        "small_cnn.digits.single.x1.r0-d8657e0a6971",
+        "small_cnn.digits.single.x1.r0-78f27ae2812c",
     ),
     (
         {"seed": 12, "repeat": 2, "loader": {"augment": "crop_flip", "size": 160}},
-        "small_cnn.digits.single.x1.r2-9884b4ac76b2",
+        "small_cnn.digits.single.x1.r2-0e4ee8dfef69",
     ),
 ]
 
@@ -114,6 +114,13 @@ DEFAULTS = {
     "network": None,
     "data": {**FORM, "source": "digits"},
     "loader": {
+        "mode": None,
+        "kind": "threads",
+        "last_batch": "drop",
+        "origin": None,
+        "shuffle_buffer": 1000,
+        "pin_memory": True,
+        "storage": None,
         "workers": 1,
         "prefetch": 2,
         "size": None,
@@ -266,6 +273,18 @@ CHANGED: dict[str, Any] = {
     "data.import": None,
     "data.kwargs": None,
     "loader": {"loader": {"workers": 2, "prefetch": 3}},
+    "loader.mode": "synthetic",
+    "loader.kind": "processes",
+    "loader.last_batch": "pad",
+    "loader.origin": {"data": {"source": "image_folder"}, "loader": {"origin": "/mnt/other"}},
+    "loader.shuffle_buffer": 10,
+    "loader.pin_memory": False,
+    "loader.storage": {"data": {"source": "image_folder"}, "loader": {"storage": {"mib_per_s": 100}}},
+    "loader.storage.mib_per_s": {"data": {"source": "image_folder"}, "loader": {"storage": {"mib_per_s": 50}}},
+    "loader.storage.latency_ms": {
+        "data": {"source": "image_folder"},
+        "loader": {"storage": {"mib_per_s": 100, "latency_ms": 5}},
+    },
     "loader.workers": 0,
     "loader.prefetch": 1,
     "loader.size": 32,
@@ -354,7 +373,7 @@ def test_the_order_of_keys_is_not_part_of_an_id() -> None:
 
 
 def test_a_default_written_out_is_not_part_of_an_id() -> None:
-    assert run_id(run_of(DEFAULTS)) == "small_cnn.digits.single.x1.r0-191668d65099"
+    assert run_id(run_of(DEFAULTS)) == "small_cnn.digits.single.x1.r0-310edca21fd5"
 
 
 def test_the_short_form_has_the_id_of_the_long_one() -> None:
@@ -415,6 +434,12 @@ BESIDE: dict[str, dict[str, Any]] = {
     },
     "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 2}}},
     "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3}}},
+    "loader.origin": {"data": {"source": "image_folder"}},
+    "loader.storage": {"data": {"source": "image_folder"}},
+    **{
+        f"loader.storage.{key}": {"data": {"source": "image_folder"}, "loader": {"storage": {"mib_per_s": 100}}}
+        for key in ("mib_per_s", "latency_ms")
+    },
     "faults.kind": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},
     "faults.rank": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},
     "faults.at_step": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},

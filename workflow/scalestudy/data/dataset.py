@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from scalestudy.data import draw, images
-from scalestudy.data.index import Index, read_index
-from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, index_file, read_manifest
+from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
+from scalestudy.data.modes import MODES
+from scalestudy.data.pictures import PICTURE_FORMATS, Pictures, Recipe
+from scalestudy.data.readers import How
+from scalestudy.data.readers.memory import MemoryReader
+from scalestudy.data.sampler import Stored
 from scalestudy.errors import UserError
+from scalestudy.spec import run
 
 Indices = NDArray[np.int64]
 DEFAULT_SIDE = 224
@@ -56,25 +63,74 @@ class Dataset(Protocol):
         ...
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """What reading these samples reads: path, offset, bytes. Empty for samples held in memory."""
+        """What reading these samples reads of local files: path, offset, bytes. Empty for samples held in memory."""
         ...
 
+    recipe: Recipe
+    """How it was opened, for a worker process to do the same."""
+    stream: Stored | None
+    """How samples lie, where the input mode reads them in sequence."""
 
-def open_dataset(manifest_path: Path | str, split: Split) -> Dataset:
-    """Open one split of the data that a manifest describes; UserError where it is skipped, missing or damaged."""
-    manifest = read_manifest(manifest_path)
+
+def open_dataset(
+    manifest_path: Path | str, split: Split, loader: run.Loader | None = None, place: Path | None = None
+) -> Dataset:
+    """Open one split of the data that a manifest describes; UserError where it is skipped, missing or damaged.
+
+    `loader` says how it is read; None: as its format is read best. Processes that name the same `place`, a file on
+    this node, share the rate of an emulated storage.
+    """
+    spec = loader or run.Loader()
+    storage = spec.storage
+    how = How(
+        mode=spec.mode,
+        origin=spec.origin,
+        shuffle_buffer=spec.shuffle_buffer,
+        mib_per_s=storage.mib_per_s if storage else None,
+        latency_ms=storage.latency_ms if storage else 0.0,
+    )
+    own_place = None
+    if how.limited:
+        own_place = None if place else os.memfd_create("scalestudy-storage")
+        how = dataclasses.replace(how, place=str(place) if place else f"/proc/{os.getpid()}/fd/{own_place}")
+    data = opened(Recipe(Path(manifest_path).absolute(), split, how))
+    if own_place is not None:
+        weakref.finalize(data, os.close, own_place)
+    return data
+
+
+def opened(recipe: Recipe) -> Dataset:
+    """Open a dataset as another process did."""
+    manifest = read_manifest(recipe.manifest)
     if manifest.status == "skipped":
-        raise UserError(f"the data is not there: {manifest.reason}", str(manifest_path))
-    bulk = bulk_folder(manifest_path, manifest)
-    if manifest.format == "files":
-        return FileDataset(manifest, split, bulk, read_index(index_file(manifest_path, manifest), split))
-    if manifest.format == "raw":
-        return RawDataset(manifest, split, bulk)
-    if manifest.bulk:
-        return ArrayDataset(manifest, split, bulk)
-    from scalestudy.data.sources import source_module
+        raise UserError(f"the data is not there: {manifest.reason}", str(recipe.manifest))
+    data: Any
+    if manifest.format in PICTURE_FORMATS:
+        data = PictureDataset(recipe, manifest)
+        reader = data.pictures.reader
+        if isinstance(reader, MemoryReader):
+            recipe = dataclasses.replace(recipe, how=dataclasses.replace(recipe.how, memory=reader.place))
+    else:
+        data = _tensors(recipe, manifest)
+    data.recipe = recipe
+    return cast(Dataset, data)
 
-    return source_module(manifest.spec).open_split(manifest, split)
+
+def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
+    """Arrays, or samples made while they are read."""
+    how = recipe.how
+    if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
+        what = "samples that are tensors, or are made while they are read, come from no storage that could be chosen"
+        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` away")
+    if manifest.bulk:
+        data: Any = ArrayDataset(manifest, recipe.split, bulk_folder(recipe.manifest, manifest))
+    else:
+        from scalestudy.data.sources import source_module
+
+        data = source_module(manifest.spec).open_split(manifest, recipe.split)
+    if how.mode == "memory" and isinstance(data, ArrayDataset):
+        data.keep()
+    return SyntheticBatches(data) if how.mode == "synthetic" else data
 
 
 def mapped(path: Path) -> NDArray[Any]:
@@ -87,6 +143,9 @@ def mapped(path: Path) -> NDArray[Any]:
 
 class _Split:
     """What all forms of one split have in common."""
+
+    stream: Stored | None = None
+    recipe: Recipe
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
         info = manifest.split(split)
@@ -152,128 +211,67 @@ class ArrayDataset(TensorDataset):
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices])
 
+    def keep(self) -> None:
+        """Read everything now, and have it in memory of this process from then on."""
+        self._x = np.array(self._x)
 
-class _PictureDataset(_Split, ABC):
-    """Pictures [height, width, 3] of which each batch shows regions, resized to squares."""
 
-    labels: NDArray[np.int64]
+class SyntheticBatches(_Split):
+    """Another dataset's first sample in all places: what is left when nothing is read or made. Labels repeat too."""
 
-    def __init__(self, manifest: Manifest, split: Split) -> None:
-        super().__init__(manifest, split)
-        self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self._kept = threading.local()
+    def __init__(self, data: Any) -> None:
+        self.__dict__.update({name: getattr(data, name) for name in ("samples", "channels", "classes", "task")})
+        self.image_size, self.stored_bytes = data.image_size, data.stored_bytes
+        self._data = data
+        self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
-    @abstractmethod
-    def _show(self, sample: int, draws: list[float] | None, flip: bool, out: torch.Tensor) -> None:
-        """Write one picture into uint8 [3, side, side]: a random view from `draws`, or the centre."""
+    def bytes_of(self, indices: Indices) -> int:
+        return 0
 
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        side = size or DEFAULT_SIDE
-        x = torch.empty((len(indices), 3, side, side), dtype=torch.uint8, memory_format=torch.channels_last)
-        augment = augment if train else "none"
-        draws = draw.uniforms(images.DRAWS, draw.AUGMENT, seed, epoch, indices).tolist() if augment != "none" else None
-        for row, sample in enumerate(indices.tolist()):
-            numbers = draws[row] if draws is not None else None
-            flip = numbers is not None and numbers[2 * images.ATTEMPTS] < 0.5
-            self._show(sample, numbers if augment == "crop_flip" else None, flip, x[row])
-        return x, torch.from_numpy(self.labels[indices])
-
-    def _buffer(self, size: int) -> memoryview:
-        """A buffer of this thread: a fresh one for each picture costs its page faults each time."""
-        if len(getattr(self._kept, "buffer", b"")) < size:
-            self._kept.buffer = bytearray(size + size // 2)
-        return memoryview(self._kept.buffer)[:size]
+        key = (len(indices), size)
+        if key not in self._made:
+            first = np.arange(len(indices)) % self.samples
+            self._made[key] = self._data.batch(first, size=size, augment="none", seed=seed, epoch=0, train=False)
+        return self._made[key]
 
 
-def _view(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:
-    return images.centre_view(height, width, flip) if draws is None else images.random_view(height, width, draws)
+class PictureDataset(_Split):
+    """Pictures [height, width, 3], coded or as pixels, of which each batch shows regions, resized to squares."""
 
-
-class FileDataset(_PictureDataset):
-    """JPEG and PNG files."""
-
-    def __init__(self, manifest: Manifest, split: Split, bulk: Path, index: Index) -> None:
-        super().__init__(manifest, split)
-        self._bulk, self._index, self.labels = str(bulk.absolute()), index, index.labels
-        assert len(index) == self.samples
+    def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
+        super().__init__(manifest, recipe.split)
+        self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
+        self.pictures = Pictures(recipe, manifest)
+        self.mode, self.stream = self.pictures.mode, self.pictures.stream
+        assert len(self.pictures.labels) == self.samples
 
     @property
     def files(self) -> list[Path]:
-        return [Path(self._path(sample)) for sample in range(self.samples)]
-
-    def _path(self, sample: int) -> str:
-        return f"{self._bulk}/{self._index.path(sample)}"
+        return [] if self.mode == "synthetic" else self.pictures.reader.files
 
     def bytes_of(self, indices: Indices) -> int:
-        return int(self._index.bytes[indices].sum())
+        return 0 if self.mode == "synthetic" else int(self.pictures.sizes[indices].sum())
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        for sample, count in zip(indices.tolist(), self._index.bytes[indices].tolist(), strict=True):
-            yield self._path(sample), 0, count
+        return iter(()) if self.mode == "synthetic" else self.pictures.reader.ranges(indices)
 
-    def _show(self, sample: int, draws: list[float] | None, flip: bool, out: torch.Tensor) -> None:
-        path = self._path(sample)
-        try:
-            data = self._read(path)
-            height, width = images.header(data)
-            view = _view(height, width, draws, flip)
-            image = images.decode(data, images.shrink_for(view, out.shape[1]))
-        except (OSError, ValueError, SyntaxError) as error:  # pillow raises SyntaxError for broken PNG
-            remedy = "replace the file, or delete the manifest and prepare the data again"
-            raise UserError(f"sample {sample} cannot be read: {error}", path, remedy) from None
-        images.show(image, height, width, view, out)
+    def side(self, size: int | None) -> int:
+        """Height and width of a picture as the loader shows it."""
+        return size or DEFAULT_SIDE
 
-    def _read(self, path: str) -> memoryview:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            data = self._buffer(os.fstat(descriptor).st_size)
-            done = 0
-            while done < len(data) and (count := os.readv(descriptor, [data[done:]])):
-                done += count
-            return data[:done]
-        finally:
-            os.close(descriptor)
+    def batch(
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out = np.empty((len(indices), self.side(size), self.side(size), 3), np.uint8)
+        self.pictures.make(indices, out, augment=augment if train else "none", seed=seed, epoch=epoch)
+        return torch.from_numpy(out).permute(0, 3, 1, 2), self.labels_of(indices)
 
-
-class RawDataset(_PictureDataset):
-    """Decoded pictures of 256x256 in one .npy file, each read by itself: cold, twice as fast as through a mapping."""
-
-    def __init__(self, manifest: Manifest, split: Split, bulk: Path) -> None:
-        super().__init__(manifest, split)
-        self._path = str((bulk / f"{split}.npy").absolute())
-        pixels = mapped(Path(self._path))
-        assert isinstance(pixels, np.memmap) and len(pixels) == self.samples
-        self._offset, self._shape, self._bytes = pixels.offset, pixels.shape[1:], pixels[0].nbytes
-        self.labels = np.array(mapped(bulk / f"{split}_labels.npy"))
-        self._descriptor = os.open(self._path, os.O_RDONLY)
-        # The order is random: pages read ahead are wasted, and no one counts them against a limit.
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
-
-    @property
-    def files(self) -> list[Path]:
-        return [Path(self._path)]
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        for sample in indices.tolist():
-            yield self._path, self._offset + sample * self._bytes, self._bytes
-
-    def _show(self, sample: int, draws: list[float] | None, flip: bool, out: torch.Tensor) -> None:
-        data = self._buffer(self._bytes)
-        done = 0
-        while done < len(data):
-            count = os.preadv(self._descriptor, [data[done:]], self._offset + sample * self._bytes + done)
-            if count == 0:
-                raise UserError(f"ends within sample {sample}", self._path, "delete it and prepare the data again")
-            done += count
-        image = np.frombuffer(data, np.uint8).reshape(self._shape)
-        height, width = self._shape[:2]
-        images.show(image, height, width, _view(height, width, draws, flip), out)
+    def labels_of(self, indices: Indices) -> torch.Tensor:
+        """y of these samples."""
+        return torch.from_numpy(self.pictures.labels[indices])
 
 
 _NORMS = {1: ((0.3,), (0.35,)), 3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}

@@ -1,4 +1,7 @@
-"""Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3]."""
+"""Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
+
+torch, which the resizing needs, is imported where it is used: a worker process that has the kernel does without.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import contextlib
 import io
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import simplejpeg
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
+
+from scalestudy.data import kernel
+
+if TYPE_CHECKING:
+    import torch
 
 Pixels = NDArray[np.uint8]
 
@@ -37,9 +43,21 @@ class View(NamedTuple):
     flip: bool = False
 
 
+class Box(NamedTuple):
+    """A region that may begin and end within pixels."""
+
+    top: float
+    left: float
+    height: float
+    width: float
+    flip: bool = False
+
+
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
     """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,15 +76,16 @@ def header(data: Any) -> tuple[int, int]:
         return image.height, image.width
 
 
-def decode(data: Any, shrink: int = 1) -> Pixels:
+def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
     """Pixels of JPEG or PNG, grey and CMYK made RGB; ValueError or OSError where the data is damaged.
 
-    `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
+    `strict`: ValueError or KeyError also for a JPEG that libjpeg-turbo warns of. `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
     """
     if bytes(data[:2]) == b"\xff\xd8":
         height, width = header(data) if shrink > 1 else (0, 0)
         least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
-        with contextlib.suppress(ValueError, KeyError):  # it refuses what can be repaired; pillow decides
+        suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
+        with suppressed:  # it refuses what can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
     with Image.open(io.BytesIO(data)) as image:
         if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
@@ -111,30 +130,90 @@ def shrink_for(view: View, side: int) -> int:
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
 
 
-def show(image: Pixels, height: int, width: int, view: View, out: torch.Tensor) -> None:
-    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last).
+def show_coded(
+    data: Any, height: int, width: int, view: View, shrink: int, out: Pixels, changed: Callable[[], bool]
+) -> None:
+    """The plain path: decode all of a JPEG or PNG and write its view into `out`, uint8 [side, side, 3].
 
-    `view` counts in pixels of a picture of `height` x `width`; `image` may have been decoded smaller.
+    Where libjpeg-turbo finds a JPEG damaged, pillow has the last word, unless `changed()` says that the bytes are not
+    those that were stored: then ValueError.
     """
+    try:
+        image = decode(data, shrink, strict=True)
+    except (ValueError, KeyError):
+        if changed():
+            raise ValueError("it is damaged: its checksum is not the one that it was stored with") from None
+        image = decode(data, shrink)
+    if image.shape[:2] == (height, width):
+        show(image, view, _as_tensor(out))
+    else:
+        show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
+
+
+def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> None:
+    """Write the view of stored pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
+    fast = kernel.loaded()
+    if fast is not None:
+        fast.show_pixels(data, height, width, view, out)
+        return
+    image = np.frombuffer(data, np.uint8).reshape(height, width, 3)
     top, left, rows, columns, flip = view
-    if image.shape[:2] != (height, width):
-        down, across = image.shape[0] / height, image.shape[1] / width
-        top, left = int(top * down), int(left * across)
-        rows, columns = max(1, round(rows * down)), max(1, round(columns * across))
+    if (rows, columns) == out.shape[:2]:
+        crop = image[top : top + rows, left : left + columns]
+        out[:] = crop[:, ::-1] if flip else crop
+    else:
+        show(image, view, _as_tensor(out))
+
+
+def _as_tensor(out: Pixels) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(out).permute(2, 0, 1)
+
+
+def show(image: Pixels, view: View, out: torch.Tensor) -> None:
+    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last)."""
+    import torch
+
+    top, left, rows, columns, flip = view
     crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
     shown = resized(crop, (out.shape[1], out.shape[2]))
     out.copy_((shown.flip(-1) if flip else shown)[0])
+
+
+def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Box:
+    """The view in a picture that was decoded smaller, of height and width `decoded` in place of `size`."""
+    if size == decoded:
+        return Box(*view)
+    down, across = decoded[0] / size[0], decoded[1] / size[1]
+    return Box(view.top * down, view.left * across, view.height * down, view.width * across, view.flip)
+
+
+def show_part(image: Pixels, box: Box, out: Pixels) -> None:
+    """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
+    top, left, height, width, flip = box
+    first_row, first_column = int(top), int(left)
+    last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
+    touched = Image.fromarray(image[first_row:last_row, first_column:last_column])
+    top, left = top - first_row, left - first_column
+    region = (left, top, min(touched.width, left + width), min(touched.height, top + height))
+    shown = np.asarray(touched.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, region))
+    out[:] = shown[:, ::-1] if flip else shown
 
 
 def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     """[B, C, H, W] at another height and width: bilinear, antialiased where it shrinks."""
     if x.shape[2:] == size:
         return x
+    import torch.nn.functional as F
+
     return F.interpolate(x, size=size, mode="bilinear", antialias=True)
 
 
 def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
     """The picture with its shorter side `side` pixels; with `crop`, only the centre square."""
+    import torch
+
     height, width = image.shape[:2]
     short = min(height, width)
     size = (round(height * side / short), round(width * side / short))

@@ -26,6 +26,7 @@ INSTRUMENT = {
     "driver": "driver",
     "python": "Python",
     "system": "system",
+    "decoder": "pictures by",
     "code": "measuring code",
 }
 """What results say about the instrument, in words."""
@@ -62,10 +63,17 @@ def extrapolated(lines: Iterable[Line]) -> str:
 
 
 def emulated(rows: Iterable[Row]) -> str:
-    """Said where any run's compute is."""
-    if not any(row["emulated"] for row in rows):
-        return ""
-    return "Emulated compute waits for the accelerator's published step time; loading and exchange are real"
+    """Said where any run's compute or storage is."""
+    rows, said = list(rows), []
+    if any(row["emulated"] for row in rows):
+        said.append("Emulated compute waits for the accelerator's published step time; loading and exchange are real")
+    if any(_given(row.get(f"loader.storage.{key}")) for row in rows for key in ("mib_per_s", "latency_ms")):
+        said.append("Storage is emulated: reads wait for a stated rate and latency")
+    return ". ".join(said)
+
+
+def _given(value: object) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value) and value > 0
 
 
 def missing(rows: Sequence[Row]) -> str:

@@ -45,6 +45,14 @@ METRICS: dict[str, Column] = {
     "loader_samples_per_s": Column(
         "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
     ),
+    "batch_readiness": Column(
+        "Batches ready", "", "Share of the run in which a ready batch waited for the training, mean over ranks"
+    ),
+    "stream_readiness": Column(
+        "Stream ready",
+        "",
+        "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
+    ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
     "expected_read_bytes": Column(
@@ -79,7 +87,8 @@ METRICS: dict[str, Column] = {
     "device_memory_mib": Column(
         "Memory of a device",
         "MiB",
-        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model",
+        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model; on "
+        "a CPU without a memory limit it holds what the C library keeps of freed memory",
     ),
     "predicted_memory_mib": Column("Predicted memory of a device", "MiB", "What `pipeline` planned its stages with"),
 }

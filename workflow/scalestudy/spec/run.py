@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from scalestudy.data.catalogue import AnyData, Digits
+from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
 from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
@@ -95,6 +96,15 @@ class Measure(Spec):
     """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
 
 
+class Storage(Spec):
+    """A slower storage than the one that is there, emulated for all ranks of a node together."""
+
+    mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """What it delivers at most, MiB/s per node; unset: as much as there is."""
+    latency_ms: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    """Wait before each request, milliseconds; requests under way at the same time wait together."""
+
+
 class Checkpoint(Spec):
     """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
 
@@ -107,8 +117,25 @@ class Checkpoint(Spec):
 class Loader(Spec):
     """How batches come to a rank."""
 
+    mode: Literal["file", "shards", "stream", "database", "memory", "synthetic"] | None = None
+    """`file`, `shards`, `database`: each sample by itself, in random order; `stream`: in sequence, through a shuffle
+    buffer, never onto a disk; `memory`: read once, then from memory; `synthetic`: nothing is read or decoded. Unset: as
+    the data's format is read sample by sample."""
+    kind: Literal["threads", "processes"] = "threads"
+    """What workers are. Processes hand batches over through shared memory."""
+    last_batch: Literal["drop", "pad"] = "drop"
+    """The last batch of an epoch where it is incomplete: left out, or filled with samples of the epoch's start."""
+    origin: str | None = None
+    """Where the data is read from instead of its own folder: another folder, or an http(s) address with range requests,
+    that holds the same files."""
+    shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    """Samples per rank from which a stream draws the next one."""
+    pin_memory: bool = True
+    """Page-locked batches where there is a GPU, copied to it ahead of their use on a stream of their own."""
+    storage: Storage | None = None
+    """A storage of a stated rate and latency, emulated; unset: the one that is there."""
     workers: Annotated[int, Field(ge=0, le=4096)] = 1
-    """Threads per rank, each making whole batches; 0: the training thread makes them itself."""
+    """Workers per rank, each making whole batches; 0: the training thread makes them itself."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
     """Batches made ahead per worker."""
     size: Annotated[int, Field(ge=1, le=16384)] | None = None
@@ -294,10 +321,39 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     yield from _node_problems(spec)
+    yield from _loader_problems(spec)
     for index, fault in enumerate(spec.faults):
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Ways of reading that the data, or another option, does not allow."""
+    loader, shard = spec.loader, getattr(spec.data, "shard", None)
+    tensors = spec.data.source in TENSOR_SOURCES
+    format = "tensors" if tensors else FORMAT_OF_SHARD[shard.format] if shard is not None else None
+    if format == "files" and spec.data.preprocess == "raw":
+        format = "raw"
+    # Pictures that are used where they lie may be ranges of containers: only opening them tells.
+    unknown = format is None or (format == "files" and loader.mode == "shards")
+    if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
+        what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
+        yield Problem(
+            ("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form"
+        )
+    if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
+        what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
+        yield Problem(("loader", "kind"), what, "take `threads` with `mode: stream`")
+    if loader.storage is not None and loader.storage.mib_per_s is None and not loader.storage.latency_ms:
+        yield Problem(("loader", "storage"), "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`")
+    if tensors and (loader.storage is not None or loader.origin is not None):
+        key = "storage" if loader.storage is not None else "origin"
+        what = f"`{spec.data.source}` comes from memory, not from a storage"
+        yield Problem(("loader", key), what, "leave it away, or take pictures")
+    if loader.memory_limit_mib is not None and format == "database":
+        what = "the pages of a database are mapped, and cannot be dropped"
+        yield Problem(("loader", "memory_limit_mib"), what, "take shards, or limit `loader.storage`")
 
 
 def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:

@@ -17,10 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from scalestudy.data import kernel
 from scalestudy.data.dataset import Dataset, normalise, open_dataset
-from scalestudy.data.loader import Loader
+from scalestudy.data.loader import Loader, on_device
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
-from scalestudy.data.sampler import batches
+from scalestudy.data.sampler import batches, steps_per_epoch
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
@@ -69,6 +70,8 @@ class Report:
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    readiness: dict[str, float] = field(default_factory=dict)
+    decoder: str = ""
     parameters: int = 0
     parameter_digest: str | None = None
     finite: bool = True
@@ -98,6 +101,7 @@ class Rank:
         self.faults = Faults(job.spec, rank, job.beside)
         self.report = Report(rank, affinity=sorted(os.sched_getaffinity(0)), device_name=device_name(self.world.device))
         self.report.backend = dist.get_backend() if dist.is_initialized() else "none"
+        self.report.decoder = kernel.state()
         self.report.placement = placement(device_bus_id(self.world.device))
         self.report.interface = os.environ.get("GLOO_SOCKET_IFNAME")
         self.timer = StepTimer(self.world.device)
@@ -135,10 +139,11 @@ class Rank:
     def open_data(self) -> None:
         """The training and held-out sets, and how many steps an epoch has."""
         spec = self.spec
-        self.data: Dataset = open_dataset(self.job.manifest, "train")
-        self.held_out: Dataset = open_dataset(self.job.manifest, "test")
-        plan = batches(self.data.samples, spec.global_batch, 0, spec.ranks, spec.seed, 0)
-        self.steps_per_epoch = len(plan)
+        # All ranks of a node share the rate of an emulated storage.
+        place = self.job.folder / f"storage.{self.world.rank // self.resolved.ranks_per_node}"
+        self.data: Dataset = open_dataset(self.job.manifest, "train", spec.loader, place)
+        self.held_out: Dataset = open_dataset(self.job.manifest, "test", spec.loader, place)
+        self.steps_per_epoch = steps_per_epoch(self.data.samples, spec.global_batch, spec.loader.last_batch)
         self.planned_steps = self.steps_per_epoch * spec.train.epochs
         if spec.measure.steps is not None:
             self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
@@ -340,7 +345,16 @@ class Rank:
         """Epoch and sample indices of each of this rank's batches, from the first step that is not done."""
         spec, world, step = self.spec, self.world, self.report.steps_done
         for epoch in range(step // self.steps_per_epoch, spec.train.epochs):
-            order = batches(self.data.samples, spec.global_batch, world.rank, world.ranks, spec.seed, epoch)
+            order = batches(
+                self.data.samples,
+                spec.global_batch,
+                world.rank,
+                world.ranks,
+                spec.seed,
+                epoch,
+                last=spec.loader.last_batch,
+                stream=self.data.stream,
+            )
             for indices in order[step % self.steps_per_epoch :]:
                 if step >= self.planned_steps:
                     return
@@ -381,7 +395,7 @@ class Rank:
         self.barrier()
         self.begin_clocks()
         with closing(self.loader()) as self.stream:
-            stream = iter(self.stream)
+            stream = on_device(self.stream, device) if self.spec.loader.pin_memory else iter(self.stream)
             if report.steps_done:
                 self.evaluate_after(report.steps_done)  # the run may have stopped just before
             for step in range(report.steps_done, self.planned_steps):
@@ -454,6 +468,7 @@ class Rank:
         report.epochs_done = report.steps_done / self.steps_per_epoch
         first = report.first_step
         report.window = (min(first + spec.measure.warmup_steps, max(first, report.steps_done - 1)), report.steps_done)
+        report.readiness = self.stream.readiness
         before, after = self.bytes_before, read_bytes()
         report.read_bytes = None if before is None or after is None else self.read_before + after - before
         report.faults = dict(self.faults.fired)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.sampler import steps_per_epoch
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
 from scalestudy.spec.columns import METRICS, PREDICTED
@@ -110,7 +111,7 @@ def metrics(
         return dict.fromkeys(METRICS)
     throughput = steps * spec.global_batch / float(window_s.max())
     slowest = np.median(phases, axis=1).max(axis=0)
-    steps_per_epoch = manifest.train.samples // spec.global_batch
+    steps_per_epoch = epoch_steps(spec, manifest)
     final = reports[0]["evaluations"][-1] if reports[0]["evaluations"] else {}
     tail = max(1, len(measured.losses[0]) // 10)
     loader = [report["loader_samples_per_s"] for report in reports]
@@ -132,6 +133,8 @@ def metrics(
         "dataset_bytes": float(manifest.train.bytes),
         "read_bytes": float(sum(read)) if all(value is not None for value in read) else None,
         "expected_read_bytes": expected_read_bytes(spec, manifest, reports[0]["epochs_done"]),
+        "batch_readiness": _mean([report["readiness"].get("batches") for report in reports]),
+        "stream_readiness": _mean([report["readiness"].get("stream") for report in reports]),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         "staleness": mean_staleness(job),
@@ -144,6 +147,17 @@ def metrics(
     if reports[0]["overlapped"] and spec.ranks > 1:
         values["exchange_s"] = None  # inside backward; it has no time of its own
     return values
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Mean over ranks; None where one has no value."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def epoch_steps(spec: RunSpec, manifest: Manifest) -> int:
+    """Steps that one epoch of this run has."""
+    return steps_per_epoch(manifest.train.samples, spec.global_batch, spec.loader.last_batch)
 
 
 def of_strategy(reports: list[dict[str, Any]]) -> dict[str, float | None]:
@@ -185,7 +199,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     report = measured.reports[0]
     if _timed_in_full(spec, measured):
         return Estimate(float(max(report["loop_s"] for report in measured.reports)))
-    steps = spec.train.epochs * (manifest.train.samples // spec.global_batch)
+    steps = spec.train.epochs * epoch_steps(spec, manifest)
     done = report["steps_done"] - report["first_step"]
     rank = int(np.argmax(measured.window_s))
     done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
@@ -215,13 +229,14 @@ def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> flo
 
     From a cold cache each byte is read once; with a limit, what does not fit is read again in every later epoch.
     """
-    if spec.loader.cache == "warm":
+    remote = spec.loader.origin is not None and "://" in spec.loader.origin
+    if spec.loader.cache == "warm" or spec.loader.mode == "synthetic" or remote:
         return 0.0
     limit = spec.loader.memory_limit_mib
     if spec.loader.cache == "as_found" and limit is None:
         return None
     size = float(manifest.train.bytes)
-    again = max(0.0, size - limit * 2**20) if limit is not None else 0.0
+    again = max(0.0, size - limit * 2**20) if limit is not None and spec.loader.mode != "memory" else 0.0
     return size * min(1.0, epochs) + again * max(0.0, epochs - 1.0)
 
 
@@ -242,7 +257,7 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
     seen = sum(report["samples_seen"] for report in reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
-    steps_per_epoch = manifest.train.samples // spec.global_batch
+    steps_per_epoch = epoch_steps(spec, manifest)
     if spec.runs_full_training and reports[0]["steps_done"] != steps_per_epoch * spec.train.epochs:
         yield f"{reports[0]['steps_done']} of {steps_per_epoch * spec.train.epochs} steps were made"
     steps, window_s = int(measured.in_window.sum()), float(measured.window_s.max())
@@ -265,7 +280,7 @@ def code_digest() -> str:
     package = Path(__file__).parent.parent
     parts = [
         f"{file.relative_to(package)} {sha256_text(file.read_text(encoding='utf-8'))}"
-        for file in sorted(package.rglob("*.py"))
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")])
         if file.relative_to(package).parts[0] in ("data", "measure", "models", "spec", "strategies", "training")
     ]
     return sha256_text("\n".join(parts))[:12]

@@ -1,0 +1,455 @@
+"""This project's loader beside the loaders that people use: images per second and CPU time per image.
+
+    make bench-loader                                   all of it, about 20 minutes: docs/measured/loader.txt
+    python benchmarks/loader.py --peers ours dali --repeats 1 --cores 1 --seconds 0.5
+
+Each peer has an environment of its own under the cache folder ($XDG_CACHE_HOME/scalestudy/bench-loader), made here once;
+torch comes from this project's. One that cannot be installed, or does not run, is a row with its error. All peers of a
+setting (cores, number type) run at once but load in turn, in a shuffled order that changes with each repeat; the page
+cache is filled before each round and its residency checked. What was measured is kept per peer, so that the command
+can be stopped and called again; --fresh forgets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import select
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from scalestudy.data import kernel
+from scalestudy.data.pagecache import resident_bytes, warm
+from scalestudy.data.prepare import prepare
+from scalestudy.files import sha256_text
+from scalestudy.spec.config import Site
+from scalestudy.spec.run import Data
+from scalestudy.training.result import cpu_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PEER_SCRIPT = ROOT / "benchmarks" / "loader_peers.py"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalestudy" / "bench-loader"
+PICTURES = {"source": "synthetic_jpeg", "samples": 2048, "width": 500, "height": 375, "mean_kib": 100}
+DATA = {
+    "files": PICTURES,
+    "tar": {**PICTURES, "shard": {"format": "tar", "mib": 16}},
+    "raw": {**PICTURES, "preprocess": "raw"},
+}
+READY_S = 240.0
+ANSWER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A loader: its name in loader_peers.py, what it is, what it needs, and what is asked of this project beside it."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...] = ()
+    at_least: float | None = None
+    aim: float | None = None
+    against: str = "ours"
+    """Which loader of ours it is compared with."""
+
+    @property
+    def environment(self) -> str:
+        """Folder of its environment; empty: this project's."""
+        return self.needs[-1].partition("=")[0] if self.needs else ""
+
+
+PEERS = (
+    Peer("ours", "scalestudy, threads"),
+    Peer("ours_processes", "scalestudy, processes"),
+    Peer("ours_plain", "scalestudy without its kernel, threads"),
+    Peer("torchvision_pil", "torchvision PIL + DataLoader", (), 1.5, 2.2),
+    Peer("torchvision_io", "torchvision.io + DataLoader", (), 1.15, 1.6),
+    Peer("torchcodec", "torchcodec + DataLoader", ("torchcodec==0.17.0",), 1.15, 1.6),
+    Peer("webdataset", "WebDataset, its default", ("webdataset==1.0.2",), 1.6, 2.3),
+    Peer("webdataset_fast", "WebDataset, decode_jpeg", ("webdataset==1.0.2",), 1.4, 2.0),
+    Peer("streaming", "MosaicML streaming", ("mosaicml-streaming==0.13.0",), 1.4, 2.1),
+    Peer("dali", "NVIDIA DALI, CPU pipeline", ("nvidia-dali-cuda120==2.4.0",), 1.1, 1.45),
+    Peer("ffcv", "FFCV, JPEG", ("opencv-python-headless", "numba", "ffcv==1.0.2"), 1.03, 1.4),
+    Peer("spdl", "SPDL, a task per image", ("spdl==0.8.0",), 1.1, 1.45),
+    Peer("spdl_batches", "SPDL, a task per batch", ("spdl==0.8.0",), 1.1, 1.45),
+    Peer("full_decode", "libjpeg-turbo, full decode alone", (), 0.55, 0.8),
+    Peer("ours_raw", "scalestudy, prepared pixels, threads"),
+    Peer("ffcv_raw", "FFCV, raw", ("opencv-python-headless", "numba", "ffcv==1.0.2"), 1.6, 3.5, "ours_raw"),
+)
+
+
+# What peers need
+
+
+def interpreter(peer: Peer) -> Path:
+    """Python of the peer's environment, made where it is not there; RuntimeError where it cannot be."""
+    if not peer.environment:
+        return Path(sys.executable)
+    folder = CACHE / "environments" / peer.environment
+    python, stamp = folder / "bin" / "python", folder / "installed.json"
+    if stamp.is_file() and json.loads(stamp.read_text()) == list(peer.needs):
+        return python
+    if not python.is_file():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    found = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # This project's packages, torch above all, without a second copy; the peer's own come first.
+    (Path(found.stdout.strip()) / "project.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options, environment = [], dict(os.environ)
+    if peer.environment == "ffcv":  # from source: needs libopencv-imgproc-dev, libturbojpeg0-dev, pkg-config of Debian
+        pip(python, environment, "wheel", "setuptools<81")
+        options, environment["PKG_CONFIG_PATH"] = ["--no-build-isolation"], str(_opencv_description(folder))
+    pip(python, environment, *options, *peer.needs)
+    stamp.write_text(json.dumps(peer.needs))
+    return python
+
+
+def pip(python: Path, environment: dict[str, str], *what: str) -> None:
+    """Install; RuntimeError with pip's last error line."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *what]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if "rror" in line] or ["no reason given"]
+        raise RuntimeError(f"cannot be installed: {lines[0][:200]}")
+
+
+def _opencv_description(folder: Path) -> Path:
+    """A pkg-config file and a header with the two parts of OpenCV that FFCV uses; Debian has only the whole, 1 GB."""
+    place = folder / "pkgconfig"
+    (place / "opencv2").mkdir(parents=True, exist_ok=True)
+    (place / "opencv2" / "opencv.hpp").write_text("#include <opencv2/core.hpp>\n#include <opencv2/imgproc.hpp>\n")
+    (place / "opencv4.pc").write_text(
+        "Name: opencv4\nDescription: core and imgproc\nVersion: 4\n"
+        f"Cflags: -I{place} -I/usr/include/opencv4\nLibs: -lopencv_imgproc -lopencv_core\n"
+    )
+    return place
+
+
+def make_data(folder: Path) -> list[Path]:
+    """The pictures in all forms that are prepared here; returns the files that must be in the page cache."""
+    files: list[Path] = []
+    for name, spec in DATA.items():
+        manifest = folder / name / "manifest.json"
+        if not manifest.is_file():
+            prepare(TypeAdapter(Data).validate_json(json.dumps(spec)), manifest, None, Site())
+        files += [path for path in (folder / name / "bulk").rglob("*") if path.is_file()]
+    return files
+
+
+# Measuring
+
+
+@dataclass
+class Running:
+    """A peer's process, or why there is none."""
+
+    peer: Peer
+    process: subprocess.Popen[str] | None = None
+    error: str = ""
+    results: list[dict[str, float]] = field(default_factory=list)
+
+    def ask(self, line: str, limit_s: float) -> dict[str, Any]:
+        """An answer of the process; an error ends it."""
+        assert self.process is not None and self.process.stdin is not None and self.process.stdout is not None
+        answer: dict[str, Any] = {"error": f"no answer for {limit_s:.0f} s"}
+        try:
+            if line:
+                self.process.stdin.write(line + "\n")
+                self.process.stdin.flush()
+            if select.select([self.process.stdout], [], [], limit_s)[0]:
+                text = self.process.stdout.readline()
+                answer = json.loads(text) if text else {"error": f"it ended with status {self.process.wait()}"}
+        except BrokenPipeError:
+            answer = {"error": "it is gone"}
+        if "error" in answer:
+            self.error = answer["error"]
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        """End the process and what it started."""
+        if self.process is None:
+            return
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+def start(peer: Peer, cores: int, kind: str, folder: Path) -> Running:
+    """A peer ready to load, pinned to so many cores."""
+    running = Running(peer)
+    try:
+        python = interpreter(peer)
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+        running.error = str(error).splitlines()[0]
+        return running
+    allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
+    with open(CACHE / f"{peer.name}.log", "a") as log:
+        running.process = subprocess.Popen(
+            ["taskset", "-c", allowed, str(python), str(PEER_SCRIPT), peer.name, str(cores), kind, str(folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=CACHE,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    running.ask("", READY_S)
+    return running
+
+
+def measure(
+    setting: tuple[int, str], peers: list[Peer], options: argparse.Namespace, files: list[Path], record: Record
+) -> None:
+    """All repeats of one setting that are not there yet, peers in turn."""
+    cores, kind = setting
+    missing = [
+        peer for peer in peers if record.repeats(peer, setting) < options.repeats and not record.error(peer, setting)
+    ]
+    running: list[Running] = []
+    try:
+        for peer in missing:
+            say(f"{cores} cores, {kind}: starting {peer.title}")
+            running.append(start(peer, cores, kind, options.folder))
+        files = [*files, *options.folder.glob("*.beton"), *options.folder.glob("mds/*")]
+        for repeat in range(options.repeats):
+            warm(files)
+            resident, size = resident_bytes(files), sum(file.stat().st_size for file in files)
+            share = 1.0 if resident is None else min(1.0, resident / size)
+            turns = [one for one in running if one.process and record.repeats(one.peer, setting) <= repeat]
+            for one in random.Random(repeat).sample(turns, len(turns)):
+                answer = one.ask(str(options.seconds), ANSWER_S)
+                if "error" not in answer:
+                    record.add(one.peer, setting, {**answer, "resident": share})
+            say(
+                f"{cores} cores, {kind}: round {repeat + 1} of {options.repeats}, {share:.1%} of the data in the page cache"
+            )
+    finally:
+        for one in running:
+            one.end()
+            if one.error:
+                record.fail(one.peer, setting, one.error)
+
+
+class Record:
+    """What was measured so far, in a file: one line per measurement. Other settings or code begin a new one."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        code = "".join(
+            path.read_text()
+            for path in sorted((ROOT / "workflow/scalestudy/data").rglob("*.[pc]*"))
+            if path.suffix in (".py", ".c")
+        )
+        key = sha256_text(f"{code} {PEER_SCRIPT.read_text()} {options.seconds} {kernel.state()}")[:12]
+        self.file = CACHE / f"measured-{key}.jsonl"
+        self.lines = [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
+
+    def of(self, peer: Peer, setting: tuple[int, str]) -> Iterator[dict[str, Any]]:
+        """Lines about a peer at a setting."""
+        return (line for line in self.lines if line["peer"] == peer.name and line["setting"] == list(setting))
+
+    def repeats(self, peer: Peer, setting: tuple[int, str]) -> int:
+        return sum("images" in line for line in self.of(peer, setting))
+
+    def error(self, peer: Peer, setting: tuple[int, str]) -> str:
+        return next((line["error"] for line in self.of(peer, setting) if "error" in line), "")
+
+    def add(self, peer: Peer, setting: tuple[int, str], answer: dict[str, Any]) -> None:
+        line = {"peer": peer.name, "setting": list(setting), **answer}
+        self.lines.append(line)
+        with open(self.file, "a") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+    def fail(self, peer: Peer, setting: tuple[int, str], error: str) -> None:
+        self.add(peer, setting, {"error": error})
+
+
+# Memory and start
+
+
+def memory_rows(folder: Path) -> list[str]:
+    """Anonymous memory of the whole tree, and the time to the first batch, each in a fresh process."""
+    rows = ["Memory (anonymous, whole process tree, sampled while loading; mean of 5) and time to the first batch:"]
+    for samples in (10_000, 1_000_000):
+        _large_index(folder, samples)
+    cases = [
+        (kind, workers, samples)
+        for kind, workers in (("threads", 2), ("processes", 2))
+        for samples in (10_000, 1_000_000)
+    ]
+    command = [sys.executable, str(ROOT / "benchmarks" / "loader_memory.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+    measured: dict[tuple[str, int, int], dict[str, float]] = {}
+    for kind, workers, samples in cases:
+        arguments = [kind, str(workers), str(folder / f"index-{samples}")]
+        done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            rows.append(f"  {workers} {kind}, {samples:,} samples: failed: {done.stderr.strip().splitlines()[-1]}")
+            continue
+        found = measured[kind, workers, samples] = json.loads(done.stdout)
+        rows.append(
+            f"  {workers} {kind}, {samples:>9,} samples: {found['total_mib']:.0f} MiB in all, torch imported "
+            f"{found['torch_mib']:.0f}, so {found['total_mib'] - found['torch_mib']:.0f} above it; first batch after "
+            f"{found['first_batch_s']:.2f} s"
+        )
+    asked = {"threads": "300 MiB above torch; first batch 0.5 s", "processes": "600 MiB, torch included"}
+    for kind in ("threads", "processes"):
+        if (kind, 2, 10_000) in measured and (kind, 2, 1_000_000) in measured:
+            growth = measured[kind, 2, 1_000_000]["total_mib"] - measured[kind, 2, 10_000]["total_mib"]
+            rows.append(
+                f"  {kind}: grows by {growth:+.0f} MiB from 10,000 to 1,000,000 samples (asked: 60; {asked[kind]})"
+            )
+    return rows
+
+
+def _large_index(folder: Path, samples: int) -> None:
+    """A manifest of many samples, which are the same few files again and again: memory depends on the index alone."""
+    import dataclasses
+
+    import numpy as np
+
+    from scalestudy.data.index import read_index, write_index
+    from scalestudy.data.manifest import SplitInfo, read_manifest, write_manifest
+
+    place = folder / f"index-{samples}" / "manifest.json"
+    if place.is_file():
+        return
+    first = read_manifest(folder / "files" / "manifest.json")
+    index = read_index(folder / "files" / first.index, "train")
+    order = np.arange(samples) % len(index)
+    many = index.taken(order)
+    write_index(place.parent / "index.npz", {"train": many, "test": index})
+    write_manifest(
+        place,
+        dataclasses.replace(
+            first,
+            bulk=str(folder / "files" / "bulk"),
+            index="index.npz",
+            train=SplitInfo(samples, int(many.bytes.sum())),
+        ),
+    )
+
+
+# The table
+
+
+def report(
+    options: argparse.Namespace, settings: list[tuple[int, str]], peers: list[Peer], memory: list[str], record: Record
+) -> str:
+    """What is printed and kept."""
+    cores = len(os.sched_getaffinity(0))
+    lines = [
+        "python benchmarks/loader.py",
+        f"{datetime.date.today().isoformat()}, {cpu_name()}, {cores} cores, Python {platform.python_version()}; "
+        f"pictures of ours by: {kernel.state()}",
+        f"2,048 JPEGs of 500x375, 100 KiB mean; random resized crop to 224, flip, batches of 64; windows of "
+        f"{options.seconds:g} s, {options.repeats} repeats, in turn; medians [least .. most]",
+        "CPU ms per image: user and system time of the whole process tree. `ratio` is the peer's CPU ms per image over "
+        "ours; for full decode, it is the share that it would take of ours. `speed` is our images/s over the peer's.",
+        "WebDataset resamples its shards (it has no exact epochs); uint8 batches lie as suits each loader best.",
+    ]
+    for setting in settings:
+        lines += ["", *_table(record, setting, peers)]
+    return "\n".join([*lines, "", *memory]) + "\n"
+
+
+def _table(record: Record, setting: tuple[int, str], peers: list[Peer]) -> list[str]:
+    cores, kind = setting
+    lines = [
+        f"{cores} {'core' if cores == 1 else 'cores'}, {kind}",
+        f"  {'loader':<42}{'images/s':>26}{'CPU ms/image':>24}{'ratio':>8}{'asked':>7}{'aim':>6}{'speed':>8}",
+    ]
+    medians = {peer.name: _medians(record, peer, setting) for peer in peers}
+    for peer in peers:
+        own = medians[peer.name]
+        if own is None:
+            lines.append(f"  {peer.title:<42}{record.error(peer, setting) or 'not measured'}")
+            continue
+        speed, cpu = own
+        row = f"  {peer.title:<42}{_range(speed, '.0f'):>26}{_range(cpu, '.3f'):>24}"
+        reference = medians.get(peer.against)
+        if peer.at_least is not None and reference is not None:
+            ratio = statistics.median(cpu) / statistics.median(reference[1])
+            faster = statistics.median(reference[0]) / statistics.median(speed)
+            kept = "" if kind != "uint8" else " ok" if ratio >= peer.at_least else " SHORT"
+            row += f"{ratio:>8.2f}{peer.at_least:>7g}{peer.aim:>6g}{faster:>8.2f}{kept}"
+        lines.append(row)
+    return lines
+
+
+def _medians(record: Record, peer: Peer, setting: tuple[int, str]) -> tuple[list[float], list[float]] | None:
+    rows = [line for line in record.of(peer, setting) if line.get("images")]
+    if not rows:
+        return None
+    return [row["images"] / row["wall_s"] for row in rows], [row["cpu_s"] / row["images"] * 1e3 for row in rows]
+
+
+def _range(values: list[float], form: str) -> str:
+    return f"{statistics.median(values):{form}} [{min(values):{form}} .. {max(values):{form}}]"
+
+
+def say(text: str) -> None:
+    """A line for the person who waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Environments, data, all settings, the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a window")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--kinds", nargs="+", choices=["uint8", "float32"], default=["uint8", "float32"])
+    parser.add_argument(
+        "--peers", nargs="+", choices=[peer.name for peer in PEERS], default=[peer.name for peer in PEERS]
+    )
+    parser.add_argument("--no-memory", action="store_true", help="leave out memory and start")
+    parser.add_argument("--install", action="store_true", help="only make the environments and the data")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
+    parser.add_argument("--out", type=Path, default=None, help="also write the table here")
+    options = parser.parse_args()
+    options.folder = CACHE / "data"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if options.fresh:
+        for file in CACHE.glob("measured-*.jsonl"):
+            file.unlink()
+    if shutil.which("taskset") is None:
+        sys.exit("taskset is needed, of Debian's package util-linux")
+    files = make_data(options.folder)
+    peers = [peer for peer in PEERS if peer.name in options.peers]
+    if options.install:
+        for peer in peers:
+            try:
+                say(f"{peer.title}: {interpreter(peer)}")
+            except (RuntimeError, subprocess.CalledProcessError) as error:
+                say(f"{peer.title}: {error}")
+        return
+    record = Record(options)
+    settings = [(cores, kind) for kind in options.kinds for cores in options.cores]
+    for setting in settings:
+        measure(setting, peers, options, files, record)
+    text = report(options, settings, peers, [] if options.no_memory else memory_rows(options.folder), record)
+    print(text, end="")
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""The kernel shows what the plain way shows, whatever the picture, and survives any bytes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms.v2 import functional as torchvision
+
+from scalestudy.data import draw, images, kernel
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.kernel.build import OPTIONS, build
+from tests.unit.data.conftest import Prepared
+
+NOISE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:
+    try:
+        return kernel.Kernel(build(folder=tmp_path_factory.mktemp("kernel")))
+    except RuntimeError as error:
+        pytest.skip(f"KERNEL NOT TESTED: {error}")
+
+
+def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """A smooth picture with some noise: what JPEG is made for."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), np.uint8)
+    picture = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)).astype(int)
+    grain = np.random.default_rng(seed + 1).integers(-12, 13, picture.shape)
+    return np.clip(picture + grain, 0, 255).astype(np.uint8)
+
+
+def coded(picture: np.ndarray, sampling: str = "420", quality: int = 85) -> bytes:
+    if sampling == "Gray":
+        return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture[:, :, :1]), quality, "GRAY", "Gray"))
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture), quality, "RGB", sampling))
+
+
+def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """What the kernel shows, and what the plain way does."""
+    size = fast.header(data)
+    assert size is not None
+    shrink = images.shrink_for(view, side)
+    decoded = (-(-size[0] // shrink), -(-size[1] // shrink))
+    shown, plain = np.full((2, side, side, 3), 99, np.uint8)
+    assert fast.show_jpeg(data, shrink, images.scaled_view(view, size, decoded), shown)
+    images.show_coded(data, *size, view, shrink, plain, lambda: False)
+    return shown.astype(int), plain.astype(int)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    height=st.integers(1, 150),
+    width=st.integers(1, 150),
+    side=st.sampled_from([1, 2, 3, 7, 16, 33, 64]),
+    sampling=st.sampled_from(["420", "422", "444", "440", "411", "Gray"]),
+    seed=st.integers(0, 1000),
+)
+def test_any_view_of_any_jpeg_is_that_of_the_plain_way_to_a_level(
+    fast: kernel.Kernel, height: int, width: int, side: int, sampling: str, seed: int
+) -> None:
+    data = coded(photo(height, width, seed), sampling)
+    view = images.random_view(height, width, np.random.default_rng(seed).random(images.DRAWS).tolist())
+    shown, plain = both(fast, data, view, side)
+    assert np.abs(shown - plain).max() <= 1
+
+
+def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
+    data = coded(photo(375, 500))
+    whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
+    draws = draw.uniforms(images.DRAWS, draw.AUGMENT, 0, 0, np.arange(30)).tolist()
+    for numbers in draws:
+        view = images.random_view(375, 500, numbers)
+        shown, _ = both(fast, data, view, 224)
+        box = (view.top, view.left, view.height, view.width)
+        expected = torchvision.resized_crop(whole, *box, [224, 224], antialias=True)
+        expected = torchvision.horizontal_flip(expected) if view.flip else expected
+        assert np.abs(shown - expected.permute(1, 2, 0).numpy()).max() <= 1
+
+
+def test_a_large_picture_decoded_smaller_is_near_to_torchvisions(fast: kernel.Kernel) -> None:
+    data = coded(photo(900, 1200))
+    whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
+    view = images.View(101, 203, 700, 800)
+    shown, _ = both(fast, data, view, 64)
+    expected = torchvision.resized_crop(whole, *view[:4], [64, 64], antialias=True).permute(1, 2, 0).numpy()
+    difference = np.abs(shown - expected)
+    assert difference.mean() < 1 and difference.max() <= 6
+
+
+@pytest.mark.parametrize("side", [1, 5, 6, 16, 17, 224])
+@pytest.mark.parametrize("flip", [False, True])
+def test_pixels_of_the_size_that_is_asked_for_are_copied_or_mirrored(
+    fast: kernel.Kernel, side: int, flip: bool
+) -> None:
+    pixels = np.random.default_rng(side).integers(0, 256, (240, 231, 3), np.uint8)
+    out = np.zeros((side, side, 3), np.uint8)
+    fast.show_pixels(pixels, 240, 231, images.View(3, 7, side, side, flip), out)
+    expected = pixels[3 : 3 + side, 7 : 7 + side]
+    assert np.array_equal(out, expected[:, ::-1] if flip else expected)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, most: int, tmp_path: Path) -> None:
+    # A library has one choice: another one needs a copy.
+    copy = shutil.copy(fast._c._name, tmp_path / "copy.so")
+    other = kernel.Kernel(Path(copy), most)
+    data, pixels = coded(photo(301, 257)), photo(97, 131)
+    for seed in range(40):
+        numbers = np.random.default_rng(seed).random(images.DRAWS).tolist()
+        for side in (31, 64):
+            out = np.zeros((4, side, side, 3), np.uint8)
+            view = images.random_view(301, 257, numbers)
+            assert fast.show_jpeg(data, 1, view, out[0]) and other.show_jpeg(data, 1, view, out[1])
+            view = images.random_view(97, 131, numbers)
+            fast.show_pixels(pixels, 97, 131, view, out[2])
+            other.show_pixels(pixels, 97, 131, view, out[3])
+            assert np.array_equal(out[0], out[1]) and np.array_equal(out[2], out[3])
+    assert other.instructions != "AVX2"
+
+
+def other_form(form: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    mode = options.pop("mode", "RGB")
+    Image.fromarray(photo(60, 80)).convert(mode).save(stream, form, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        other_form("JPEG", progressive=True),
+        other_form("JPEG", mode="CMYK"),
+        other_form("PNG"),
+        b"",
+        b"\xff\xd8\xff",
+        b"no",
+    ],
+    ids=["progressive", "CMYK", "PNG", "empty", "cut", "text"],
+)
+def test_what_the_kernel_does_not_take_it_leaves_to_the_plain_way(fast: kernel.Kernel, data: bytes) -> None:
+    assert fast.header(data) is None
+
+
+@pytest.mark.parametrize("mode", ["progressive", "L", "CMYK", "PNG"])
+def test_all_forms_of_pictures_are_shown_with_the_kernel_as_without(
+    mode: str, fast: kernel.Kernel, tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {
+        "progressive": lambda: other_form("JPEG", progressive=True),
+        "L": lambda: other_form("JPEG", mode="L"),
+        "CMYK": lambda: other_form("JPEG", mode="CMYK"),
+        "PNG": lambda: other_form("PNG"),
+    }[mode]()
+    for split in ("train", "val"):
+        (tmp_path / "pictures" / split / "one").mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "pictures" / split / "one" / f"{number}.jpg").write_bytes(data)
+    path, _ = prepared(source="image_folder", root=str(tmp_path / "pictures"))
+    shown = []
+    for loaded in (fast, None):
+        monkeypatch.setattr(kernel, "loaded", lambda loaded=loaded: loaded)
+        options: dict[str, Any] = {"size": 48, "augment": "crop_flip", "seed": 0, "epoch": 0, "train": True}
+        shown.append(open_dataset(path, "train").batch(np.arange(2), **options)[0].int())
+    assert (shown[0] - shown[1]).abs().max() <= 1
+
+
+def damaged() -> Iterator[bytes]:
+    """JPEGs with a few bytes changed, cut or doubled, in header and data."""
+    random = np.random.default_rng(5)
+    originals = [coded(photo(70, 90), sampling) for sampling in ("420", "444", "Gray")]
+    for number in range(1500):
+        data = bytearray(originals[number % 3])
+        for _ in range(int(random.integers(1, 6))):
+            place = int(random.integers(2, 700 if number % 2 else len(data)))
+            data[place % len(data)] = int(random.integers(0, 256))
+        if number % 5 == 0:
+            data = data[: int(random.integers(2, len(data)))]
+        if number % 7 == 0:
+            data = data + data
+        yield bytes(data)
+
+
+def test_damaged_jpegs_are_refused_or_shown_and_never_crash(fast: kernel.Kernel) -> None:
+    out = np.zeros((33, 33, 3), np.uint8)
+    refused = shown = 0
+    for data in damaged():
+        size = fast.header(data)
+        if size is None or size[0] * size[1] > 10**7:
+            refused += 1
+            continue
+        view = images.random_view(*size, np.random.default_rng(len(data)).random(images.DRAWS).tolist())
+        if fast.show_jpeg(data, 1, view, out):
+            shown += 1
+        else:
+            refused += 1
+    assert refused > 200 and shown > 200
+    good = coded(photo(70, 90))
+    assert np.abs(np.subtract(*both(fast, good, images.View(5, 5, 50, 60), 33))).max() <= 1  # it still works
+
+
+def test_threads_do_not_disturb_each_other(fast: kernel.Kernel) -> None:
+    pictures = [coded(photo(120, 160, seed), quality=90) for seed in range(4)]
+    view = images.View(10, 20, 80, 90, True)
+    expected = [both(fast, data, view, 40)[0] for data in pictures]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        out = np.zeros((40, 40, 3), np.uint8)
+        for _ in range(150):
+            if not fast.show_jpeg(pictures[number], 1, images.scaled_view(view, (120, 160), (120, 160)), out):
+                wrong.append(number)
+            if number != 3 and fast.header(pictures[number][:50]) is not None:
+                wrong.append(number)
+            if not np.array_equal(out, expected[number]):
+                wrong.append(number)
+
+    # Where the view lets it be decoded smaller, `both` did; here it must not.
+    assert images.shrink_for(view, 40) == 2
+    expected = []
+    for data in pictures:
+        out = np.zeros((40, 40, 3), np.uint8)
+        assert fast.show_jpeg(data, 1, view, out)
+        expected.append(out)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_views_outside_the_picture_are_refused(fast: kernel.Kernel) -> None:
+    out = np.zeros((8, 8, 3), np.uint8)
+    assert not fast.show_jpeg(coded(photo(20, 20)), 1, images.View(10, 10, 11, 5), out)
+    with pytest.raises(MemoryError, match="status 2"):
+        fast.show_pixels(photo(20, 20), 20, 20, images.View(0, -1, 5, 5), out)
+
+
+def test_building_twice_compiles_once(fast: kernel.Kernel, tmp_path: Path) -> None:
+    first = build(folder=tmp_path)
+    written = first.stat().st_mtime_ns
+    assert build(folder=tmp_path) == first and first.stat().st_mtime_ns == written
+    assert build((*OPTIONS[1:], "-O1"), folder=tmp_path) != first
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".so"]
+
+
+def test_without_a_compiler_the_plain_way_is_taken_and_told(tmp_path: Path) -> None:
+    environment = {"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
+    code = "from scalestudy.data.kernel import build as b; b.BUILT = b.Path('x'); b.build.__defaults__ = (b.OPTIONS, b.Path('x')); b.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "decoded the plain way, slower: there is no C compiler" in done.stdout, done.stderr
+    environment["SCALESTUDY_KERNEL"] = "0"
+    code = "from scalestudy.data import kernel; print(kernel.state())"
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "plain: simplejpeg and torch"

@@ -1,0 +1,494 @@
+"""Every way of reading gives the same pictures; what goes wrong names shard and sample, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from scalestudy.data import workers
+from scalestudy.data.dataset import Dataset, PictureDataset, open_dataset
+from scalestudy.data.loader import Loader
+from scalestudy.data.readers import stores
+from scalestudy.data.sampler import batches
+from scalestudy.errors import UserError
+from scalestudy.spec import run
+from tests.unit.data.conftest import Prepared
+
+JPEG = {"source": "synthetic_jpeg", "samples": 40, "width": 96, "height": 64, "mean_kib": 3.0}
+FORMS = {
+    "files": JPEG,
+    "tar": {**JPEG, "shard": {"format": "tar", "mib": 0.03125}},
+    "lmdb": {**JPEG, "shard": {"format": "lmdb"}},
+    "raw": {**JPEG, "preprocess": "raw", "resize": 64},
+    "raw shards": {**JPEG, "preprocess": "raw", "resize": 64, "shard": {"format": "raw", "mib": 0.1}},
+}
+OWN_MODE = {"files": "file", "tar": "shards", "lmdb": "database", "raw": "shards", "raw shards": "shards"}
+
+
+def spec(**options: Any) -> run.Loader:
+    usual = {"workers": 2, "augment": "crop_flip", "size": 32}
+    return run.Loader.model_validate_json(json.dumps({**usual, **options}))
+
+
+def shown(path: Path, order: list[tuple[int, np.ndarray]] | None = None, **options: Any) -> dict[int, torch.Tensor]:
+    """Every picture that a loader shows, by sample."""
+    loader = spec(**options)
+    data = open_dataset(path, "train", loader)
+    found: dict[int, torch.Tensor] = {}
+    with Loader(data, order or plan(data), loader, seed=3) as batches_made:
+        for (_, indices), (x, y) in zip(order or plan(data), batches_made, strict=True):
+            assert len(x) == len(y) == len(indices)
+            found.update(zip(indices.tolist(), x.clone(), strict=True))
+    return found
+
+
+def plan(data: Dataset, batch: int = 8, epoch: int = 0) -> list[tuple[int, np.ndarray]]:
+    return [(epoch, indices) for indices in batches(data.samples, batch, 0, 1, 0, epoch, stream=data.stream)]
+
+
+def equal(one: dict[int, torch.Tensor], other: dict[int, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[sample], other[sample]) for sample in one)
+
+
+def left_behind() -> list[Any]:
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("loader")]
+    return [*psutil.Process().children(recursive=True), *threads]
+
+
+def shared_memory() -> set[str]:
+    """What this process has mapped of shared memory, and what lies there under names that Python and we give."""
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm/" in line}
+    return mapped | {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(("scalestudy", "psm_"))}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    before = shared_memory()
+    yield
+    deadline = time.monotonic() + 3  # a stream's threads finish the request that they are at
+    while left_behind() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left_behind()
+    assert shared_memory() <= before
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS[form])
+    first = shown(path, workers=0)
+    assert len(first) == 40
+    assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes"))
+    assert equal(first, shown(path, mode="memory"))
+    if form != "lmdb":
+        assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
+
+
+def test_pixels_and_their_shards_show_the_same_pictures(prepared: Prepared) -> None:
+    plain, _ = prepared("one", **FORMS["raw"])
+    data = open_dataset(plain, "train", spec())
+    assert isinstance(data, PictureDataset)
+    sharded, _ = prepared("two", **FORMS["raw shards"])
+    other = open_dataset(sharded, "train", spec())
+    options: dict[str, Any] = {"size": 64, "augment": "none", "seed": 0, "epoch": 0, "train": True}
+    everything = np.arange(40)
+    one, two = data.batch(everything, **options)[0], other.batch(everything, **options)[0]
+    # Shards are shuffled when they are written: the same pictures in another order.
+    assert sorted(x.numpy().tobytes() for x in one) == sorted(x.numpy().tobytes() for x in two)
+
+
+@pytest.mark.parametrize(("form", "mode"), [("files", "shards"), ("tar", "database"), ("lmdb", "stream")])
+def test_a_mode_that_a_format_does_not_have_is_an_error(form: str, mode: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS[form])
+    with pytest.raises(UserError, match=f"cannot be read in mode `{mode}`"):
+        open_dataset(path, "train", spec(mode=mode))
+
+
+def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepared) -> None:
+    path, _ = prepared(source="digits")
+    options = {"size": 8, "augment": "flip"}
+    order = [(0, np.arange(begin, begin + 30)) for begin in range(0, 90, 30)]
+    first = shown(path, order, workers=0, **options)
+    assert equal(first, shown(path, order, kind="processes", **options))
+    assert equal(first, shown(path, order, mode="memory", **options))
+    with pytest.raises(UserError, match="come from no storage"):
+        open_dataset(path, "train", spec(mode="stream"))
+
+
+@pytest.mark.parametrize("form", ["files", "lmdb"])
+def test_synthetic_batches_read_nothing(form: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS[form])
+    loader = spec(mode="synthetic")
+    data = open_dataset(path, "train", loader)
+    for file in open_dataset(path, "train").files:
+        file.unlink()
+    with Loader(data, plan(data), loader, seed=0) as made:
+        pictures = [x.clone() for x, _ in made]
+    assert len(pictures) == 5 and data.bytes_of(np.arange(40)) == 0
+    assert pictures[0].float().std() > 50
+
+
+def test_memory_reads_storage_once(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode="memory", kind="processes")
+    data = open_dataset(path, "train", loader)
+    with Loader(data, plan(data), loader, seed=0) as made:
+        first = [x.clone() for x, _ in made]
+    for file in data.files:
+        os.truncate(file, 0)
+    with Loader(data, plan(data), loader, seed=0) as made:
+        again = [x.clone() for x, _ in made]
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    monkeypatch.setattr("scalestudy.data.readers.memory.available_bytes", lambda: 1 << 16)
+    with pytest.raises(UserError, match="do not fit into the 0 MiB of free memory"):
+        open_dataset(path, "train", spec(mode="memory"))
+
+
+# Going on in the middle
+
+
+@pytest.mark.parametrize("mode", ["shards", "stream"])
+def test_a_plan_that_begins_later_goes_on_at_the_very_sample(mode: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    options = {"mode": mode, "shuffle_buffer": 9}
+    data = open_dataset(path, "train", spec(**options))
+    order = plan(data) + plan(data, epoch=1)
+    whole, rest = [], []
+    with Loader(data, order, spec(**options, workers=3), seed=0) as made:
+        whole = [x.clone() for x, _ in made]
+    with Loader(data, order[3:], spec(**options, workers=1), seed=0) as made:
+        rest = [x.clone() for x, _ in made]
+    assert len(rest) == 7
+    assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
+
+
+def test_padding_streams_a_sample_twice(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode="stream")
+    data = open_dataset(path, "train", loader)
+    order = [(0, row) for row in batches(40, 16, 0, 1, 0, 0, last="pad", stream=data.stream)]
+    assert len(order) == 3
+    with Loader(data, order, loader, seed=0) as made:
+        assert sum(len(x) for x, _ in made) == 48
+
+
+# Over HTTP
+
+
+class _Ranges(BaseHTTPRequestHandler):
+    """A server of files with range requests, each of which it counts; `broken` makes it close without an answer."""
+
+    protocol_version = "HTTP/1.1"
+    folder = Path()
+    requests: list[tuple[str, int]] = []
+    broken = False
+
+    def do_GET(self) -> None:
+        if self.broken:
+            self.close_connection = True
+            return
+        first, last = (int(part) for part in self.headers["Range"].removeprefix("bytes=").split("-"))
+        data = (self.folder / self.path.strip("/")).read_bytes()[first : last + 1]
+        self.requests.append((self.path, len(data)))
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    handler = type("Handler", (_Ranges,), {"requests": []})
+    found = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    found.daemon_threads = True
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def address(server: ThreadingHTTPServer, folder: Path) -> str:
+    server.RequestHandlerClass.folder = folder  # type: ignore[attr-defined]
+    return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.mark.parametrize(("form", "mode"), [("tar", "stream"), ("tar", "shards"), ("files", "stream")])
+def test_data_comes_straight_from_a_server(
+    form: str, mode: str, server: ThreadingHTTPServer, prepared: Prepared, tmp_path: Path
+) -> None:
+    path, _ = prepared(**FORMS[form])
+    local = shown(path, workers=0)
+    (path.parent / "bulk").rename(tmp_path / "elsewhere")
+    (path.parent / "bulk").mkdir()
+    (tmp_path / "elsewhere/index.npz").rename(path.parent / "bulk/index.npz")
+    origin = address(server, tmp_path / "elsewhere")
+    assert equal(local, shown(path, mode=mode, origin=origin))
+    asked = server.RequestHandlerClass.requests  # type: ignore[attr-defined]
+    if form == "tar" and mode == "stream":
+        assert len({name for name, _ in asked}) == len(asked) > 1  # each shard at once
+    assert list((path.parent / "bulk").iterdir()) == [path.parent / "bulk/index.npz"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mode", ["stream", "shards"])
+def test_a_server_that_goes_away_is_an_error_with_shard_and_sample(
+    mode: str, server: ThreadingHTTPServer, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSE_S", 0.05)
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode=mode, origin=address(server, path.parent / "bulk"), shuffle_buffer=2, prefetch=1)
+    data = open_dataset(path, "train", loader)
+    with (
+        pytest.raises(UserError, match=r"127.0.0.1:\d+/train-\d+.tar: sample \d+ \(bytes .* the server does not"),
+        Loader(data, plan(data, batch=4), loader, seed=0) as made,
+    ):
+        for _ in made:
+            server.RequestHandlerClass.broken = True  # type: ignore[attr-defined]
+
+
+# A slower storage
+
+
+def test_an_emulated_storage_has_the_stated_rate_for_all_workers_together(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    size = open_dataset(path, "train").stored_bytes
+    for kind in ("threads", "processes"):
+        begin = time.monotonic()
+        shown(path, kind=kind, storage={"mib_per_s": size / 2**20 / 0.6})
+        assert 0.59 < time.monotonic() - begin < 5
+
+
+def test_requests_wait_for_an_emulated_latency_together(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    took = []
+    for workers_count in (1, 4):
+        begin = time.monotonic()
+        shown(path, workers=workers_count, storage={"latency_ms": 20})
+        took.append(time.monotonic() - begin)
+    assert took[0] >= 0.8 and took[1] < took[0] * 0.7
+
+
+def test_ranks_of_a_node_share_the_rate(prepared: Prepared, tmp_path: Path) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    rate = {"mib_per_s": open_dataset(path, "train").stored_bytes / 2**20 / 0.4}
+    loader = spec(storage=rate)
+    begin = time.monotonic()
+
+    def rank() -> None:
+        data = open_dataset(path, "train", loader, tmp_path / "storage.0")
+        with Loader(data, plan(data), loader, seed=0) as made:
+            assert len(list(made)) == 5
+
+    ranks = [threading.Thread(target=rank) for _ in range(2)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join()
+    assert time.monotonic() - begin >= 0.78
+
+
+# What goes wrong
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("form", ["tar", "raw shards"])
+def test_a_missing_shard_is_an_error_with_shard_and_sample(form: str, kind: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS[form])
+    loader = spec(kind=kind)
+    data = open_dataset(path, "train", loader)
+    shard = data.files[1]
+    shard.unlink()
+    with (
+        pytest.raises(UserError, match=rf"{shard}: sample \d+ \(bytes \d+ to \d+\) cannot be read: .*No such file"),
+        Loader(data, plan(data), loader, seed=0) as made,
+    ):
+        list(made)
+
+
+@pytest.mark.parametrize("mode", ["shards", "stream"])
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_a_damaged_shard_is_an_error_with_shard_and_sample(damage: str, mode: str, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode=mode)
+    data = open_dataset(path, "train", loader)
+    shard = data.files[-1]
+    size = shard.stat().st_size
+    if damage == "cut":
+        os.truncate(shard, 700)
+    else:
+        shard.write_bytes(bytes(size))
+    with (
+        pytest.raises(UserError, match=rf"{shard}: sample \d+ \(bytes \d+ to \d+\) cannot be read"),
+        Loader(data, plan(data), loader, seed=0) as made,
+    ):
+        list(made)
+
+
+def test_a_picture_whose_bytes_changed_since_they_were_stored_is_damaged(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    data = open_dataset(path, "train", spec())
+    file = data.files[7]
+    contents = bytearray(file.read_bytes())
+    half = len(contents) // 2
+    contents[half : half + 40] = b"\xff\xd3" * 20  # markers where there are none
+    file.write_bytes(contents)
+    with pytest.raises(UserError, match=r"sample 7 cannot be read: it is damaged: its checksum"):
+        data.batch(np.array([7]), size=32, augment="none", seed=0, epoch=0, train=False)
+
+
+def test_an_error_of_the_disk_is_told_with_the_sample(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    data = open_dataset(path, "train", spec())
+    file = data.files[5]
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # reading at its begin is a real input/output error
+    with pytest.raises(UserError, match=rf"{file}: sample 5 cannot be read: \[Errno 5\] Input/output error"):
+        data.batch(np.array([5]), size=32, augment="none", seed=0, epoch=0, train=False)
+
+
+def test_a_database_without_a_record_is_an_error_with_the_record(prepared: Prepared) -> None:
+    import lmdb
+
+    path, _ = prepared(**FORMS["lmdb"])
+    with (
+        lmdb.open(str(path.parent / "bulk/train.lmdb"), map_size=1 << 26) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        transaction.delete(b"%09d" % 3)
+    data = open_dataset(path, "train", spec())
+    with pytest.raises(UserError, match=r"train.lmdb: sample 3 \(record 000000003\) cannot be read: .*no record"):
+        data.batch(np.array([3]), size=32, augment="none", seed=0, epoch=0, train=False)
+
+
+def first_worker() -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for child in psutil.Process().children():
+            return child.pid
+        time.sleep(0.01)
+    raise AssertionError("no worker process was started")
+
+
+@pytest.mark.timeout(60)
+def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
+    data = open_dataset(path, "train", loader)
+    with (
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while it was at it"),
+        Loader(data, plan(data, batch=2), loader, seed=0) as made,
+    ):
+        for _ in made:
+            os.kill(first_worker(), signal.SIGKILL)
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "HANG_S", 1.5)
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
+    data = open_dataset(path, "train", loader)
+    with (
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has been at it for"),
+        Loader(data, plan(data, batch=2), loader, seed=0) as made,
+    ):
+        for _ in made:
+            os.kill(first_worker(), signal.SIGSTOP)
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "HANG_S", 1.0)
+    monkeypatch.setattr(workers, "END_S", 0.2)
+    path, _ = prepared(**FORMS["files"])
+    loader = spec(workers=1)
+    data = open_dataset(path, "train", loader)
+    file = data.files[9]
+    file.unlink()
+    os.mkfifo(file)  # opening it waits until somebody writes
+    with (
+        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has been at it for"),
+        Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
+    ):
+        list(made)
+    os.close(os.open(file, os.O_WRONLY))
+
+
+def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    code = f"""
+import os, signal, psutil
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.loader import Loader
+from scalestudy.spec import run
+import numpy as np
+spec = run.Loader(workers=2, kind="processes", size=32)
+data = open_dataset({str(path)!r}, "train", spec)
+stream = iter(Loader(data, [(0, np.arange(8))] * 100, spec, seed=0))
+next(stream)
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(["python", "-c", code], capture_output=True, text=True, check=False)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    deadline = time.monotonic() + 10
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_streams_are_not_brought_by_processes(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode="stream", kind="processes")
+    with pytest.raises(UserError, match="threads of the rank"):
+        Loader(open_dataset(path, "train", loader), [], loader, seed=0)
+
+
+# How full the queues were
+
+
+def test_a_slow_consumer_finds_its_queue_full_and_a_slow_storage_makes_it_empty(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    shares = []
+    for storage, pause_s in ((None, 0.05), ({"latency_ms": 20}, 0.0)):
+        loader = spec(storage=storage)
+        data = open_dataset(path, "train", loader)
+        with Loader(data, plan(data), loader, seed=0) as made:
+            for _ in made:
+                time.sleep(pause_s)
+            shares.append(made.readiness["batches"])
+    assert shares[0] > 0.8 and shares[1] < 0.3
+
+
+def test_a_stream_says_how_often_samples_waited(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(mode="stream")
+    data = open_dataset(path, "train", loader)
+    with Loader(data, plan(data), loader, seed=0) as made:
+        list(made)
+        assert 0 < made.readiness["stream"] <= 1
