@@ -273,7 +273,7 @@ def expand(
         [_repeat(run, repeat, extensions) for run, _, most in first_round if repeat < most] for repeat in range(repeats)
     ]
     _check_doubles(document, runs[0], [point for _, point, _ in first_round])
-    runs = _late_rounds_last(runs, first_round[0][0], extensions)
+    runs = _late_rounds_last(runs, extensions)
 
     study = Study(
         name=name,
@@ -346,17 +346,19 @@ def _repeat(run: RunSpec, repeat: int, extensions: FilePath) -> Run:
     return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
 
 
-def _late_rounds_last(runs: list[list[Run]], first: RunSpec, extensions: FilePath) -> list[list[Run]]:
+def _late_rounds_last(runs: list[list[Run]], extensions: FilePath) -> list[list[Run]]:
     """Runs that wait for something to be compiled form rounds of their own, after all others.
 
-    In each of them the study's first configuration is measured once more: what changed meanwhile shows as its drift.
+    In each of them the first configuration of the others is measured once more: what changed meanwhile shows as its
+    drift.
     """
-    late = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in runs]
-    if not any(late) or first.strategy.needs_build:
-        return runs
     soon = [[run for run in one_round if not run.spec.strategy.needs_build] for one_round in runs]
-    again = [[_repeat(first, len(runs) + number, extensions)] for number, found in enumerate(late) if found]
-    return soon + [[*reference, *found] for reference, found in zip(again, filter(None, late), strict=True)]
+    late = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in runs]
+    if not any(late) or not soon[0]:
+        return runs
+    first = soon[0][0].spec
+    again = (_repeat(first, len(runs) + number, extensions) for number in range(len(runs)))
+    return soon + [[reference, *found] for reference, found in zip(again, late, strict=True) if found]
 
 
 def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules, repeats: int) -> None:
