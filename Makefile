@@ -1,11 +1,20 @@
-# make run    from a bare machine to figures of real training
+# make run    from a bare machine to figures of real training: three studies
+# make all    every study
 # make check  linters and tests
+# make soak   what takes too long for tests; its output is kept in docs/measured/
+# make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run setup check lint test format lock schemas bench-loader
+SHELL := /bin/bash -o pipefail
+
+.PHONY: run all soak setup check lint test format lock schemas bench-loader box
 
 run: setup
+	@scalestudy check
+	@snakemake all --profile profiles/local --config studies=gpu_scaling,loader_workers,dataset_size
+
+all: setup
 	@scalestudy check
 	@snakemake --profile profiles/local all
 
@@ -27,6 +36,9 @@ lint: .venv-dev
 test: .venv-dev
 	pytest
 
+box: setup
+	@python -m tests.cluster.try_box
+
 format: .venv-dev
 	ruff check --fix-only --quiet .
 	ruff format --quiet .
@@ -36,6 +48,16 @@ format: .venv-dev
 lock:
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.txt requirements.in
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-dev.txt requirements-dev.in
+
+# Some hours. The executor's part needs root: it brings up a Slurm of its own.
+soak: .venv-dev
+	python -m tests.soak.kill_and_resume | tee docs/measured/kill_and_resume.txt
+	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
+	cp build/extrapolation/extrapolation.npz tests/data/
+	python -m tests.soak.fuzz_kernel | tee docs/measured/fuzz_kernel.txt
+	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
+	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
+	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
 
 # About 20 minutes on a quiet machine; stopped, it goes on where it was. OPTIONS="--peers ours dali" for a part.
 bench-loader: setup

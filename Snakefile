@@ -7,7 +7,7 @@ from scalestudy import dag
 min_version("9.27")
 
 # Studies and machine are checked whole before anything is planned.
-PROJECT = dag.read_project(config)
+PROJECT = dag.read_project(config, workflow)
 
 
 include: "workflow/rules/common.smk"
@@ -37,6 +37,7 @@ for study in PROJECT.chosen:
 
 
 onstart:
+    dag.own_folder(workflow)
     dag.calm_driver(workflow)
 
 

@@ -127,17 +127,10 @@ def torchvision_io(folder: Path, cores: int, kind: str) -> Batches:
 
 
 def torchcodec(folder: Path, cores: int, kind: str) -> Batches:
-    import torch
-    from torchcodec.decoders import ImageReadMode, decode_jpeg
+    from torchcodec.decoders import decode_jpeg
 
     shown = transform(kind, pil=False)
-
-    def read(path: str) -> Any:
-        with open(path, "rb") as stream:
-            data = torch.frombuffer(bytearray(stream.read()), dtype=torch.uint8)
-        return shown(decode_jpeg(data, ImageReadMode.RGB))
-
-    return forever(torch_loader(Files(folder, read), cores, shuffle=True))
+    return forever(torch_loader(Files(folder, lambda path: shown(decode_jpeg(path, mode="RGB"))), cores, shuffle=True))
 
 
 def webdataset(folder: Path, cores: int, kind: str, fast: bool = False) -> Batches:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,14 @@ class Attempt:
 
 
 def shared_memory() -> frozenset[str]:
-    """Segments of the kinds that torch, Python and Open MPI make."""
+    """Segments of the kinds that torch, Python and Open MPI make, and that no living process has."""
     kinds = ("torch_", "sem.mp-", "psm_", "vader_segment")
-    return frozenset(file.name for file in Path("/dev/shm").glob("*") if file.name.startswith(kinds))
+    found = {file.name for file in Path("/dev/shm").glob("*") if file.name.startswith(kinds)}
+    for maps in Path("/proc").glob("[0-9]*/maps") if found else ():
+        with suppress(OSError):
+            text = maps.read_text(errors="replace")
+            found -= {name for name in found if name in text}
+    return frozenset(found)
 
 
 def output_of(process: psutil.Process) -> Path | None:

@@ -55,11 +55,16 @@ rm -f "$BOX/tail/mom_priv/mom.lock"
 chmod 755 "$BOX/tail"
 nsenter --net=/run/netns/tail unshare --uts --mount \
   sh -c "hostname tail; mount --bind '$BOX/tail' /opt/pbs_home; exec pbs_mom"
-qmgr -c "set server acl_roots=root@*" -c "set server job_history_enable=True"
+qmgr -c "set server acl_roots=root@*"
+qmgr -c "set server job_history_enable=True"
 for host in head tail; do
-  qmgr -c "create node $host" -c "set node $host resources_available.ncpus=4"
+  qmgr -c "create node $host"
+  qmgr -c "set node $host resources_available.ncpus=4"
 done
-until [ "$(pbsnodes -a | grep -c 'state = free')" = 2 ]; do sleep 1; done
+for second in {1..120}; do
+  [ "$(pbsnodes -a | grep -c 'state = free')" = 2 ] && break
+  sleep 1
+done
 
 cat > "$BOX/job.sh" <<JOB
 export PATH='$PATH' PYTHONPATH='${PYTHONPATH:-}'
@@ -71,4 +76,8 @@ scalestudy try ranks=4 nodes=2 strategy=allreduce train.epochs=300 \
 echo "exit status \$?"
 JOB
 job=$(qsub -l select=2:ncpus=2:mpiprocs=2 -l place=scatter -j oe -o "$BOX/out" "$BOX/job.sh")
-until qstat -x -f "$job" | grep -q 'job_state = F'; do sleep 1; done
+for second in {1..600}; do
+  qstat -x -f "$job" | grep -q 'job_state = F' && break
+  sleep 1
+done
+"$pbs/libexec/pbs_init.d" stop # its database leaves shared memory otherwise

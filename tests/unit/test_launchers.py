@@ -10,12 +10,12 @@ import pytest
 
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
 from scalestudy.training.heartbeat import Heartbeats
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.launch import nodes_needed, resolve
+from scalestudy.training.launch import resolve
 from scalestudy.training.launchers import commands, environment_for, write_script
 from scalestudy.training.ranks import Failure, cause
 from scalestudy.training.transport import gloo_doubts, nccl_doubts, nccl_transports
@@ -85,8 +85,9 @@ def test_a_launcher_without_nodes_to_reach_is_refused() -> None:
 
 
 def test_a_run_takes_the_fewest_nodes_that_share_its_ranks_equally() -> None:
-    assert [nodes_needed(ranks, 4) for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
-    assert nodes_needed(128, 0) == 1
+    four = Machine(devices_per_node=4)
+    assert [geometry(spec(ranks=ranks), four)[0] for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
+    assert geometry(spec(ranks=128), Machine())[0] == 1
     resolved, where = resolve(spec(ranks=8, device="cuda"), Machine(devices_per_node=4), TWO_HOSTS)
     assert (resolved.nodes, resolved.ranks_per_node, where.hosts) == (2, 4, ("a", "b"))
 

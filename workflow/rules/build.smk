@@ -11,5 +11,9 @@ rule horovod:
         "../../envs/conda.yaml"
     resources:
         measure=1,
+        nodes=1,
+        ranks_per_node=1,
+        gpus_per_node=0,
+        runtime=60,
     shell:
         "scalestudy build horovod --out {output} > {log} 2>&1"

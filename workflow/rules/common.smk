@@ -12,3 +12,12 @@ wildcard_constraints:
     table="[a-z][a-z0-9_]*",
     run="[A-Za-z0-9_.]+-[0-9a-f]{12}",
     dataset="[A-Za-z0-9_.]+-[0-9a-f]{12}",
+
+
+# On a cluster, what takes seconds stays with the driver; runs and datasets are submitted.
+localrules:
+    spec,
+    summarise,
+    figure,
+    table,
+    report,

@@ -7,6 +7,16 @@ rule dataset:
     priority: 2_000_000
     conda:
         "../../envs/conda.yaml"
+    resources:
+        nodes=1,
+        ranks_per_node=1,
+        gpus_per_node=0,
+        cpus_per_rank=dag.asked(
+            lambda w: PROJECT.dataset_resource(w.dataset, "cpus_per_rank")
+        ),
+        mem_mb=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "mem_mb")),
+        runtime=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "runtime")),
+        queue=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "queue")),
     params:
         spec=dag.asked(lambda w: PROJECT.dataset_json(w.dataset)),
         bulk=PROJECT.bulk_option,

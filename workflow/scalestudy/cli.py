@@ -315,6 +315,59 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
 
 @cli.command()
+@click.argument("targets", nargs=-1)
+@click.option("--profile", default="profiles/local", show_default=True, help="Where it would run.")
+@click.option(
+    "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
+)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="What every study would say instead.")
+@click.option(
+    "--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: to standard output."
+)
+@click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
+@click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
+@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; asking for more ends with status 3.")
+@click.option("--actual", is_flag=True, help="Set what was planned against what finished runs have used.")
+def plan(targets: tuple[str, ...], profile: str, **options: Any) -> None:
+    """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
+
+    \b
+    Example: scalestudy plan --profile profiles/pbs --config scale=paper
+    Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
+    """
+    from scalestudy.commands.plan import Options, show_plan
+
+    sys.exit(show_plan(targets, profile, Options(**options)))
+
+
+@cli.command()
+@click.option("--profile", default="profiles/local", show_default=True, help="Whose nodes to look at.")
+@click.option(
+    "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
+)
+@click.option(
+    "--nodes", type=click.IntRange(1), default=None, help="Nodes of the job; default 2, or the machine's if fewer."
+)
+@click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
+@click.option("--json", "json_file", default=None, metavar="FILE|-", help="What was found, as JSON.")
+@click.option("--in-job", nargs=2, hidden=True, default=None)
+def doctor(in_job: tuple[str, str] | None, **options: Any) -> None:
+    """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
+
+    \b
+    Example: scalestudy doctor
+    Example: scalestudy doctor --profile profiles/pbs
+    """
+    if in_job is not None:
+        from scalestudy.cluster.doctor import on_nodes
+
+        sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
+    from scalestudy.commands.doctor import show_doctor
+
+    sys.exit(show_doctor(**options))
+
+
+@cli.command()
 @click.option("--write", is_flag=True, help="Write workflow/schemas/ and the key reference in config/README.md.")
 def schema(write: bool) -> None:
     """The JSON Schemas by which editors complete and check study files.

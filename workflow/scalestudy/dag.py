@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shlex
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from scalestudy.cluster.resources import Planner, Resources, of_dataset, refuse_caps
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
@@ -19,12 +21,28 @@ from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
 RESERVED = ("all", "horovod", "dataset", "spec", "train", "summarise", "figure", "table", "report")
+BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
+"""By this name the executor, which is made after the Snakefile was read, learns the configuration's budget."""
 
 
-def read_project(config: Mapping[str, Any]) -> Project:
+class Current:
+    """The project of the Snakefile that this process has read, for the plan that a dry run shows."""
+
+    project: Project | None = None
+    changes: Mapping[str, Any] = {}
+    """What `scalestudy plan --set` changes in every study."""
+    caps: Mapping[str, Any] | None = None
+    """The profile's caps, where `scalestudy plan` has taken them away from its own dry run."""
+
+
+def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """The project as a Snakefile sees it: what is wrong with it is said in sentences, and ends the command."""
     try:
-        return Project(config)
+        given = workflow.global_resources if Current.caps is None else Current.caps
+        caps = {name: getattr(cap, "value", cap) for name, cap in given.items()}
+        refuse_caps(caps)
+        Current.project = Project(config, caps, Current.changes)
+        return Current.project
     except UserError as error:
         _end(error)
 
@@ -38,6 +56,26 @@ def calm_driver(workflow: Any) -> None:
     """
     if workflow.local_exec and getattr(workflow.scheduler, "job_rate_limiter", None) is not None:
         workflow.scheduler.job_rate_limiter = None
+
+
+def own_folder(workflow: Any) -> None:
+    """Take the lock of the working directory for a driver of this machine.
+
+    One that submits jobs has taken it by its executor, and does without Snakemake's own.
+    """
+    if not workflow.local_exec:
+        return
+    from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+
+    folder = Path(".scalestudy")
+    folder.mkdir(exist_ok=True)
+    lock = DriverLock(folder)
+    try:
+        lock.take()
+    except Taken as taken:
+        _end(UserError(str(taken)))
+    atexit.register(lock.release)
+    lock.keep_for_ever()
 
 
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -72,16 +110,23 @@ def _planned(position: int, study: Study, run: Run) -> Planned:
 class Project:
     """The configuration of one Snakemake call, and the studies of any machine and scale that a path names."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
+    ) -> None:
         self.begin = time.time()
+        self.caps, self.changes = caps or {}, changes or {}
         if "site" in config:
             os.environ["SCALESTUDY_SITE"] = str(config["site"])  # commands read the site by this name
         self.config: Config = read_config("config/config.yaml", config)
+        if self.config.budget_gpu_hours is not None:
+            os.environ[BUDGET] = str(self.config.budget_gpu_hours)
         bulk = self.config.paths.data
         self.bulk_option = f"--bulk {shlex.quote(bulk)}" if bulk else ""
         self.report = str(layout.report_file(self.config.machine, self.config.scale))
         self._studies: dict[tuple[str, str, str], Study] = {}
         self._runs: dict[str, dict[str, Planned]] = {}
+        self._planners: dict[str, Planner] = {}
+        self._datasets: dict[str, Resources] = {}
         self.chosen = self._chosen()
         for study in self.chosen:
             if study.name in RESERVED:
@@ -93,7 +138,9 @@ class Project:
         config = self.config
         names = None if config.studies == "all" else config.studies
         machine = read_machine(config.machine)
-        return read_studies(names, config.scale, machine, tags=config.tags, machine_name=config.machine)
+        return read_studies(
+            names, config.scale, machine, tags=config.tags, machine_name=config.machine, changes=self.changes
+        )
 
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
@@ -182,6 +229,48 @@ class Project:
             return 40_000 - 100 * min(position, 90) - min(number - LATE, 99)
         return 1_000_000 - 10_000 * min(position, 90) - number
 
+    @property
+    def jobs_at_once(self) -> int | None:
+        """How many measured runs the driver lets run at the same time; None for any number."""
+        caps = [self.caps.get("_nodes"), self.caps.get("measure")]
+        known = [cap for cap in caps if isinstance(cap, int) and 0 < cap < sys.maxsize]
+        return min(known) if known else None
+
+    def planner(self, machine: str) -> Planner:
+        """What the runs on a machine ask for and are expected to take."""
+        if machine not in self._planners:
+            self._planners[machine] = Planner(machine, read_machine(machine))
+        return self._planners[machine]
+
+    def run(self, machine: str, run: str) -> Run:
+        """A run by its id."""
+        return self._find(machine, run)[2]
+
+    def resource(self, machine: str, run: str, name: str) -> int | str | None:
+        """One resource of a run's job."""
+        value: int | str | None = self.planner(machine).of(self.run(machine, run))[0].plain()[name]
+        return value
+
+    def gpu_slots(self, machine: str, run: str) -> int:
+        """All devices of a run, for `--resources gpu_slots=N`: a cap on what runs at the same time."""
+        asked = self.planner(machine).of(self.run(machine, run))[0]
+        slots, cap = asked.nodes * asked.gpus_per_node, self.caps.get("gpu_slots")
+        if isinstance(cap, int) and slots > cap:
+            raise UserError(f"a run needs {slots} devices, more than gpu_slots={cap}", run, "raise the cap")
+        return slots
+
+    def dataset_resource(self, dataset: str, name: str) -> int | str | None:
+        """One resource of the job that prepares a dataset."""
+        value: int | str | None = self.dataset_resources(dataset).plain()[name]
+        return value
+
+    def dataset_resources(self, dataset: str) -> Resources:
+        """What preparing a dataset asks for."""
+        if dataset not in self._datasets:
+            spec = self.run_with(dataset).spec
+            self._datasets[dataset] = of_dataset(spec, self.planner(self.config.machine).machine)
+        return self._datasets[dataset]
+
     def study_of(self, machine: str, run: str) -> str:
         """The study for whose sake a run is made; of several that share it, the first."""
         if machine == self.config.machine and run in self._own:
@@ -190,10 +279,14 @@ class Project:
 
     def dataset_json(self, dataset: str) -> str:
         """The spec of a dataset."""
+        return canonical_json(self.run_with(dataset).spec.data.plain())
+
+    def run_with(self, dataset: str) -> Run:
+        """A run that uses a dataset."""
         for known in self._known():
             for _, _, run in known.values():
                 if run.dataset == dataset:
-                    return canonical_json(run.spec.data.plain())
+                    return run
         raise UserError(f"no study uses a dataset `{dataset}`", "results/data")
 
     # analyse and publish

@@ -1,6 +1,7 @@
 """Progress of a run of the DAG: what runs, how many of how many, how long still, one line per finished run.
 
-A dry run keeps Snakemake's own output. On a terminal the last line is live; elsewhere all lines are plain.
+A dry run keeps Snakemake's own output, and under it stands the plan: what the jobs would cost. On a terminal the last
+line is live; elsewhere all lines are plain.
 """
 
 from __future__ import annotations
@@ -24,6 +25,24 @@ TAIL_LINES = 20
 QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
+
+
+@dataclass
+class Collected:
+    """What a dry run announced, for `scalestudy plan`, which shows it in its own way."""
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+class _Asked:
+    by: Collected | None = None
+
+
+def collect() -> Collected:
+    """Keep the jobs of the next dry run of this process, and show nothing."""
+    _Asked.by = Collected()
+    return _Asked.by
 
 
 @dataclass
@@ -68,11 +87,13 @@ class LogHandler(LogHandlerBase):
         self.counts = Counts()
         self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.shown = ""
+        self.collected, self.asked = _Asked.by or Collected(), _Asked.by is not None
+        _Asked.by = None
 
     @property
     def writes_to_stream(self) -> bool:
-        """In place of Snakemake's own lines, but for a dry run."""
-        return not self.common_settings.dryrun
+        """In place of Snakemake's own lines, but for a dry run of a user's."""
+        return self.asked or not self.common_settings.dryrun
 
     @property
     def writes_to_file(self) -> bool:
@@ -96,12 +117,30 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: LogRecord) -> None:
         """One event of Snakemake."""
-        if self.common_settings.dryrun:
-            return
         try:
-            self.handle_event(getattr(record, "event", None), record)
+            if self.common_settings.dryrun:
+                self.keep(record)
+            else:
+                self.handle_event(getattr(record, "event", None), record)
         except Exception:  # a display that fails must not end a run
             self.handleError(record)
+
+    def keep(self, record: LogRecord) -> None:
+        """A dry run announces a job, or says what is wrong."""
+        if getattr(record, "event", None) == LogEvent.JOB_INFO:
+            self.collected.jobs.append(record.__dict__)
+        elif self.asked and record.levelno >= logging.ERROR:
+            self.collected.errors.append(record.getMessage())
+
+    def show_plan(self) -> None:
+        """The plan, under what Snakemake says about a dry run."""
+        jobs, self.collected.jobs = self.collected.jobs, []
+        quiet = self.common_settings.quiet or ()
+        if not jobs or self.asked or any("all" in str(what).lower() for what in quiet):
+            return
+        text = plan_text(jobs)
+        if text:
+            print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
 
     def handle_event(self, event: Any, record: LogRecord) -> None:
         """What each kind of event shows."""
@@ -116,6 +155,8 @@ class LogHandler(LogHandlerBase):
             self.fail(record)
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
+        elif getattr(record, "scalestudy", False):  # the executor of that name: submissions, chains, adoptions
+            self.say(record.getMessage())
         elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
             return  # the failed job has been shown
         elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
@@ -147,6 +188,7 @@ class LogHandler(LogHandlerBase):
         )
         self.jobs[int(data["jobid"])] = job
         if job.rule == "train":
+            keep_plan(job.wildcards)
             number = self.counts.done + self.counts.failed + 1
             self.status(f"run {number} of {self.counts.runs}{self.counts.remaining()}: {job.wildcards['run']}")
         elif job.rule == "dataset":
@@ -178,6 +220,8 @@ class LogHandler(LogHandlerBase):
             self.counts.failed += 1
         what = "" if job is None else job.wildcards.get("run") or job.wildcards.get("dataset") or ""
         self.say(f"FAILED {data['rule_name']} {what}".rstrip())
+        if data.get("rule_msg"):
+            self.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
         logs = [path for path in list(data["log"]) if Path(path).exists()]
         if logs:
             self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
@@ -209,7 +253,35 @@ class LogHandler(LogHandlerBase):
         """The end: no live line stays."""
         self.clear()
         self.shown = ""
+        if self.common_settings.dryrun and not self.asked:
+            self.show_plan()
         super().close()
+
+
+def plan_text(jobs: list[dict[str, Any]]) -> str:
+    """What the jobs of a dry run would cost; nothing where the workflow is not ours. A plan never ends a dry run."""
+    module = sys.modules.get("scalestudy.dag")
+    project = module.Current.project if module is not None else None
+    if project is None:
+        return ""
+    from scalestudy.cluster.plan import make_plan, read_seen
+    from scalestudy.cluster.show import UNDER_A_DRY_RUN, table
+
+    try:
+        return table(make_plan(project, read_seen(jobs), project.jobs_at_once), UNDER_A_DRY_RUN)
+    except Exception as error:
+        return f"No plan: {type(error).__name__}: {error}"
+
+
+def keep_plan(wildcards: dict[str, str]) -> None:
+    """Remember what was expected of a run, so that `scalestudy plan --actual` can be asked later."""
+    module = sys.modules.get("scalestudy.dag")
+    project = module.Current.project if module is not None else None
+    if project is not None:
+        from scalestudy.cluster.actual import note_plan
+
+        asked, estimate = project.planner(wildcards["machine"]).of(project.run(wildcards["machine"], wildcards["run"]))
+        note_plan(wildcards["machine"], wildcards["run"], asked, estimate)
 
 
 def result_line(job: Job) -> str:

@@ -268,6 +268,34 @@ BAD = [
         "    choose another strategy, or exclude this combination",
     ),
     Bad(
+        "more servers among the ranks than ranks",
+        "question: How?\nbase:\n  strategy: {name: parameter_server, placement: colocated, servers: 2}\n  ranks: 1\n",
+        "s.yaml:4: base.ranks: 2 servers among the ranks need 2 ranks, not 1\n"
+        "    use fewer servers, or exclude this combination",
+    ),
+    Bad(
+        "sharded layers that are not there",
+        "question: How?\nbase:\n  strategy: fsdp\n  device: emulated:infinite\n",
+        "s.yaml:4: base.device: `fsdp` exchanges inside the layers, of which an emulated accelerator has none\n"
+        "    use a real device, or exclude this combination",
+    ),
+    Bad(
+        "MPI on an emulated network",
+        "question: How?\nbase:\n  strategy: mpi_allreduce\n  network: {mib_per_s: 10}\n",
+        "s.yaml:4: base.network: ranks that mpirun starts cannot be put into an emulated network\n"
+        "    choose another strategy, or exclude this combination",
+    ),
+    Bad(
+        "Horovod in bfloat16",
+        "question: How?\nbase:\n  strategy: horovod\n  dtype: bfloat16\n",
+        "s.yaml:4: base.dtype: Horovod cannot sum bfloat16\n    choose float32, or exclude this combination",
+    ),
+    Bad(
+        "Adasum without MPI",
+        "question: How?\nbase:\n  strategy: {name: horovod, operation: adasum}\n",
+        "s.yaml:3: base.strategy.operation: Horovod has Adasum on CPUs over MPI only\n    add `transport: mpi` to the strategy",
+    ),
+    Bad(
         "global batch that ranks cannot share",
         "question: How?\nbase:\n  strategy: allreduce\n  batch: {global: 10}\nvary:\n  ranks: [2, 4]\n",
         "s.yaml:4: base.batch.global: 10 samples cannot be shared equally by 4 ranks\n"

@@ -90,7 +90,8 @@ METRICS: dict[str, Column] = {
     "device_memory_mib": Column(
         "Memory of a device",
         "MiB",
-        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model",
+        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model; on "
+        "a CPU without a memory limit it holds what the C library keeps of freed memory",
     ),
     "predicted_memory_mib": Column("Predicted memory of a device", "MiB", "What `pipeline` planned its stages with"),
 }

@@ -38,6 +38,8 @@ class Config(Spec):
     """Name of a file in config/machines/; results lie in results/<machine>/."""
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
+    budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    """GPU hours, as requested, that the driver may submit in all; what would exceed it is refused. Unset: no limit."""
     paths: Paths = Paths()
     """Where things lie that need not lie in results/."""
 

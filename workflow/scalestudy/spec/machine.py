@@ -13,14 +13,43 @@ from scalestudy.spec.base import Spec
 from scalestudy.spec.run import RunSpec
 
 GIB = 1 << 30
+Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+Positive = Annotated[float, Field(gt=0)]
+Whole = Annotated[int, Field(ge=1)]
+
+
+class Queue(Spec):
+    """The limits of one queue, partition or resource group. What is unset is not limited."""
+
+    least_nodes: Whole | None = None
+    """Nodes that one job must have at least."""
+    most_nodes: Whole | None = None
+    """Nodes that one job can have."""
+    walltime_limit_h: Positive | None = None
+    """Longest job, hours; unset: that of the machine."""
+    most_jobs: Whole | None = None
+    """Jobs of one user that run at the same time."""
+    most_nodes_running: Whole | None = None
+    """Nodes that the running jobs of one user have together."""
+
+
+class Prices(Spec):
+    """What use costs; each that is set is added up."""
+
+    currency: str
+    """In what the prices are: a currency, or the points of a site."""
+    per_device_hour: Positive | None = None
+    """One accelerator for an hour."""
+    per_node_hour: Positive | None = None
+    """One node for an hour."""
 
 
 class Machine(Spec):
-    """Hardware and limits. What is unset is found out where the run starts."""
+    """Hardware, limits, prices. What is unset is found out where the run starts."""
 
     description: str = ""
     """What it is, in a line."""
-    nodes: Annotated[int, Field(ge=1)] | None = None
+    nodes: Whole | None = None
     """Nodes that one run can have; unset: no limit is checked."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
     """Accelerators of a node; unset: as found; 0: a CPU machine."""
@@ -28,12 +57,38 @@ class Machine(Spec):
     """What runs train on where a study does not say; unset: as found."""
     device_name: str | None = None
     """Accelerator, as its maker calls it."""
-    cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    device_memory_gib: Positive | None = None
+    """Memory of one accelerator, GiB."""
+    accelerator: str | None = None
+    """Its name in config/reference/step_times.csv: the plan expects those step times."""
+    published: tuple[str, ...] = ()
+    """Files of config/reference/ whose training times were measured on this machine: the plan expects those."""
+    peak_tflops: dict[Precision, Positive] = {}
+    """Dense peak of one accelerator per number type, 10^12 operations per second."""
+    device_memory_gb_per_s: Positive | None = None
+    """Bandwidth of an accelerator's memory, GB/s."""
+    device_link_gb_per_s: Positive | None = None
+    """Between the accelerators of a node, per accelerator, both directions together, GB/s."""
+    network_gb_per_s: Positive | None = None
+    """Between nodes, per node, one direction, GB/s."""
+    cores_per_node: Whole | None = None
     """Physical cores of a node; unset: as found."""
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Positive | None = None
     """Main memory of a node, GiB; unset: as found."""
-    walltime_limit_h: Annotated[float, Field(gt=0)] | None = None
-    """Longest job, hours."""
+    job_memory_gib: Positive | None = None
+    """Memory that a job asks for on each node, GiB; unset: nine tenths of `memory_gib`."""
+    scratch_gib: Positive | None = None
+    """A node's own disk, GiB."""
+    walltime_limit_h: Positive | None = None
+    """Longest job, hours; what takes longer is a chain of jobs."""
+    start_up_s: Positive | None = None
+    """Seconds of a job outside its run: its start, imports, and its end; unset: learned, else 20 to 120 s."""
+    limits: Queue = Queue()
+    """Limits of one user that hold in every queue."""
+    queues: dict[str, Queue] = {}
+    """Queues by name, in the order in which they are tried; none: the site's `scheduler.queue`."""
+    prices: Prices | None = None
+    """What use costs; unset: no cost is shown."""
     sources: dict[str, str] = {}
     """Where each value comes from."""
 
@@ -45,12 +100,44 @@ class Machine(Spec):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:
+    """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
+
+    What the study does not say, the machine does: a rank per device, and the least number of nodes that shares the
+    ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones: where there are too
+    few nodes they come closer together.
+    """
+    ranks = spec.ranks
+    if spec.nodes is not None:
+        return spec.nodes, ranks // spec.nodes
+    if spec.ranks_per_node is not None:
+        per_node = min(spec.ranks_per_node, ranks)
+        return -(-ranks // per_node), per_node
+    devices = machine.devices_per_node or devices
+    if not devices:
+        return 1, ranks
+    nodes = next(n for n in range(-(-ranks // devices), ranks + 1) if ranks % n == 0)
+    if spec.accelerator and machine.nodes is not None and nodes > machine.nodes:
+        nodes = next(n for n in range(machine.nodes, 0, -1) if ranks % n == 0)
+    return nodes, ranks // nodes
+
+
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """What is impossible in a spec on this machine."""
-    if machine.nodes is None or spec.accelerator:
+    if spec.accelerator and spec.nodes is None and spec.ranks_per_node is None:
         return
-    per_node = spec.ranks_per_node or machine.devices_per_node or spec.ranks
-    nodes = spec.nodes or -(-spec.ranks // per_node)
-    if nodes > machine.nodes:
-        what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {machine.nodes}"
+    if spec.nodes is not None and spec.ranks % spec.nodes:
+        return  # said elsewhere
+    nodes, _ = geometry(spec, machine)
+    most = most_nodes(machine)
+    if most is not None and nodes > most:
+        what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
         yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")
+
+
+def most_nodes(machine: Machine) -> int | None:
+    """Nodes that one job can have in any queue of the machine; None where nothing is known."""
+    limits = [queue.most_nodes for queue in machine.queues.values()]
+    in_queues = None if not limits or None in limits else max(limit for limit in limits if limit is not None)
+    known = [limit for limit in (machine.nodes, machine.limits.most_nodes, in_queues) if limit is not None]
+    return min(known) if known else None

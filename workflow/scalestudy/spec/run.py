@@ -14,7 +14,7 @@ from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
-from scalestudy.strategies.catalogue import AnyStrategy, Pipeline, Single
+from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Pipeline, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -404,7 +404,10 @@ def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.network and strategy.needs_mpi:
         what = "ranks that mpirun starts cannot be put into an emulated network"
         yield Problem(("network",), what, "choose another strategy, or exclude this combination")
-    if spec.dtype == "bfloat16" and strategy.name == "horovod":
+    if isinstance(strategy, Horovod) and strategy.operation == "adasum" and strategy.transport != "mpi":
+        what = "Horovod has Adasum on CPUs over MPI only"
+        yield Problem(("strategy", "operation"), what, "add `transport: mpi` to the strategy")
+    if spec.dtype == "bfloat16" and isinstance(strategy, Horovod):
         yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
 
 

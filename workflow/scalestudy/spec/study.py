@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 import re
@@ -167,10 +168,12 @@ def read_studies(
     folder: FilePath | str = "config/studies",
     machine_name: str = "local",
     extensions: FilePath = EXTENSIONS,
+    changes: Mapping[str, Any] | None = None,
 ) -> list[Study]:
     """The studies of that name (None: all) and scale, expanded; all their errors together.
 
-    A study without a `mini` or `node` part is left out at that scale, unless it is asked for by name.
+    A study without a `mini` or `node` part is left out at that scale, unless it is asked for by name. `changes` are
+    laid over every study: `repeats`, or a run's dotted key with a value or a list of values to vary it over.
     """
     folder = FilePath(folder)
     known = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -185,6 +188,8 @@ def read_studies(
     for name in dict.fromkeys(name for name in wanted if name in known):
         try:
             document = read_yaml(folder / f"{name}.yaml")
+            if changes:
+                document = _changed(document, scale, changes)
             spec = checked(StudySpec, document)
             if set(tags) and not set(tags) & set(spec.tags):
                 continue
@@ -206,6 +211,23 @@ def read_studies(
         )
     _check_collisions(studies)
     return studies
+
+
+def _changed(document: Document, scale: str, changes: Mapping[str, Any]) -> Document:
+    """The study file as if it said something else at this scale."""
+    data = copy.deepcopy(document.data)
+    here = data if scale == "paper" else data.get("scales", {}).get(scale)
+    if not isinstance(here, dict):
+        return document
+    for key, value in changes.items():
+        if key == "repeats":
+            here["repeats"] = value
+            for rule in (here.get("include") or []) + (data.get("include") or []):
+                if isinstance(value, int) and isinstance(rule.get("repeats"), int):
+                    rule["repeats"] = min(rule["repeats"], value)
+        else:
+            here["vary"] = {**(here.get("vary") or {}), key: value if isinstance(value, list) else [value]}
+    return dataclasses.replace(document, data=data)
 
 
 def _file_name_errors(folder: FilePath) -> Iterator[UserError]:
@@ -251,7 +273,7 @@ def expand(
         [_repeat(run, repeat, extensions) for run, _, most in first_round if repeat < most] for repeat in range(repeats)
     ]
     _check_doubles(document, runs[0], [point for _, point, _ in first_round])
-    runs = _late_rounds_last(runs, first_round[0][0], extensions)
+    runs = _late_rounds_last(runs, extensions)
 
     study = Study(
         name=name,
@@ -324,17 +346,19 @@ def _repeat(run: RunSpec, repeat: int, extensions: FilePath) -> Run:
     return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
 
 
-def _late_rounds_last(runs: list[list[Run]], first: RunSpec, extensions: FilePath) -> list[list[Run]]:
+def _late_rounds_last(runs: list[list[Run]], extensions: FilePath) -> list[list[Run]]:
     """Runs that wait for something to be compiled form rounds of their own, after all others.
 
-    In each of them the study's first configuration is measured once more: what changed meanwhile shows as its drift.
+    In each of them the first configuration of the others is measured once more: what changed meanwhile shows as its
+    drift.
     """
-    late = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in runs]
-    if not any(late) or first.strategy.needs_build:
-        return runs
     soon = [[run for run in one_round if not run.spec.strategy.needs_build] for one_round in runs]
-    again = [[_repeat(first, len(runs) + number, extensions)] for number, found in enumerate(late) if found]
-    return soon + [[*reference, *found] for reference, found in zip(again, filter(None, late), strict=True)]
+    late = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in runs]
+    if not any(late) or not soon[0]:
+        return runs
+    first = soon[0][0].spec
+    again = (_repeat(first, len(runs) + number, extensions) for number in range(len(runs)))
+    return soon + [[reference, *found] for reference, found in zip(again, late, strict=True) if found]
 
 
 def _check_keys(document: Document, axes: list[Axis], exclude: Rules, include: Rules, repeats: int) -> None:

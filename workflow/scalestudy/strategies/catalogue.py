@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from scalestudy.spec.base import Spec, refused
+from scalestudy.spec.base import Spec
 
 
 class StrategySpec(Spec):
@@ -189,12 +189,6 @@ class Horovod(StrategySpec):
     """Horovod looks for threshold and cycle time itself; its log lies beside the result as `autotune.csv`."""
     timeline: bool = False
     """Horovod's timeline of rank 0 lies beside the result as `timeline.json`, for chrome://tracing."""
-
-    @model_validator(mode="after")
-    def _adasum_by_mpi(self) -> Horovod:
-        if self.operation == "adasum" and self.transport != "mpi":
-            raise refused("Horovod has Adasum on CPUs over MPI only", "add `transport: mpi`", "operation")
-        return self
 
     @property
     def needs_mpi(self) -> bool:

@@ -22,7 +22,7 @@ from scalestudy.measure.links import Node, emulated_nodes
 from scalestudy.measure.system import Sampler
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.available import missing
 from scalestudy.training import binding, control, stopping, transport
@@ -46,11 +46,10 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if reason := missing(spec.strategy):
         raise Skipped(reason)
     devices = machine.devices_per_node or (gpus() if device == "cuda" else 0)
-    ranks_per_node = spec.ranks_per_node or spec.ranks // (spec.nodes or nodes_needed(spec.ranks, devices))
+    nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time is None and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
-    nodes = spec.nodes or -(-spec.ranks // ranks_per_node)
     where = where_to_run(spec, nodes, read_site() if site is None else site)
     on_a_host = -(-spec.ranks // len(where.hosts))
     if device == "cuda" and on_a_host > devices:
@@ -59,12 +58,6 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
         raise Skipped(f"strategy `{spec.strategy.name}` is started by Open MPI's mpirun; the one here is another's")
     return Resolved(nodes, ranks_per_node, threads, device, cores, step_time), where
-
-
-def nodes_needed(ranks: int, devices: int) -> int:
-    """The fewest nodes that share the ranks equally without sharing devices; one where devices do not matter."""
-    fewest = -(-ranks // devices) if devices else 1
-    return next(nodes for nodes in range(fewest, ranks + 1) if ranks % nodes == 0)
 
 
 @contextlib.contextmanager

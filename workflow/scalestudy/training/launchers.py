@@ -54,18 +54,21 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> P
 
 def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:
     """The commands that start all agents. Those of `mpirun` have one process each, all others those of one host."""
-    here, others = ["/bin/sh", str(script), "0"], list(enumerate(job.hosts))[1:]
+    return [mpirun(job, script)] if launcher == "mpirun" else node_commands(launcher, job.hosts, script)
+
+
+def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[list[str]]:
+    """The commands that start a script once on every node, with the node's index as its argument or in its environment."""
+    here, others = ["/bin/sh", str(script), "0"], list(enumerate(hosts))[1:]
     match launcher:
         case "srun":
-            return [srun(job.hosts, script)]
+            return [srun(hosts, script)]
         case "mpiexec":
-            return [mpiexec(job.hosts, script)]
-        case "mpirun":
-            return [mpirun(job, script)]
+            return [mpiexec(hosts, script)]
         case "pbsdsh":
             # One after the other: `-o` returns once the task has started. Its exit status tells nothing, with or without.
             return [["pbsdsh", "-o", "-n", str(index), "--", "/bin/sh", str(script), str(host)]
-                    for host, index in enumerate(first_lines(job.hosts))]  # fmt: skip
+                    for host, index in enumerate(first_lines(hosts))]  # fmt: skip
         case "qrsh":
             return [here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
         case "ssh":

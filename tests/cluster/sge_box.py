@@ -1,0 +1,149 @@
+"""Grid Engine in a box: two execution hosts of 32 slots and 8 GPUs each. Slots and GPUs are a fiction, the hosts are not:
+each has a network namespace and a host name of its own, and the daemons talk over a cable between them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cluster.box import Box, Unavailable
+
+DAEMONS = Path("/usr/sbin/sge_qmaster"), Path("/usr/sbin/sge_execd")
+ROOT = "/var/lib/gridengine"
+
+
+def version() -> str | None:
+    """The version of the Grid Engine that is installed; None where it is not."""
+    if shutil.which("qconf") is None or not all(path.exists() for path in DAEMONS):
+        return None
+    said = subprocess.run(["qsub", "-help"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+\.\d+\.\d+", said)
+    return found[0] if found else None
+
+
+class SgeBox(Box):
+    """A box with a running Grid Engine."""
+
+    def __init__(self, repository: Path) -> None:
+        if version() is None:
+            raise Unavailable("needs Grid Engine (envs/debian-packages.txt)")
+        super().__init__(repository, host="sgehead")
+        self.environment |= {"SGE_ROOT": ROOT, "SGE_CELL": "default"}
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        self._lay_cable()
+        self.must(
+            [
+                "bash",
+                "-c",
+                f"mkdir -p /run/gridengine && chown -R sgeadmin: /run/gridengine {ROOT} /var/spool/gridengine",
+            ]
+        )
+        self.must(["bash", "-c", f"echo sgehead >{ROOT}/default/common/act_qmaster"])
+        self.start_master()
+        # Whether these are there already depends on what was installed when.
+        self.run(["runuser", "-u", "sgeadmin", "--", "env", f"SGE_ROOT={ROOT}", "qconf", "-am", "root"])
+        self.run(["qconf", "-ah", "sgehead,sgetail"])
+        self.run(["qconf", "-as", "sgehead"])
+        self._configured("-Mc", ["qconf", "-sc"], lambda text: text + "gpu gpu INT <= YES YES 0 0\n", "complexes")
+        for host in ("sgehead", "sgetail"):
+            self._configured("-Ae", None, lambda _, host=host: HOST.format(host=host), "host")
+        for name, rule in (("mpi", "$fill_up"), ("two", "2")):
+            self._configured(
+                "-Ap", None, lambda _, name=name, rule=rule: ENVIRONMENT.format(name=name, rule=rule), "pe"
+            )
+        self._configured("-Ahgrp", None, lambda _: "group_name @allhosts\nhostlist sgehead sgetail\n", "group")
+        self._configured("-Aq", ["qconf", "-sq"], _queue, "queue")
+        self._configured("-Msconf", ["qconf", "-ssconf"], _scheduler, "sched")
+        self._configured("-Mconf", ["qconf", "-sconf", "global"], _global, "global")
+        # By these group numbers a host finds the processes of a job that is over; the two hosts see one another's.
+        self._configured("-Aconf", None, lambda _: "gid_range 30000-30100\n", "sgetail")
+        self.must(["sge_execd"])
+        tail = "nsenter --net=/run/netns/sgetail unshare --uts sh -c 'hostname sgetail && exec sge_execd'"
+        self.must(["bash", "-c", tail])
+        self.until(["bash", "-c", "qstat -f | grep -c lx-amd64"], "2")
+
+    def _lay_cable(self) -> None:
+        """A second host: its own network, with one cable to the first. Neither reaches out of the box."""
+        commands = """\
+            ip netns add sgetail
+            ip link add head0 type veth peer name tail0 netns sgetail
+            ip addr add 10.78.0.1/24 dev head0
+            ip link set head0 up
+            ip -n sgetail addr add 10.78.0.2/24 dev tail0
+            ip -n sgetail link set tail0 up
+            ip -n sgetail link set lo up
+            printf '127.0.0.1 localhost\\n10.78.0.1 sgehead\\n10.78.0.2 sgetail\\n' >/etc/hosts"""
+        self.must(["bash", "-euc", commands])
+
+    def _configured(self, option: str, shown: list[str] | None, change: object, name: str) -> None:
+        """Change one of Grid Engine's own configuration texts, without its editor."""
+        text = self.must(shown) if shown else ""
+        file = self.folder / name
+        file.write_text(change(text))  # type: ignore[operator]
+        self.must(["qconf", option, str(file)])
+
+    def start_master(self) -> None:
+        """Start the master, and wait until it answers."""
+        self.must(["sge_qmaster"])
+        self.until(["bash", "-c", "qconf -sh >/dev/null 2>&1 && echo up"], "up")
+
+    def stop_master(self) -> None:
+        """End the master; jobs go on. Killed outright, it forgets jobs that it took a moment before."""
+        self.must(["bash", "-c", "kill $(cat /var/spool/gridengine/qmaster/qmaster.pid)"])
+        self.until(["bash", "-c", "kill -0 $(cat /var/spool/gridengine/qmaster/qmaster.pid) 2>&1"], "No such")
+
+
+HOST = """\
+hostname {host}
+load_scaling NONE
+complex_values gpu=8
+user_lists NONE
+xuser_lists NONE
+projects NONE
+xprojects NONE
+usage_scaling NONE
+report_variables NONE
+"""
+ENVIRONMENT = """\
+pe_name {name}
+slots 999
+user_lists NONE
+xuser_lists NONE
+start_proc_args /bin/true
+stop_proc_args /bin/true
+allocation_rule {rule}
+control_slaves TRUE
+job_is_first_task FALSE
+urgency_slots min
+accounting_summary TRUE
+qsort_args NONE
+"""
+
+
+def _queue(template: str) -> str:
+    text = _set(template, qname="all.q", hostlist="@allhosts", slots="32", pe_list="mpi two", shell="/bin/bash")
+    return _set(text, load_thresholds="NONE")
+
+
+def _scheduler(text: str) -> str:
+    return _set(text, schedule_interval="0:0:1", flush_submit_sec="1", flush_finish_sec="1")
+
+
+def _global(text: str) -> str:
+    text = _set(text, min_uid="0", min_gid="0", execd_params="ENABLE_ADDGRP_KILL=true")
+    return re.sub(r"flush_time=\S+", "flush_time=00:00:01", text.replace("\\\n", " "))
+
+
+def _set(text: str, **values: str) -> str:
+    for key, value in values.items():
+        text = re.sub(rf"^{key}\s+.*$", f"{key} {value}", text, flags=re.MULTILINE)
+    return text

@@ -1,0 +1,104 @@
+"""The executor on a real Grid Engine with two hosts, driven by an ordinary user."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.sge_box import SgeBox
+from tests.cluster.study import check_figures
+from tests.cluster.workflow import Workflow, message
+
+SITE = {"kind": "sge"}
+BOTH_HOSTS = {"kind": "sge", "request": "-pe two {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"}
+FATES = {
+    "well": {},
+    "four gpus": {"ranks_per_node": 4, "gpus_per_node": 4},
+    "fails": {"what": "fail"},
+    "crashes": {"what": "crash"},
+    "long": {"steps": 70, "step_s": 1, "runtime": 1},
+    "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
+    "deleted": {"steps": 1000, "step_s": 1},
+}
+
+
+def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(sge: SgeBox) -> None:
+    workflow = Workflow(sge, "fates", SITE, FATES)
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
+    driver.kill()
+    driver.wait()
+    driver = workflow.start()
+    workflow.until(lambda: "long: taken up again" in driver.log.read_text(), "adoption")
+    sge.stop_master()
+    time.sleep(3)
+    sge.start_master()
+    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
+    sge.must(["qdel", ids["deleted"]])
+    code, output = driver.wait(280)
+
+    assert code == 1
+    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"well", "four gpus", "long"}
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
+    assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
+    # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
+    assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, "deleted")
+    starts = workflow.starts()
+    assert starts["long"] == 2
+    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
+    once = [name for name in starts if name not in ("long", "fails", "crashes")]
+    assert {starts[name] for name in once} == {1}
+    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
+    assert sorted(name for name in submitted if name in once) == sorted(once)
+    assert submitted.count("long") == 2
+
+
+def test_one_job_has_slots_on_both_hosts(sge: SgeBox) -> None:
+    workflow = Workflow(
+        sge, "both", BOTH_HOSTS, {"run": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2, "steps": 8, "step_s": 1}}
+    )
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    shown = sge.must(["qstat", "-g", "t", "-u", "*"])
+    assert "all.q@sgehead" in shown
+    assert "all.q@sgetail" in shown
+    code, output = driver.wait()
+    assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("site", "why"),
+    [
+        ({"kind": "sge", "queue": "nosuch.q"}, "Job was rejected because job requests unknown queue"),
+        ({"kind": "sge", "options": "-l nosuch=1"}, 'unknown resource "nosuch"'),
+    ],
+)
+def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
+    sge: SgeBox, site: dict[str, str], why: str
+) -> None:
+    workflow = Workflow(sge, f"refused{len(why)}", site, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert why in message(output, "run")
+    assert not workflow.starts()
+
+
+@pytest.mark.parametrize("folder", ["a b 'c' \"d\" `e` ü -x;&", "$HOME", "line\nbreak"])
+def test_names_and_paths_are_quoted_or_refused(sge: SgeBox, folder: str) -> None:
+    workflow = Workflow(
+        sge, folder, SITE, {"-dash": {}, "it's": {}, "ü $HOME": {}} if folder.startswith("a") else {"run": {}}
+    )
+    code, output = workflow.drive()
+    if folder.startswith("a"):
+        assert code == 0, output
+        assert workflow.results() == 3
+    else:
+        assert code == 1
+        assert "Grid Engine cannot take the path" in output
+        assert not workflow.starts()
+
+
+def test_a_mini_study_goes_from_its_file_to_its_figure(sge: SgeBox) -> None:
+    check_figures(sge, SITE)

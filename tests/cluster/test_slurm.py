@@ -1,0 +1,187 @@
+"""The executor on a real Slurm, driven by an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.box import USER
+from tests.cluster.slurm_box import SlurmBox
+from tests.cluster.study import check_figures
+from tests.cluster.workflow import Driver, Workflow, message
+
+SITE = {"kind": "slurm"}
+FATES = {
+    "well": {},
+    "two nodes": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2},
+    "fails": {"what": "fail"},
+    "crashes": {"what": "crash"},
+    "too many gpus": {"gpus_per_node": 9},
+    "too many nodes": {"nodes": 9},
+    "without progress": {"what": "stuck"},
+    "long": {"steps": 70, "step_s": 1, "runtime": 1},
+    "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
+    "memory": {"steps": 100, "step_s": 0.1, "what": "memory"},
+    "cancelled": {"steps": 1000, "step_s": 1},
+    "held": {"nodes": 4, "gpus_per_node": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
+    """A driver whose jobs meet all kinds of fates, while other tests go on beside it."""
+    workflow = Workflow(slurm, "fates", SITE, FATES)
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["cancelled"], "the start of a run", 90)
+    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
+    slurm.must(["scancel", ids["cancelled"]])
+    yield workflow, driver
+
+
+def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(slurm, "kills", SITE, {f"run{number:02}": {"steps": 30, "step_s": 0.5} for number in range(12)})
+    moments = {
+        "in the middle of its submissions": lambda _: len(workflow.events("id")) >= 4,
+        "when it has adopted some": lambda driver: driver.log.read_text().count("taken up again as") >= 3,
+        "when some runs have ended": lambda _: workflow.results() >= 2,
+    }
+    for what, moment in moments.items():
+        driver = workflow.start()
+        workflow.until(lambda driver=driver, moment=moment: moment(driver), what, 100)
+        driver.kill()
+        assert driver.wait()[0] != 0
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 12
+    assert set(workflow.starts().values()) == {1}
+    assert len(workflow.events("submitted")) == 12
+    assert "is gone; what it submitted is taken up again" in output
+
+
+def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow, first = fates
+    code, output = workflow.drive()
+    assert code == 1
+    pid = json.loads((workflow.folder / ".scalestudy/driver.json").read_text())["pid"]
+    assert f"another driver works in this folder: process {pid} on box" in output
+    assert first.owns_lock()
+
+
+def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "interrupted", SITE, {f"run{n}": {"steps": 1000, "step_s": 1} for n in range(2)})
+    slurm.must(["sbatch", "--wrap", "sleep 1000", "-J", "foreign", "-o", "/dev/null"], USER)
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
+    driver.kill(signal.SIGINT)
+    assert driver.wait()[0] == 1
+    slurm.until(["squeue", "-h", "-t", "all", "-n", ",".join(e["name"] for e in workflow.events("id")), "-o", "%T;"],
+                "CANCELLED;\nCANCELLED;")  # fmt: skip
+    assert "RUNNING" in slurm.must(["squeue", "-h", "-n", "foreign", "-o", "%T"])
+    slurm.must(["scancel", "-n", "foreign"])
+
+    # Started again, the runs go on from the checkpoint that the signal made them write.
+    workflow.set_runs({f"run{n}": {"steps": 3, "step_s": 0.1} for n in range(2)})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+
+
+def test_a_driver_that_is_asked_to_leave_lets_its_jobs_go_on(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "left", SITE, {"run": {"steps": 8, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    driver.kill(signal.SIGTERM)
+    code, output = driver.wait(20)
+    assert code == 1
+    assert "TERM: this driver leaves, its 1 jobs go on" in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.starts()["run"] == 1
+
+
+def test_sixty_jobs_outlive_a_scheduler_that_is_killed_and_started_again(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    runs = {f"run{number}": {} for number in range(60)}
+    workflow = Workflow(slurm, "sixty", SITE, runs)
+    driver = workflow.start()
+    workflow.until(lambda: workflow.results() >= 10, "ten results", 100)
+    slurm.stop_controller()
+    time.sleep(3)
+    slurm.start_controller()
+    code, output = driver.wait(240)
+    assert code == 0, output
+    assert workflow.results() == 60
+    assert set(workflow.starts().values()) == {1}
+    assert not (workflow.folder / ".scalestudy" / "driver.json").exists()
+    assert not list((workflow.folder / ".scalestudy" / "jobs").iterdir())
+
+
+@pytest.mark.parametrize("folder", ["a b 'c' \"d\" $HOME `e` %j ü -x;&", "-dash", "line\nbreak"])
+def test_names_and_paths_are_quoted_or_refused(slurm: SlurmBox, folder: str) -> None:
+    names = ["-dash", "it's", "two words", "ü", 'quo"te', "$HOME", "semi;colon"]
+    workflow = Workflow(slurm, folder, SITE, {name: {} for name in names[: 7 if folder.startswith("a") else 1]})
+    code, output = workflow.drive()
+    if "\n" in folder:
+        assert code == 1
+        assert "cannot take the path" in output
+        assert not workflow.starts()
+    else:
+        assert code == 0, output
+        assert workflow.results() == len(workflow.starts().keys() | set()) > 0
+
+
+def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "budget", SITE, {f"run{n}": {"gpus_per_node": 1, "runtime": 30} for n in range(3)})
+    code, output = workflow.drive("--scalestudy-budget-gpu-hours", "1.2")
+    assert code == 1
+    assert workflow.results() == 2
+    assert "it may use 0.5 GPU hours" in output
+    assert "of the budget of 1.2 are used or asked for; raise budget_gpu_hours to go on" in output
+
+
+def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
+    workflow, driver = fates
+    code, output = driver.wait(200)
+    starts = workflow.starts()
+    assert code == 1
+    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {
+        "well", "two nodes", "long", "held",
+    }  # fmt: skip
+
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
+    assert "the scheduler refused it: sbatch: sbatch: error: Batch job submission failed" in message(
+        output, "too many gpus"
+    )
+    assert "the scheduler will never run it (PENDING Partition" in message(output, "too many nodes")
+    assert "2 links in a row made no progress" in message(output, "without progress")
+    assert "cancelled by its owner or an administrator" in message(output, "cancelled")
+    assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
+    assert "raise the resource `runtime`" in message(output, "deaf")
+    if slurm.limits_memory:
+        assert "out of memory (OUT_OF_MEMORY OutOfMemory): raise the resource `mem_mb`, now 150 MiB" in message(
+            output, "memory"
+        )
+
+    assert starts["fails"] == starts["crashes"] == starts["cancelled"] == starts["deaf"] == starts["memory"] == 1
+    links = [json.loads(line) for line in (workflow.folder / "results/long/state.json").read_text().splitlines()]
+    assert links[0]["progress"] == 70
+    assert starts["long"] == 2
+    ended = {event["name"]: event for event in workflow.events("ended")}
+    first = next(
+        event for event in ended.values() if event["name"].startswith("train.long") and event["progress"] != 70
+    )
+    assert first["cause"].startswith("the deadline is near")
+
+
+def test_a_mini_study_goes_from_its_file_to_its_figure(slurm: SlurmBox) -> None:
+    check_figures(slurm, SITE)

@@ -1,0 +1,99 @@
+"""`make box`: the cluster way on one machine. A private Slurm, a study through profiles/slurm, plan against actual.
+
+Everything happens in a box of Linux namespaces and a copy of this project in it; when it ends, only the results are
+left, in results/slurm_box/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.box import USER, USER_ID, Box, Unavailable
+from tests.cluster.slurm_box import SlurmBox
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = Path(__file__).parent / "study"
+MACHINE = "slurm_box"
+PROFILE = ("--profile", "profiles/slurm")
+CONFIG = ("--config", f"machine={MACHINE}", "studies=box_scaling", "scale=paper")
+ALONE = ("--resources", "measure=1", "--seconds-between-status-checks", "2", "--latency-wait", "15")
+"""All nodes of a box are one host, and measured runs run alone."""
+
+
+def main() -> int:
+    """Bring it up, run, take it down; the exit status of the study's run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--again", action="store_true", help="forget the runs and make them again, to test the plan")
+    again = parser.parse_args().again
+    try:
+        box = SlurmBox(ROOT)
+    except Unavailable as why:
+        print(f"no box: {why}", file=sys.stderr)
+        return 2
+    try:
+        return in_box(box, again)
+    finally:
+        box.stop()
+        print(f"the box is gone; results lie in {ROOT / 'results' / MACHINE}")
+
+
+def in_box(box: Box, again: bool) -> int:
+    """The study in a running box."""
+    clone = copy_of_project(box)
+    call(box, clone, "sinfo", "-N", "-o", "%N %T %c CPUs %m MB %G")
+    # What a laptop lacks is said, and no reason to stop.
+    call(box, clone, "scalestudy", "doctor", *PROFILE, "--config", f"machine={MACHINE}")
+    status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
+    status = status or call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "all")
+    if again and not status:
+        runs = sorted(path.name for path in (clone / "results" / MACHINE / "runs").iterdir())
+        status = call(box, clone, "scalestudy", "forget", "--machine", MACHINE, "--yes", *runs, quiet=True)
+        status = status or call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
+        status = status or call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "all")
+    if not status:
+        status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG, "--actual")
+    made = clone / "results" / MACHINE
+    if made.is_dir():
+        shutil.copytree(made, ROOT / "results" / MACHINE, dirs_exist_ok=True)
+    return status
+
+
+def copy_of_project(box: Box) -> Path:
+    """A clone of this project that the box's user owns, with the study and the machine of the box."""
+    clone = box.home / "scalestudy"
+    clone.mkdir()
+    for name in ("Snakefile", "workflow", "profiles", "envs", "config"):
+        source = ROOT / name
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(source, clone / name, ignore=ignore) if source.is_dir() else shutil.copy(source, clone / name)
+    shutil.copy(STUDY / "box_scaling.yaml", clone / "config" / "studies")
+    shutil.copy(STUDY / f"{MACHINE}.yaml", clone / "config" / "machines")
+    (clone / ".venv").symlink_to(sys.prefix)
+    for path in (clone, *clone.rglob("*")):
+        os.chown(path, USER_ID, USER_ID, follow_symlinks=False)
+    return clone
+
+
+def call(box: Box, clone: Path, *words: str, quiet: bool = False) -> int:
+    """Run a command in the clone as the box's user, and show it; its exit status."""
+    print(f"\n$ {' '.join(words[:12])}{' …' if len(words) > 12 else ''}", flush=True)
+    environment = {
+        "HOME": str(box.home),
+        "TMPDIR": "/tmp",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(clone / "workflow"),
+        "XDG_CACHE_HOME": str(box.home / "cache"),
+        "SCALESTUDY_WARM": "0",
+    }
+    command = box.command(words, USER, clone, **environment)
+    out = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

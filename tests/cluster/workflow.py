@@ -1,0 +1,156 @@
+"""A small workflow of an ordinary user in a box, and the driver that runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.box import USER, Box
+
+ROOT = Path(__file__).resolve().parents[2]
+SNAKEFILE = """\
+import json
+RUNS = json.load(open("runs.json"))
+
+rule all:
+    input: expand("results/{run}/result.json", run=RUNS)
+
+rule train:
+    output: "results/{run}/result.json"
+    log: "results/{run}/train.log"
+    resources:
+        **{
+            key: (lambda key, default: lambda w: RUNS[w.run].get(key, default))(key, default)
+            for key, default in dict(nodes=1, ranks_per_node=1, gpus_per_node=0, mem_mb=150, runtime=5).items()
+        }
+    params:
+        steps=lambda w: RUNS[w.run].get("steps", 1),
+        step_s=lambda w: RUNS[w.run].get("step_s", 0),
+        what=lambda w: RUNS[w.run].get("what", "well"),
+    shell: "python trainer.py {output:q} {params.steps} {params.step_s} {params.what} > {log:q} 2>&1"
+"""
+OPTIONS = (
+    "--executor", "scalestudy", "--jobs", "100", "--nolock", "--rerun-incomplete", "--keep-going", "--latency-wait", "10",
+    "--seconds-between-status-checks", "2", "--scalestudy-site", "site.yaml", "--rerun-triggers", "mtime",
+)  # fmt: skip
+
+
+class Workflow:
+    """A folder with `trainer.py` and a Snakefile, owned by the box's user."""
+
+    def __init__(self, box: Box, name: str, site: dict[str, Any], runs: dict[str, dict[str, Any]]) -> None:
+        self.box = box
+        self.folder = box.home / name
+        self.folder.mkdir()
+        (self.folder / "Snakefile").write_text(SNAKEFILE)
+        shutil.copy(Path(__file__).parent / "trainer.py", self.folder)
+        (self.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
+        self.set_runs(runs)
+        for path in (self.folder, *self.folder.iterdir()):
+            os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
+
+    def set_runs(self, runs: dict[str, dict[str, Any]]) -> None:
+        """What there is to do, from now on."""
+        (self.folder / "runs.json").write_text(json.dumps(runs))
+
+    def _command(self, *arguments: str) -> list[str]:
+        environment = {
+            "HOME": str(self.box.home),
+            "TMPDIR": "/tmp",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "workflow"),
+            "XDG_CACHE_HOME": str(self.box.home / "cache"),
+        }
+        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment)
+
+    def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
+        """Run the driver to its end: exit status and output."""
+        done = subprocess.run(
+            self._command(*arguments),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    def start(self, *arguments: str) -> Driver:
+        """Start the driver and come back."""
+        return Driver(self, self._command(*arguments))
+
+    def starts(self) -> Counter[str]:
+        """How often each run's command was started."""
+        file = self.folder / "starts.log"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return Counter(line.rsplit(maxsplit=2)[0] for line in lines)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """Lines of the ledger."""
+        file = self.folder / ".scalestudy" / "jobs.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if line["event"] == event]
+
+    def results(self) -> int:
+        """How many runs have a result."""
+        return len(list(self.folder.glob("results/*/result.json")))
+
+    def until(self, condition: Any, what: str, limit_s: float = 60) -> None:
+        """Wait until something is seen."""
+        end = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < end, f"never seen: {what}"
+            time.sleep(0.1)
+
+
+def message(output: str, wildcard: str) -> str:
+    """What a driver said about the failure of one run."""
+    blocks = [block for block in output.split("Error in rule ")[1:] if f"results/{wildcard}/result.json" in block]
+    assert blocks, f"{wildcard} did not fail:\n{output}"
+    return blocks[0].partition("message: ")[2].partition("\n")[0]
+
+
+class Driver:
+    """A driver that runs."""
+
+    def __init__(self, workflow: Workflow, command: list[str]) -> None:
+        self.workflow = workflow
+        self.log = workflow.box.folder / f"driver{time.monotonic_ns()}.log"
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def pid(self) -> int:
+        """Its process, as the host counts: the Python below nsenter and runuser."""
+        pid = self.process.pid
+        for _ in range(6):
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if arguments[0].endswith(b"python"):
+                return pid
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            pid = int(children[0])
+        raise AssertionError("there is no driver")
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send it a signal."""
+        os.kill(self.pid(), number)
+
+    def owns_lock(self) -> bool:
+        """Whether the lock of the folder is this driver's."""
+        lock = self.workflow.folder / ".scalestudy" / "driver.json"
+        return (
+            lock.exists()
+            and f"NSpid:\t{self.pid()}\t{json.loads(lock.read_text())['pid']}\n"
+            in Path(f"/proc/{self.pid()}/status").read_text()
+        )
+
+    def wait(self, timeout: float = 120) -> tuple[int, str]:
+        """Its exit status and output, once it has ended."""
+        try:
+            return self.process.wait(timeout), self.log.read_text()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None

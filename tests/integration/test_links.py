@@ -1,0 +1,100 @@
+"""Emulated nodes: real network namespaces with real token buckets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import Skipped
+from scalestudy.measure.links import Node, emulated_nodes
+
+MIB = 1 << 20
+SENT = 6 * MIB
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[Node]]:
+    """Two nodes, with links of 8 MiB/s."""
+    try:
+        context = emulated_nodes(2, 8.0)
+        made = context.__enter__()
+    except Skipped as reason:
+        pytest.skip(str(reason))
+    yield made
+    context.__exit__(None, None, None)
+
+
+def transfer_s(sender: Node, receiver: Node) -> float:
+    """Seconds that 6 MiB take from a process on one node to one on another."""
+    ready, ready_end = os.pipe()
+    if not (child := os.fork()):
+        receiver.enter()
+        with socket.create_server((receiver.address, 7777)) as server:
+            os.write(ready_end, b".")
+            connection, _ = server.accept()
+            begin, left = time.perf_counter(), SENT
+            while left:
+                left -= len(connection.recv(MIB))
+            os.write(ready_end, f"{time.perf_counter() - begin:20.6f}".encode())
+        os._exit(0)
+    os.read(ready, 1)
+    if not (other := os.fork()):
+        sender.enter()
+        with socket.create_connection((receiver.address, 7777)) as connection:
+            connection.sendall(bytes(SENT))
+        os._exit(0)
+    for process in (child, other):
+        assert os.waitpid(process, 0)[1] == 0
+    return float(os.read(ready, 64))
+
+
+def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[Node]) -> None:
+    # 6 MiB of payload at 8 MiB/s of frames need 0.78 s; 64 KiB may pass at once at either end.
+    assert transfer_s(nodes[0], nodes[1]) >= 0.7
+
+
+def test_what_stays_on_a_node_is_not_limited(nodes: list[Node]) -> None:
+    assert transfer_s(nodes[0], nodes[0]) < 0.7
+
+
+def test_a_process_on_a_node_has_the_nodes_name(nodes: list[Node]) -> None:
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        nodes[1].enter()
+        os.write(write, socket.gethostname().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 64) == b"10.77.0.2"
+    assert socket.gethostname() != "10.77.0.2"
+
+
+def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[Node]) -> None:
+    code = (
+        "import time; from scalestudy.measure.links import emulated_nodes\n"
+        "with emulated_nodes(2, 8.0) as nodes: print(*(n.keeper for n in nodes), flush=True); time.sleep(60)"
+    )
+    made = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert made.stdout is not None
+    keepers = [int(word) for word in made.stdout.readline().split()]
+    assert len(keepers) == 2
+    made.send_signal(signal.SIGKILL)
+    made.wait()
+    deadline = time.monotonic() + 10
+    while any(_lives(keeper) for keeper in keepers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_lives(keeper) for keeper in keepers)
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,182 @@
+"""The plan is the real dry run's, adds up, and needs neither scheduler nor torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.project import Project, make_project
+
+PBS = ("--profile", "profiles/pbs")
+PAPER = ("--config", "scale=paper")
+HOURS = ("gpu_hours_requested", "node_hours_requested", "cpu_hours_requested")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose study asks for GPUs at scale `paper`, with nothing run yet."""
+    made = make_project(tmp_path_factory.mktemp("planned") / "clone")
+    made.edit(made.study, "model: small_cnn", "model: resnet50")
+    made.edit(made.study, "{source: digits}", "{source: image_folder}")
+    made.edit(made.study, "ranks: [1, 2]", "ranks: [1, 8]")
+    return made
+
+
+@pytest.fixture(scope="module")
+def planned(project: Project) -> dict[str, Any]:
+    """The plan of everything on profiles/pbs as JSON."""
+    return plan(project, *PBS, *PAPER)
+
+
+def plan(project: Project, *arguments: str) -> dict[str, Any]:
+    done = project.run("scalestudy", "plan", *arguments, "--json", "plan.json")
+    assert done.returncode == 0, done.stdout
+    found: dict[str, Any] = json.loads((project.folder / "plan.json").read_text())
+    return found
+
+
+def announced(output: str) -> dict[str, dict[str, str]]:
+    """The jobs of a dry run's own output: resources by first output file."""
+    jobs = {}
+    for block in re.split(r"\n(?=\[|rule |localrule )", output):
+        rule = re.search(r"^rule (\w+):", block, re.MULTILINE)
+        made = re.search(r"^ {4}output: ([^,\n]+)", block, re.MULTILINE)
+        asked = re.search(r"^ {4}resources: (.+)$", block, re.MULTILINE)
+        if rule and made and asked:
+            pairs = dict(pair.split("=", 1) for pair in asked[1].split(", ") if "=" in pair)
+            jobs[f"{rule[1]} {made[1]}"] = pairs
+    return jobs
+
+
+def test_the_plan_has_the_jobs_and_resources_of_a_real_dry_run_and_the_table_stands_under_it(
+    project: Project, planned: dict[str, Any]
+) -> None:
+    done = project.run("snakemake", *PBS, *PAPER, "-n")
+    assert done.returncode == 0, done.stdout
+    real = announced(done.stdout)
+    runs = {job["name"]: job["resources"] for job in planned["jobs"] if job["rule"] == "train"}
+    assert len(runs) == 4
+    for key, asked in real.items():
+        if key.startswith("train "):
+            mine = runs.pop(Path(key.split()[1]).parent.name)
+            names = ("nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime")
+            assert {name: asked.get(name) for name in names} == {
+                name: None if mine[name] is None else str(mine[name]) for name in names
+            }
+    assert runs == {}
+    counts = {job["rule"]: 0 for job in planned["jobs"]}
+    for job in planned["jobs"]:
+        counts[job["rule"]] += 1
+    said = done.stdout.partition("Job stats:")[2].partition("\n\n")[0]
+    stats = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
+    assert counts == {name: count for name, count in stats.items() if name != "total"}
+    assert "Plan for machine flow_type2, scale paper" in done.stdout
+    assert re.search(r"^tiny +allreduce +8 +1 ", done.stdout, re.MULTILINE)
+
+
+def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(planned: dict[str, Any]) -> None:
+    for parts in (planned["rows"], [job for job in planned["jobs"] if job["submitted"]]):
+        for name in HOURS:
+            assert sum(Decimal(str(part[name])) for part in parts) == Decimal(str(planned["total"][name]))
+        for end in ("low", "high"):
+            total = Decimal(str(planned["total"]["gpu_hours_expected"][end]))
+            assert sum(Decimal(str(part["gpu_hours_expected"][end])) for part in parts) == total
+    assert planned["total"]["gpu_hours_requested"] > 0
+
+
+def test_gpu_hours_asked_for_are_whole_nodes_times_walltime(planned: dict[str, Any]) -> None:
+    for job in planned["jobs"]:
+        if job["rule"] == "train":
+            asked = job["resources"]
+            hours = (
+                Decimal(asked["nodes"] * asked["gpus_per_node"] * sum(link["runtime"] for link in job["links"])) / 60
+            )
+            assert Decimal(str(job["gpu_hours_requested"])) == hours
+            assert asked["gpus_per_node"] == 4
+
+
+def test_every_submitted_job_has_its_real_submit_line(planned: dict[str, Any]) -> None:
+    lines = [job["submit"] for job in planned["jobs"] if job["submitted"]]
+    assert all(line.startswith("qsub -N ") for line in lines)
+    assert any("select=2:ncpus=40:mpiprocs=4:ngpus=4" in line and "place=scatter:excl" in line for line in lines)
+
+
+def test_the_same_study_is_planned_on_every_profile(project: Project) -> None:
+    for profile, begin in (("sge", "qsub -terse -N train."), ("slurm", "sbatch --parsable ")):
+        jobs = plan(project, "--profile", f"profiles/{profile}", *PAPER)["jobs"]
+        lines = [job["submit"] for job in jobs if job["rule"] == "train"]
+        assert len(lines) == 4
+        assert all(line.startswith(begin) for line in lines)
+
+
+def test_standard_output_holds_the_json_alone_and_set_says_what_a_change_costs(project: Project) -> None:
+    import subprocess
+
+    command = ["scalestudy", "plan", *PBS, *PAPER, "--set", "repeats=5", "--json", "-"]
+    done = subprocess.run(
+        command, cwd=project.folder, env=project.environment(), capture_output=True, text=True, check=False, timeout=200
+    )
+    changed = json.loads(done.stdout)
+    assert sum(job["rule"] == "train" for job in changed["jobs"]) == 20
+
+
+def test_over_budget_is_an_error_that_lists_the_runs_by_gpu_hours(project: Project) -> None:
+    done = project.run("scalestudy", "plan", *PBS, *PAPER, "--budget", "1", "--csv", "plan.csv")
+    assert done.returncode == 3
+    assert "over budget: " in done.stdout
+    hours = [
+        Decimal(text.replace(",", "")) for text in re.findall(r"^ +([\d.,]+) +[\d.,]+  resnet50", done.stdout, re.M)
+    ]
+    assert len(hours) == 4
+    assert hours == sorted(hours, reverse=True)
+    rows = list(csv.DictReader(io.StringIO((project.folder / "plan.csv").read_text())))
+    assert {row["study"] for row in rows} == {"data", "tiny"}
+
+
+def test_a_cap_on_the_geometry_is_refused_in_words(project: Project) -> None:
+    done = project.run("snakemake", *PBS, "-n", "--resources", "nodes=1")
+    assert done.returncode != 0
+    assert "a cap on `nodes` would change the runs themselves" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--profile", "profiles/pds"), "there is no such profile"),
+        (("nosuch",), "No rule to produce nosuch"),
+        (("--set", "repeats=0"), "repeats"),
+        (("--gantt", "plan.gif"), "is no kind of figure"),
+    ],
+)
+def test_a_wrong_question_is_answered_in_a_sentence(project: Project, arguments: tuple[str, ...], said: str) -> None:
+    done = project.run("scalestudy", "plan", *arguments)
+    assert done.returncode == 2
+    assert said in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
+    rows = "results/local/mini/studies/tiny/runs.parquet"
+    assert project.snakemake(rows).returncode == 0
+    assert plan(project, rows)["total"]["jobs"] == 0
+    done = project.run("scalestudy", "plan", "--actual", "--json", "actual.json")
+    assert done.returncode == 0, done.stdout
+    actual = json.loads((project.folder / "actual.json").read_text())
+    assert actual["unit"] == "node hours"
+    assert len(actual["runs"]) == 4
+    assert all(run["used_s"] > 0 and run["source"] == "result" for run in actual["runs"])
+    lost = project.results()[0]
+    lost.unlink()
+    again = plan(project, str(lost.relative_to(project.folder)), "--gantt", "plan.svg")
+    kinds = [job["gpu_hours_expected"]["kind"] for job in again["jobs"] if job["rule"] == "train"]
+    assert kinds == ["repeats"]
+    assert "<svg" in (project.folder / "plan.svg").read_text()

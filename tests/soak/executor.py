@@ -1,0 +1,95 @@
+"""`python -m tests.soak.executor [kills|jobs] [COUNT]`, as root: the executor on a private Slurm, for long.
+
+kills: 30 jobs, and a driver killed at 20 moments; each job must have been submitted and started once.
+jobs: 1,000 short jobs without an error, with the driver's memory and CPU time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+from tests.cluster.slurm_box import SlurmBox, version
+from tests.cluster.workflow import ROOT, Driver, Workflow
+
+SITE = {"kind": "slurm"}
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def kills(box: SlurmBox, count: int) -> bool:
+    """Kill the driver again and again, at moments spread over its life: while it starts, submits, adopts, follows."""
+    jobs = 30
+    workflow = Workflow(box, "kills", SITE, {f"run{n:02}": {"steps": 30 + 2 * n, "step_s": 1} for n in range(jobs)})
+    moments = random.Random(1)
+    for number in range(count):
+        driver = workflow.start()
+        seconds = moments.uniform(1.0, 9.0)
+        time.sleep(seconds)
+        if driver.process.poll() is None:
+            driver.kill()
+        driver.wait()
+        print(f"kill {number + 1:2}: after {seconds:4.1f} s, {len(workflow.events('submitted')):2} submissions, "
+              f"{sum(workflow.starts().values()):2} starts, {workflow.results():2} results", flush=True)  # fmt: skip
+    code, output = workflow.drive(timeout=600)
+    starts = workflow.starts()
+    arrived = len(workflow.events("id"))
+    print(f"at the end: exit {code}, {arrived} submissions that arrived, {sum(starts.values())} starts, "
+          f"{workflow.results()} results of {jobs}")  # fmt: skip
+    if code:
+        print(output[-3000:])
+    return code == 0 and arrived == jobs and set(starts.values()) == {1} and workflow.results() == jobs
+
+
+def jobs(box: SlurmBox, count: int) -> bool:
+    """Many short jobs under one driver."""
+    workflow = Workflow(box, "many", SITE, {f"run{number:04}": {} for number in range(count)})
+    driver = workflow.start()
+    begin = time.monotonic()
+    print("   time  results  memory MiB  threads  CPU s")
+    while driver.process.poll() is None:
+        time.sleep(20)
+        print(usage(driver, time.monotonic() - begin, workflow.results()), flush=True)
+    code, output = driver.wait()
+    starts = workflow.starts()
+    print(
+        f"exit {code}; {workflow.results()} results, {sum(starts.values())} starts, {len(workflow.events('submitted'))} submissions"
+    )
+    if code:
+        print(output[-3000:])
+    return code == 0 and set(starts.values()) == {1} and workflow.results() == count
+
+
+def usage(driver: Driver, seconds: float, results: int) -> str:
+    """Memory, threads and CPU time of a driver so far."""
+    try:
+        process = Path(f"/proc/{driver.pid()}")
+        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line)
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, IndexError, AssertionError):
+        return f"{seconds:5.0f} s  {results:7}  (ended)"
+    memory, cpu = int(status["VmRSS"].split()[0]) / 1024, (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return f"{seconds:5.0f} s  {results:7}  {memory:10.0f}  {int(status['Threads']):7}  {cpu:5.1f}"
+
+
+def main() -> int:
+    """Run one soak or both; exit status 1 if one of them failed."""
+    which = sys.argv[1:2] or ["kills", "jobs"]
+    print(f"Slurm {version()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
+    box = SlurmBox(ROOT)
+    try:
+        well = True
+        if "kills" in which:
+            well &= kills(box, int(sys.argv[2]) if sys.argv[2:] else 20)
+        if "jobs" in which:
+            well &= jobs(box, int(sys.argv[2]) if sys.argv[2:] else 1000)
+    finally:
+        box.stop()
+    print("well" if well else "NOT WELL")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

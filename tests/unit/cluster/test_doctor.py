@@ -1,0 +1,118 @@
+"""What the doctor says about nodes, and where it looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.cluster import doctor
+from scalestudy.cluster.probe import probe
+from scalestudy.cluster.used import accounted
+from scalestudy.spec.machine import Machine
+
+GPU = Machine(devices_per_node=4, device="cuda")
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """A node where all is well."""
+    return {
+        "host": "n1", "shared": True, "skew_s": 0.0, "mpi": "mpirun (Open MPI) 4.1.4", "data_roots": {},
+        "python": {"version": "3.11.7"}, "torch": {"version": "2.9", "devices": 4}, "scratch": {"folder": "/scratch", "free_gib": 900},
+        **changes,
+    }  # fmt: skip
+
+
+def said(*reports: dict[str, Any], nodes: int | None = None) -> list[tuple[str, str]]:
+    found = doctor.node_findings(reports, len(reports) if nodes is None else nodes, GPU)
+    return [(finding.what, finding.remedy) for finding in found]
+
+
+def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
+    assert said(report(), report(host="n2")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "remedy"),
+    [
+        ({"shared": False}, "n1 does not see this folder", "storage that all nodes share"),
+        ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
+        ({"torch": {"version": "2.9", "devices": 0}}, "n1 shows torch no GPU", "the request of site.yaml"),
+        ({"torch": {"version": "2.9", "devices": 2}}, "n1 shows fewer GPUs than the machine file says", "devices_per_node"),
+        ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
+        ({"mpi": None}, "n1 has no mpirun", "Open MPI module"),
+        ({"skew_s": -40.0}, "n1 has a clock that is more than a second from", "administrators"),
+        ({"data_roots": {"image_folder": False}}, "n1 lacks a folder of `data_roots`", "site.yaml"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_with_what_to_do(changes: dict[str, Any], what: str, remedy: str) -> None:
+    (first, *_) = said(report(**changes))
+    assert what in first[0]
+    assert remedy in first[1]
+
+
+def test_nodes_that_did_not_answer_are_counted() -> None:
+    assert said(report(), nodes=2)[0][0] == "1 of 2 nodes answered"
+
+
+def test_different_versions_are_found() -> None:
+    assert "different versions" in said(report(), report(host="n2", torch={"version": "2.8", "devices": 4}))[-1][0]
+
+
+def commands(folder: Path, *names: str) -> None:
+    """Stand-ins for scheduler commands that answer nothing."""
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+
+
+def test_slurm_behind_a_pbs_profile_is_recognised_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands(tmp_path, "sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat")
+    (tmp_path / "site.yaml").write_text("scheduler: {kind: pbs}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    scheduler, (finding,) = doctor.chosen_scheduler()
+    assert scheduler.kind == "slurm"
+    assert "this host has sbatch: Slurm is used" in finding.what
+    assert "profiles/slurm" in finding.remedy
+
+
+def test_commands_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("scheduler: {kind: slurm}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    scheduler, (finding,) = doctor.chosen_scheduler()
+    assert scheduler is None
+    assert "sbatch" in finding.what
+
+
+def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
+    (tmp_path / "token").write_text("abc")
+    found = probe(tmp_path, "abc")
+    assert found["shared"] is True
+    assert abs(found["skew_s"]) < 1
+    assert found["torch"]["version"]
+    assert found["scratch"]["free_gib"] > 0
+
+
+def test_accounting_is_read_from_what_the_schedulers_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the forms of `sacct -P`, `qstat -F dsv` and `qacct`; stand-ins for the commands print them."""
+    answers = {
+        "sacct": "12|75\n13|3601\n",
+        "qstat": "Job Id: 38.pbshead|Job_Name=a|resources_used.walltime=00:01:15|job_state=F\n",
+        "qacct": "jobname      a\nru_wallclock 10.5s\nru_wallclock 75.25s\n",
+    }
+    for command, answer in answers.items():
+        (tmp_path / command).write_text(f"#!/bin/sh\ncat <<'EOF'\n{answer}EOF\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert accounted("slurm", ["12", "13", "14"]) == {"12": 75.0, "13": 3601.0}
+    assert accounted("pbs", ["38.pbshead"]) == {"38.pbshead": 75.0}
+    assert accounted("sge", ["34"]) == {"34": 75.25}
+
+
+def test_without_accounting_nothing_is_known_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert accounted("slurm", ["12"]) == {}

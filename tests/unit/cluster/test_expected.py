@@ -1,0 +1,204 @@
+"""What a run is expected to take, and how that is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.cluster import costs
+from scalestudy.cluster.expected import Estimate, Expectation, kinds_of
+from scalestudy.cluster.used import Link, read_ledger, start_up
+from scalestudy.spec.base import parse
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.ids import configuration_id, dataset_id, run_id
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+RESNET: dict[str, Any] = {
+    "model": {"name": "resnet50"},
+    "strategy": {"name": "allreduce"},
+    "data": {"source": "image_folder"},
+    "batch": {"per_rank": 32},
+    "train": {"epochs": 90},
+    "measure": {"warmup_steps": 0, "steps": 100},
+    "device": "cuda",
+}
+NO_EVALUATION = {**RESNET, "train": {"epochs": 90, "evaluate_every_epochs": 0}}
+INSTANT = {"nodes": 4, "devices_per_node": 4, "start_up_s": 0.001}
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty project with the published numbers."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
+    monkeypatch.chdir(tmp_path)
+    costs.table.cache_clear()
+    costs._prepared.cache_clear()
+
+
+def run(**keys: Any) -> Run:
+    made, problems = parse(RunSpec, keys)
+    assert made is not None, problems
+    return Run(run_id(made), made, configuration_id(made), dataset_id(made.data))
+
+
+def remember(machine: str, *runs: tuple[dict[str, Any], float]) -> None:
+    """Lines of history.jsonl, as the trainer writes them."""
+    file = Path("results", machine, "history.jsonl")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "a") as stream:
+        for spec, wall_s in runs:
+            made = run(**spec)
+            entry = {"run": made.id, "status": "valid", "spec": made.spec.plain(), "wall_s": wall_s}
+            stream.write(json.dumps(entry) + "\n")
+
+
+def expected(spec: dict[str, Any], machine: Machine | None = None, name: str = "mine") -> Estimate:
+    return Expectation(name, machine or Machine(start_up_s=0.001)).of(run(**spec))
+
+
+def test_other_repeats_come_first() -> None:
+    spec = {**RESNET, "ranks": 4}
+    remember("mine", ({**spec, "seed": 1, "repeat": 1}, 100.0), ({**spec, "seed": 2, "repeat": 2}, 110.0))
+    estimate = expected(spec, Machine(**INSTANT, accelerator="p100"))
+    assert estimate.kind == "repeats"
+    assert (estimate.low_s, estimate.high_s) == pytest.approx((97.0, 113.3), abs=0.01)
+
+
+def test_another_seed_that_is_no_repeat_is_another_question() -> None:
+    remember("mine", ({**RESNET, "ranks": 4, "seed": 7}, 100.0))
+    assert expected({**RESNET, "ranks": 4}).kind == "neighbours"
+
+
+def test_like_runs_come_next_and_are_scaled_by_what_a_rank_does() -> None:
+    remember("mine", ({**NO_EVALUATION, "ranks": 4}, 100.0))
+    twice = {**NO_EVALUATION, "ranks": 8, "measure": {"warmup_steps": 0, "steps": 200}}
+    estimate = expected(twice)
+    assert estimate.kind == "neighbours"
+    assert (estimate.low_s, estimate.high_s) == pytest.approx((160.0, 300.0), abs=0.01)
+
+
+def test_a_published_time_of_this_machine_strategy_and_ranks_is_brought_to_a_step() -> None:
+    """Takenaka et al., Table 2 (a): 44,862 s for 90 epochs on 32 GPUs of 32 samples each, 0.3985 s a step."""
+    machine = Machine(**INSTANT, device="cuda", published=("tsubame_resnet50",), accelerator="p100")
+    estimate = expected({**NO_EVALUATION, "ranks": 32, "strategy": {"name": "halving_doubling"}}, machine)
+    assert estimate.kind == "published"
+    assert (estimate.low_s, estimate.high_s) == pytest.approx((31.9, 49.8), abs=0.1)
+
+
+def test_without_one_the_published_step_time_of_the_accelerator_is_taken() -> None:
+    """TensorFlow's 195 images/s of a P100: 0.164 s for 32."""
+    estimate = expected({**NO_EVALUATION, "ranks": 4}, Machine(**INSTANT, device="cuda", accelerator="p100"))
+    assert (estimate.kind, estimate.low_s, estimate.high_s) == ("published", pytest.approx(16.4, abs=0.1), pytest.approx(32.8, abs=0.1))  # fmt: skip
+
+
+def test_without_one_operations_over_the_peak_are_taken() -> None:
+    """ResNet-50 has 24.5 GFLOP per sample and training step (counted): 0.0739 s for 32 at the 10.6 TFLOP/s of a P100."""
+    estimate = expected({**NO_EVALUATION, "ranks": 4}, Machine(**INSTANT, device="cuda", peak_tflops={"float32": 10.6}))
+    assert estimate.kind == "flops"
+    assert estimate.low_s == pytest.approx(7.39 / 0.6, rel=0.02)
+    assert estimate.high_s == pytest.approx(7.39 / 0.1, rel=0.02)
+
+
+def test_without_any_the_time_is_unknown() -> None:
+    assert not expected({**RESNET, "ranks": 4}, Machine(**INSTANT, device="cuda")).known
+
+
+def test_emulated_runs_take_the_step_time_of_what_they_emulate() -> None:
+    spec = {**RESNET, "device": "emulated:p100", "strategy": {"name": "single"}, "ranks": 1}
+    estimate = expected(spec)
+    assert estimate.kind == "published"
+    assert estimate.low_s == pytest.approx(16.4, abs=0.1)
+
+
+def test_evaluations_and_what_is_loaded_ahead_are_counted() -> None:
+    machine = Machine(**INSTANT, device="cuda", accelerator="p100")
+    without = expected({**NO_EVALUATION, "ranks": 4}, machine).low_s
+    with_evaluation = expected({**RESNET, "ranks": 4}, machine).low_s
+    assert with_evaluation - without == pytest.approx(50_000 / 3 / 4 / 195, rel=0.01)
+    ahead = {**NO_EVALUATION, "ranks": 4, "measure": {"warmup_steps": 0, "steps": 100, "loader_batches": 50}}
+    assert expected(ahead, machine).low_s == pytest.approx(1.5 * without, rel=0.01)
+
+
+def test_a_run_cut_short_takes_no_longer_than_its_full_training() -> None:
+    digits = {"data": {"source": "digits"}, "batch": {"per_rank": 100}, "measure": {"warmup_steps": 5, "steps": 10**6}}
+    work = costs.work_of(run(**digits).spec, costs.Data(1437, 360, 0))
+    assert (work.steps, work.evaluated_samples) == (14, 360)
+
+
+def test_image_folders_are_assumed_until_they_are_indexed_and_that_is_said() -> None:
+    machine = Machine(**INSTANT, device="cuda", accelerator="p100")
+    assert "is not indexed yet" in expected({**RESNET, "ranks": 4}, machine).note
+
+
+def test_skipped_runs_and_damaged_lines_of_history_count_for_nothing() -> None:
+    remember("mine", ({**RESNET, "ranks": 4}, 100.0))
+    file = Path("results/mine/history.jsonl")
+    skipped = {**json.loads(file.read_text()), "status": "skipped", "wall_s": None}
+    file.write_text(json.dumps(skipped) + '\n{"run": "half a li')
+    assert not expected({**RESNET, "ranks": 4}).known
+
+
+def test_a_sum_says_all_that_is_in_it_best_first() -> None:
+    kinds = [Estimate(0, 1, "flops"), Estimate(0, 1, "repeats"), Estimate(0, 1, "flops")]
+    assert kinds_of(kinds) == "repeats+flops"
+
+
+def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
+    links = [Link(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
+    wall_s = {f"run{i}": [20.0] for i in range(3)}
+    assert start_up(wall_s, links) == pytest.approx((10.2, 11.8))
+    assert start_up(wall_s, links[:2]) is None
+
+
+def test_the_ledger_is_read_by_run_and_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    run_name = "resnet50.synthetic.allreduce.x4.r0-901ce9d351cc"
+    ledger = tmp_path / "jobs.jsonl"
+    ledger.write_text(
+        json.dumps({"event": "submitted", "job": f"train box {run_name}", "name": "a.1", "link": 1, "nodes": 2, "gpus": 8})
+        + "\n" + json.dumps({"event": "id", "name": "a.1", "id": "7"})
+        + "\n" + json.dumps({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
+        + '\n{"event": "sub'
+    )  # fmt: skip
+    assert read_ledger(ledger) == [Link("a.1", run_name, "7", 8, 2, 42.0, 1)]
+
+
+@pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])
+def test_every_value_of_a_shipped_machine_has_its_source(machine: str) -> None:
+    found = read_machine(machine, ROOT / "config/machines")
+    assert set(found.plain()) - {"sources"} == set(found.sources)
+
+
+def test_the_counted_costs_are_what_is_counted_now() -> None:
+    from scalestudy.models.catalogue import SmallCNN, Torchvision
+    from scalestudy.models.count import cost_row
+
+    for options, channels, size, classes in (
+        (SmallCNN(name="small_cnn"), 1, 8, 10),
+        (Torchvision(name="alexnet"), 3, 224, 1000),
+        (Torchvision(name="resnet50"), 3, 224, 1000),
+    ):
+        counted = cost_row(options, channels, size, classes)
+        row = next(r for r in costs.table("model_costs") if (r["model"], r["height"]) == (options.name, str(size)))
+        assert {key: row[key] for key in ("parameters", "forward_flops", "training_flops")} == {
+            key: str(counted[key]) for key in ("parameters", "forward_flops", "training_flops")
+        }
+
+
+def test_planning_imports_no_torch() -> None:
+    code = (
+        "import sys, scalestudy.dag, scalestudy.cluster.dryrun, scalestudy.cluster.show, scalestudy.cluster.submit, "
+        "scalestudy.cluster.actual, scalestudy.cluster.doctor; print('torch' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "False\n"

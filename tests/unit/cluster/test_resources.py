@@ -1,0 +1,139 @@
+"""What a run asks its scheduler for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.resources import (
+    Planner,
+    cpus_per_rank,
+    memory_mb,
+    of_run,
+    queue_for,
+    refuse_caps,
+    walltime,
+)
+from scalestudy.errors import UserError
+from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id, dataset_id, run_id
+from scalestudy.spec.machine import Machine, Queue, geometry
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Run
+
+FOUR = Machine(nodes=16, devices_per_node=4, device="cuda", cores_per_node=28, memory_gib=256, walltime_limit_h=24)
+KNOWN = Estimate(100.0, 200.0, "published")
+
+
+def spec(**keys: Any) -> RunSpec:
+    found, problems = parse(RunSpec, {"strategy": {"name": "allreduce"}, "data": {"source": "digits"}, **keys})
+    assert found is not None, problems
+    return found
+
+
+def run(**keys: Any) -> Run:
+    made = spec(**keys)
+    return Run(run_id(made), made, configuration_id(made), dataset_id(made.data))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "per_node"), [(1, 1, 1), (3, 1, 3), (4, 1, 4), (6, 2, 3), (7, 7, 1), (8, 2, 4), (64, 16, 4)]
+)
+def test_ranks_are_shared_equally_by_the_fewest_nodes(ranks: int, nodes: int, per_node: int) -> None:
+    assert geometry(spec(ranks=ranks), FOUR) == (nodes, per_node)
+
+
+def test_what_the_study_says_about_nodes_holds() -> None:
+    assert geometry(spec(ranks=8, nodes=4), FOUR) == (4, 2)
+    assert geometry(spec(ranks=8, ranks_per_node=1), FOUR) == (8, 1)
+
+
+def test_without_devices_all_ranks_are_on_one_node() -> None:
+    assert geometry(spec(ranks=8), Machine()) == (1, 8)
+
+
+def test_emulated_ranks_come_closer_together_where_nodes_are_few() -> None:
+    assert geometry(spec(ranks=32, device="emulated:p100"), Machine(nodes=2, devices_per_node=4)) == (2, 16)
+
+
+def test_a_measured_run_has_all_devices_of_its_nodes() -> None:
+    asked = of_run(run(ranks=1), FOUR, KNOWN)
+    assert (asked.nodes, asked.ranks_per_node, asked.gpus_per_node) == (1, 1, 4)
+
+
+def test_a_rank_has_the_same_cores_whether_or_not_its_node_is_full() -> None:
+    assert [cpus_per_rank(spec(ranks=ranks), FOUR, *geometry(spec(ranks=ranks), FOUR)) for ranks in (1, 4, 8)] == [
+        7
+    ] * 3
+
+
+def test_parameter_servers_are_counted_in_the_cores() -> None:
+    one = spec(ranks=1, strategy={"name": "parameter_server", "servers": 1})
+    assert cpus_per_rank(one, FOUR, 1, 1) == 14
+    full = spec(ranks=4, strategy={"name": "parameter_server", "servers": 2})
+    assert cpus_per_rank(full, FOUR, 1, 4) == 7  # the node has no more
+
+
+def test_memory_is_nine_tenths_of_the_node_or_what_the_machine_says() -> None:
+    assert memory_mb(FOUR) == 235929
+    assert memory_mb(Machine(job_memory_gib=100)) == 102400
+
+
+def test_the_walltime_is_one_and_a_half_times_the_high_end_rounded_up_to_six_minutes() -> None:
+    assert walltime(Estimate(0, 3600, "flops"), 1440) == (90, 1)
+    assert walltime(Estimate(0, 3601, "flops"), 1440) == (96, 1)
+    assert walltime(Estimate(0, 1, "flops"), None) == (6, 1)
+
+
+def test_what_does_not_fit_the_limit_is_a_chain_of_about_equal_links() -> None:
+    runtime, links = walltime(Estimate(0, 20 * 3600, "flops"), 1440)
+    assert (runtime, links) == (906, 2)
+    assert runtime is not None and runtime * links >= 1.5 * 20 * 60
+
+
+def test_an_unknown_time_asks_for_the_limit_and_for_nothing_where_there_is_none() -> None:
+    unknown = Estimate(0, math.inf, "unknown")
+    assert walltime(unknown, 1440) == (1440, 1)
+    assert walltime(unknown, None) == (None, 1)
+
+
+def test_the_first_queue_that_fits_is_taken_else_the_one_with_the_longest_jobs() -> None:
+    machine = Machine(
+        queues={
+            "debug": Queue(most_nodes=2, walltime_limit_h=1),
+            "small": Queue(most_nodes=8, walltime_limit_h=24),
+            "large": Queue(least_nodes=9),
+        }
+    )
+    assert queue_for(machine, 1, Estimate(0, 600, "flops")) == "debug"
+    assert queue_for(machine, 1, Estimate(0, 7200, "flops")) == "small"
+    assert queue_for(machine, 2, Estimate(0, 10**6, "flops")) == "small"
+    assert queue_for(machine, 12, Estimate(0, 600, "flops")) == "large"
+    assert queue_for(Machine(), 12, Estimate(0, 600, "flops")) is None
+
+
+@pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime"])
+def test_a_cap_that_would_make_runs_smaller_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"a cap on `{name}` would change the runs"):
+        refuse_caps({name: 1})
+
+
+def test_caps_on_what_runs_at_the_same_time_are_taken() -> None:
+    refuse_caps({"gpu_slots": 8, "measure": 1, "_nodes": 100})
+
+
+def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted() -> None:
+    from scalestudy.spec.machine import machine_problems
+
+    machine = Machine(nodes=100, devices_per_node=4, queues={"small": Queue(most_nodes=8)})
+    assert [problem.what for problem in machine_problems(spec(ranks=64), machine, "mine")] == [
+        "64 ranks need 16 nodes; machine `mine` has 8"
+    ]
+
+
+def test_a_run_is_worked_out_once() -> None:
+    planner = Planner("nowhere", FOUR)
+    assert planner.of(run(ranks=4)) is planner.of(run(ranks=4))

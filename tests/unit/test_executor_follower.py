@@ -1,0 +1,426 @@
+"""What the executor does when its scheduler is slow, wrong, forgetful or gone. The scheduler here is a fake, and says so:
+these answers cannot be had from a real one on demand. tests/cluster has the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+from snakemake_executor_plugin_scalestudy.follower import Followed, Follower, Limits, Work
+from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.records import Records, job_key, job_name
+from snakemake_executor_plugin_scalestudy.schedulers import Cause, Job, NoAnswer, Refused, Request, State, Status
+
+FAST = Limits(poll_s=0.02, settle_s=0.1, lost_s=0.2, per_s=1000)
+
+
+class FakeScheduler:
+    """A scheduler whose every answer a test decides."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.deleted: list[str] = []
+        self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
+        self.on_question: Callable[[Sequence[Job]], dict[str, Status]] = self.all_running
+
+    def submit_command(self, request: Request) -> list[str]:
+        return ["submit", request.name]
+
+    def submit(self, request: Request) -> str:
+        self.submitted.append(request.name)
+        return self.on_submit(request)
+
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        return self.on_question(jobs)
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        self.deleted += [job.name for job in jobs]
+
+    @staticmethod
+    def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
+        return {job.name: Status(job.id or "1", State.RUNNING, "RUNNING") for job in jobs}
+
+
+class Told:
+    """What the follower told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.done: list[str] = []
+        self.failures: dict[str, str] = {}
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    warn = say
+
+    def succeeded(self, followed: Followed) -> None:
+        self.done.append(followed.work.label)
+
+    def failed(self, followed: Followed, why: str) -> None:
+        self.failures[followed.work.label] = why
+
+
+class Bench:
+    """A follower in a folder, with its fake scheduler."""
+
+    def __init__(self, folder: Path, limits: Limits = FAST) -> None:
+        self.folder = folder
+        self.scheduler, self.told = FakeScheduler(), Told()
+        self.records, self.marks = Records(folder), Marks(folder / "marks")
+        self.follower = Follower(self.scheduler, self.records, self.marks, self.told, limits, time.time_ns())  # type: ignore[arg-type]
+
+    def add(self, label: str = "train a", gpus: int = 0, state_file: Path | None = None) -> None:
+        def request(name: str, script: Path, log: Path) -> Request:
+            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)
+
+        key = job_key("train", [label], label)
+        self.follower.add(Work(None, key, label, "train", (label,), request, lambda request: None, state_file, ()))
+
+    def until(self, condition: Callable[[], Any], limit_s: float = 10) -> None:
+        end = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < end, f"never; told {self.told.lines} {self.told.failures}"
+            self.follower.round()
+            time.sleep(0.005)
+
+    def rounds(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.follower.round()
+            time.sleep(0.005)
+
+    def begin(self, number: int = 0) -> None:
+        name = self.scheduler.submitted[number]
+        (self.marks.folder / f"{name}.token").symlink_to("run")
+        (self.marks.folder / f"{name}.began").write_text(f"began={int(time.time())}\nhost=node1\n")
+
+    def end(self, code: int, number: int = 0, signal: str = "") -> None:
+        name = self.scheduler.submitted[number]
+        text = f"exit={code}\nsignal={signal}\nbegan=100\nended=3700\nhost=node1\n"
+        (self.marks.folder / f"{name}.ended").write_text(text)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / ".scalestudy")
+
+
+def raising(error: Exception) -> Callable[[Any], Any]:
+    def answer(_: Any) -> Any:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        raising(NoAnswer("squeue: Connection refused")),
+        raising(ValueError("rubbish")),
+        lambda jobs: {job.name: Status("1", State.UNKNOWN, "BRAND_NEW") for job in jobs},
+    ],
+    ids=["fails", "rubbish", "unknown state"],
+)
+def test_a_question_without_a_usable_answer_changes_nothing_and_the_job_still_succeeds(
+    bench: Bench, question: Any
+) -> None:
+    bench.scheduler.on_question = question
+    bench.add()
+    bench.rounds(0.6)
+    assert bench.told.done == []
+    assert bench.told.failures == {}
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(bench: Bench) -> None:
+    release, asked = threading.Event(), []
+
+    def hangs(jobs: Sequence[Job]) -> dict[str, Status]:
+        asked.append(jobs)
+        release.wait(20)
+        return {}
+
+    bench.scheduler.on_question = hangs
+    bench.add()
+    bench.until(lambda: asked)
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(asked) == 1
+    release.set()
+
+
+def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(bench: Bench) -> None:
+    release = threading.Event()
+    questions = []
+
+    def late(jobs: Sequence[Job]) -> dict[str, Status]:
+        questions.append([job.name for job in jobs])
+        if len(questions) == 1:
+            release.wait(20)
+        return FakeScheduler.all_running(jobs)
+
+    bench.scheduler.on_question = late
+    bench.add("train a")
+    bench.until(lambda: questions)
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    release.set()
+    bench.rounds(0.6)
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) == 2
+
+
+def test_an_answer_for_one_of_two_jobs_leaves_the_other_running_while_it_touches_its_mark(bench: Bench) -> None:
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    bench.begin(0)
+    bench.begin(1)
+    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs[:1])
+    bench.rounds(0.8)
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) == 2
+
+
+def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_more(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    for number in (0, 1):
+        bench.begin(number)
+        began = bench.marks.folder / f"{bench.scheduler.submitted[number]}.began"
+        os.utime(began, (time.time() - 1000, time.time() - 1000))
+        bench.scheduler.on_question = lambda jobs: {}
+        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 2 or bench.told.failures)
+    assert len(bench.scheduler.submitted) == 2
+    assert bench.told.failures["train a"] == (
+        "job 2: lost: it began on node1, left no word of its end, and the scheduler knows it no more, again."
+    )
+
+
+def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert "left the queue without having begun" in bench.told.failures["train a"]
+    assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
+    bench.scheduler.on_submit = raising(NoAnswer("sbatch: Socket timed out"))
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("77", State.QUEUED, "PENDING") for job in jobs}
+    bench.add()
+    bench.until(lambda: "train a: found as 77" in bench.told.lines)
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench, monkeypatch: Any) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_scalestudy.follower.SUBMIT_PAUSE_S", 0.05)
+    bench.scheduler.on_submit = raising(NoAnswer("sbatch: Unable to contact slurm controller"))
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_submit = lambda request: "5"
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+    bench.end(0, 1)
+    bench.until(lambda: bench.told.done)
+
+
+def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench) -> None:
+    def refuse(request: Request) -> str:
+        if "train_a" in request.name:
+            raise Refused("qsub: Unknown queue")
+        return "2"
+
+    bench.scheduler.on_submit = refuse
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    bench.end(0, 1)
+    bench.until(lambda: bench.told.done == ["train b"])
+    assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
+
+
+def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reason(bench: Bench) -> None:
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.NEVER, "Eqw") for job in jobs}
+    bench.add()
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"] == "job 1: the scheduler will never run it (Eqw); it was deleted."
+    assert bench.scheduler.deleted == bench.scheduler.submitted
+
+
+def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
+    bench.add()
+    bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.until(lambda: any("is running again" in line for line in bench.told.lines))
+
+
+def test_a_chain_goes_on_as_long_as_there_is_progress_and_its_links_are_on_disk(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    for number in range(3):
+        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 1)
+        state.write_text(json.dumps({"state": "checkpointed", "progress": 100 * (number + 1), "cause": "the deadline"}))
+        bench.end(1, number)
+    bench.until(lambda: len(bench.scheduler.submitted) == 4)
+    links = json.loads(next((bench.folder / "jobs").glob("*/links.json")).read_text())["links"]
+    assert [link["progress"] for link in links] == [100, 200, 300, None]
+    assert [link["id"] for link in links][:3] == ["1", "2", "3"]
+    bench.end(0, 3)
+    bench.until(lambda: bench.told.done)
+    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [3600] * 4
+
+
+def test_a_crash_after_a_checkpoint_of_an_earlier_link_is_a_failure(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
+    }
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.end(1)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"].startswith("job 1: its command failed (FAILED).")
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / ".scalestudy"
+    first = Bench(folder)
+    for label in ("train a", "train b"):
+        first.add(label)
+    first.until(lambda: len(first.scheduler.submitted) == 2)
+    first.end(1, 1)  # `train b` fails while no driver looks
+    second = Bench(folder)
+    for label in ("train a", "train b"):
+        second.add(label)
+    second.until(lambda: "train b" in second.told.failures)
+    first.end(0, 0)
+    second.until(lambda: second.told.done == ["train a"])
+    assert second.scheduler.submitted == []
+
+
+def test_a_job_that_had_ended_well_before_this_driver_looked_is_made_again_if_snakemake_wants_it(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ".scalestudy"
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.end(0)
+    time.sleep(0.05)
+    second = Bench(folder)
+    second.add()
+    second.until(lambda: second.scheduler.submitted)
+
+
+def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / ".scalestudy"
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.follower.cancel_all()
+    assert first.scheduler.deleted == first.scheduler.submitted
+    second = Bench(folder)
+    second.add()
+    second.rounds(0.3)  # it still runs: it saves its checkpoint
+    assert second.scheduler.submitted == []
+    first.end(1, 0, "TERM")
+    second.until(lambda: second.scheduler.submitted)
+
+
+def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.2, 1000, budget_gpu_hours=2.5))
+    bench.add("train a", gpus=2)
+    bench.add("train b", gpus=2)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train b"] == (
+        "not submitted: it may use 2 GPU hours, 2 of the budget of 2.5 are used or asked for; raise budget_gpu_hours to go on."
+    )
+    assert len(bench.scheduler.submitted) == 1
+    name = bench.scheduler.submitted[0]
+    (bench.marks.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")  # 6 minutes
+    bench.until(lambda: bench.told.done)
+    assert bench.records.gpu_hours() == pytest.approx(0.2)
+    assert Records(tmp_path / ".scalestudy").gpu_hours() == pytest.approx(0.2, abs=1e-4)
+
+
+def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
+    second = Bench(bench.folder)
+    second.add()
+    second.until(lambda: second.told.failures)
+    assert "is damaged, so it is not known whether train a is in the queue" in second.told.failures["train a"]
+    assert second.scheduler.submitted == []
+
+
+def test_a_record_of_another_version_is_understood(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    file = next((bench.folder / "jobs").glob("*/links.json"))
+    data = json.loads(file.read_text())
+    data["links"][0] |= {"colour": "blue"}
+    file.write_text(json.dumps(data))
+    second = Bench(bench.folder)
+    second.add()
+    bench.end(0)
+    second.until(lambda: second.told.done)
+    assert second.scheduler.submitted == []
+
+
+def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
+    assert job_name("train", ["it's ü", "-x"]) != job_name("train", ["it's ü", "-x"])
+    assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")
+    assert job_name("_9", ["/"])[0].isalpha()
+    assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
+
+
+def test_a_living_driver_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, time\nfrom snakemake_executor_plugin_scalestudy.driverlock import DriverLock\n"
+        "DriverLock(pathlib.Path(sys.argv[1])).take(); print('taken', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "taken\n"
+    with pytest.raises(Taken, match=f"another driver works in this folder: process {other.pid} on "):
+        DriverLock(tmp_path).take()
+    other.kill()
+    other.wait()
+    lock = DriverLock(tmp_path)
+    before = lock.take()
+    assert before is not None
+    assert before.pid == other.pid
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_of_another_host_is_respected_until_it_was_silent_for_ten_minutes(tmp_path: Path) -> None:
+    other = {"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}
+    (tmp_path / "driver.json").write_text(json.dumps(other))
+    with pytest.raises(Taken, match="process 1 on elsewhere, which was heard of 0 s ago"):
+        DriverLock(tmp_path).take()
+    os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
+    assert DriverLock(tmp_path).take() is not None

@@ -1,0 +1,290 @@
+"""Submit lines, site settings, and what Slurm and Grid Engine print, as it was seen on 22.05.8 and 8.1.9."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_scalestudy.quoting import requoted
+from snakemake_executor_plugin_scalestudy.resources import request_of
+from snakemake_executor_plugin_scalestudy.schedulers import (
+    Cause,
+    Job,
+    NoAnswer,
+    Refused,
+    Request,
+    State,
+    detected_kind,
+    scheduler_of,
+)
+from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, run_command
+
+WHOLE = Request("train.a.01", Path("/j o/x.sh"), Path("/j o/%j.log"), 2, 4, 4, 2, 64000, 90, None)
+LEAST = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 1, 1, 0, 1, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("site", "request_", "line"),
+    [
+        ({"kind": "slurm", "queue": "gpu", "account": "a1"}, WHOLE,
+         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=4|--cpus-per-task=2|--gpus-per-node=4|--mem=64000M|-t|90|-p|gpu|-A|a1|-o|/j o/%%j.log|/j o/x.sh"),
+        ({"kind": "slurm"}, LEAST,
+         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|1|--ntasks-per-node=1|--cpus-per-task=1|-o|/j/x.log|/j/x.sh"),
+        ({"kind": "sge", "options": ["-P", "p 1"]}, WHOLE,
+         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-pe|mpi|8|-l|gpu=1|-l|h_rt=5400|-P|p 1|/j o/x.sh"),
+        ({"kind": "sge", "request": "-l f_node={nodes} [-l h_rt={walltime}]", "options": "-g group"}, WHOLE,
+         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-l|f_node=2|-l|h_rt=01:30:00|-g|group|/j o/x.sh"),
+        ({"kind": "pbs", "queue": "q"}, WHOLE,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j o/%j.log|-l|select=2:ncpus=8:mpiprocs=4:ngpus=4:mem=64000mb|-l|place=scatter|-l|walltime=01:30:00|-q|q|/j o/x.sh"),
+        ({"kind": "pbs"}, LEAST,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|select=1:ncpus=1:mpiprocs=1|-l|place=scatter|/j/x.sh"),
+    ],
+)  # fmt: skip
+def test_a_request_becomes_a_submit_line(site: dict[str, Any], request_: Request, line: str) -> None:
+    assert "|".join(scheduler_of(site).submit_command(request_)) == line
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"),
+    [
+        ({}, "`scheduler.kind` must be one of slurm, sge, pbs; it is missing"),
+        ({"kind": "slrum"}, "`scheduler.kind` must be one of slurm, sge, pbs, not 'slrum'; did you mean `slurm`?"),
+        ({"kind": "pbs", "que": "x"}, "`scheduler` has no key `que`; did you mean `queue`?"),
+        ({"kind": "pbs", "queue": "-a b"}, "`scheduler.queue` '-a b' must be one word that does not begin with a dash"),
+        ({"kind": "pbs", "account": True}, "`scheduler.account` must be text, not True"),
+        ({"kind": "pbs", "request": "-l select={node}"}, "the request '-l select={node}' names {node}, which does not exist; did you mean {nodes}?"),
+        ({"kind": "pbs", "request": "-l [x"}, "the request '-l [x' has square brackets that do not match"),
+        ({"kind": "pbs", "options": "'"}, "`scheduler.options` is not closed: No closing quotation: \"'\""),
+        ({"kind": "pbs", "setup": 3}, "`scheduler.setup` must be text or a list of lines, not 3"),
+    ],
+)  # fmt: skip
+def test_a_wrong_site_is_answered_with_a_sentence(site: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as error:
+        scheduler_of(site)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "script", "log"),
+    [("slurm", "/a\nb", "/l"), ("slurm", "/s", "/a\\b"), ("slurm", "relative", "/l"), ("sge", "/s", "/a$b"), ("sge", "/s", "/a:b"),
+     ("sge", "/s\n", "/l"), ("pbs", "/s", "/a,b"), ("pbs", "/s", "/a:b"), ("pbs", "/s", "/ü"), ("pbs", "/s\x1b", "/l")],
+)  # fmt: skip
+def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, log: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot take the path|is not absolute"):
+        scheduler_of({"kind": kind}).submit_command(Request("a", Path(script), Path(log), 1, 1, 0, 1, None, None, None))
+
+
+@pytest.mark.parametrize("name", ["", "-a", "1a", "a b", "a:b", "a/b", "ä", "a\n", "a" * 101])
+@pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
+def test_a_job_name_that_not_all_systems_take_is_refused(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match="the job name"):
+        scheduler_of({"kind": kind}).submit_command(Request(name, Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None))
+
+
+def test_gpus_that_ranks_cannot_share_equally_are_refused_where_they_are_asked_for_per_rank() -> None:
+    request = Request("a", Path("/s"), Path("/l"), 1, 3, 4, 1, None, None, None)
+    with pytest.raises(
+        ValueError, match="4 GPUs per node cannot be asked for in equal whole shares by 3 ranks per node"
+    ):
+        scheduler_of({"kind": "sge"}).submit_command(request)
+
+
+def test_a_job_says_what_it_needs_by_its_resources() -> None:
+    resources = {
+        "nodes": 2,
+        "ranks_per_node": 4,
+        "gpus_per_node": 4,
+        "mem_mb": 1000,
+        "runtime": 30,
+        "queue": "q",
+        "tmpdir": "<TBD>",
+    }
+    request = request_of(resources, 3, "a", Path("/s"), Path("/l"))
+    assert request == Request("a", Path("/s"), Path("/l"), 2, 4, 4, 3, 1000, 30, "q")
+    assert request.gpu_hours == 4.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("nodes", 0), ("nodes", "2"), ("runtime", "<TBD>"), ("mem_mb", 1.5), ("queue", "-x")]
+)
+def test_a_resource_of_a_wrong_kind_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"the resource `{key}`"):
+        request_of({key: value}, 1, "a", Path("/s"), Path("/l"))
+
+
+def slurm(table: str, **others: Answer) -> Any:
+    """A Slurm whose squeue prints a table, as replayed text."""
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        return Answer(0, table, "") if argv[0] == "squeue" else others.get(argv[0], Answer(1, "", "disabled"))
+
+    return scheduler_of({"kind": "slurm"}, run)
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "cause"),
+    [
+        ("7|PENDING|Resources||a", State.QUEUED, Cause.UNKNOWN),
+        ("7|PENDING|JobHeldUser||a", State.HELD, Cause.UNKNOWN),
+        ("7|PENDING|PartitionTimeLimit||a", State.NEVER, Cause.UNKNOWN),
+        ("7|RUNNING|None|node1|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|COMPLETING|None|node1|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|SUSPENDED|None|node1|a", State.SUSPENDED, Cause.UNKNOWN),
+        ("7|COMPLETED|None|node1|a", State.ENDED, Cause.FINISHED),
+        ("7|TIMEOUT|TimeLimit|node1|a", State.ENDED, Cause.WALLTIME),
+        ("7|OUT_OF_MEMORY|OutOfMemory|node1|a", State.ENDED, Cause.MEMORY),
+        ("7|NODE_FAIL|NodeDown|node1|a", State.ENDED, Cause.NODE),
+        ("7|PREEMPTED|None|node1|a", State.ENDED, Cause.PREEMPTED),
+        ("7|CANCELLED|None|node1|a", State.ENDED, Cause.CANCELLED),
+        ("7|FAILED|JobLaunchFailure|node1|a", State.ENDED, Cause.NODE),
+        ("7|BRAND_NEW_STATE|None|node1|a", State.UNKNOWN, Cause.UNKNOWN),
+    ],
+)
+def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
+    status = slurm(f"9|RUNNING|None|node2|other name\n{row}\n").statuses([Job("a", "7")])["a"]
+    assert (status.id, status.state, status.cause) == ("7", state, cause)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
+)
+def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
+    shown = Answer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
+    status = slurm("7|FAILED|NonZeroExitCode|node1|a\n", scontrol=shown).statuses([Job("a", "7")])["a"]
+    assert (status.cause, status.signal) == (cause, number)
+
+
+def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
+    table = Answer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
+    found = slurm("", sacct=table).statuses([Job("a", "7"), Job("b", "8"), Job("c", "9")])
+    assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
+
+
+def sge(living: str, **others: Answer) -> Any:
+    """A Grid Engine whose qstat prints jobs, as replayed text."""
+    xml = f"<?xml version='1.0'?>\n<job_info><queue_info>{living}</queue_info><job_info></job_info></job_info>"
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        return (
+            Answer(0, xml, "")
+            if argv[0] == "qstat"
+            else others.get(argv[0], Answer(1, "", "error: job id 7 not found"))
+        )
+
+    return scheduler_of({"kind": "sge"}, run)
+
+
+@pytest.mark.parametrize(
+    ("letters", "state"),
+    [("qw", State.QUEUED), ("hqw", State.HELD), ("Rq", State.QUEUED), ("t", State.RUNNING), ("r", State.RUNNING), ("hr", State.RUNNING),
+     ("dr", State.RUNNING), ("Rr", State.RUNNING), ("s", State.SUSPENDED), ("S", State.SUSPENDED), ("T", State.SUSPENDED),
+     ("Eqw", State.NEVER), ("Ehqw", State.NEVER), ("?", State.UNKNOWN)],
+)  # fmt: skip
+def test_a_state_of_grid_engine_is_read(letters: str, state: State) -> None:
+    job = f"<job_list><JB_job_number>7</JB_job_number><JB_name>train.some</JB_name><state>{letters}</state><full_job_name>a</full_job_name></job_list>"
+    assert sge(job).statuses([Job("a", "7")])["a"].state is state
+
+
+def record(failed: str, status: str, more: str = "") -> Answer:
+    lines = f"jobname      a\njobnumber    7\nhostname     n1\nfailed       {failed}\nexit_status  {status}\n{more}"
+    return Answer(0, f"{'=' * 62}\n{lines}", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (record("0    ", "0"), Cause.FINISHED),
+        (record("0    ", "3"), Cause.COMMAND),
+        (record("100 : assumedly after job", "137                  (Killed)"), Cause.SIGNAL),
+        (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
+        (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 12s\ncategory -l h_rt=60\n"), Cause.MEMORY),
+        (record("26  : opening output file", "0"), Cause.NODE),
+        (record("19  : before writing exit_status", "0"), Cause.NODE),
+    ],
+)  # fmt: skip
+def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: Answer, cause: Cause) -> None:
+    status = sge("", qacct=answer).statuses([Job("a", "7")])["a"]
+    assert (status.state, status.cause) == (State.ENDED, cause)
+
+
+def test_a_job_that_grid_engine_does_not_know_is_absent() -> None:
+    assert sge("").statuses([Job("a", "7")]) == {}
+
+
+@pytest.mark.parametrize("kind", ["slurm", "sge"])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(1, "", "Unable to contact slurm controller"), Answer(0, "<html>rubbish", ""), Answer(0, "rubbish\n", "")],
+)
+def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: Answer) -> None:
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([Job("a", "7")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("slurm", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
+     ("slurm", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
+     ("sge", 'error: unable to send message to qmaster using port 6444 on host "h": got send error')],
+)  # fmt: skip
+def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error: str) -> None:
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "job_id"),
+    [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28"), ("sge", "Warning: x\n34\n", "34")],
+)
+def test_the_id_of_a_submission_is_read(kind: str, out: str, job_id: str) -> None:
+    assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(0, out, "")).submit(WHOLE) == job_id
+
+
+def test_a_refusal_has_the_schedulers_words() -> None:
+    answer = Answer(
+        1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed\n"
+    )
+    with pytest.raises(Refused, match="sbatch: sbatch: error: invalid partition specified: x sbatch: error: Batch job"):
+        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: answer).submit(WHOLE)
+
+
+def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
+    begin = time.monotonic()
+    with pytest.raises(NoAnswer, match=r"bash did not answer within 0\.3 s"):
+        run_command(["bash", "-c", "sleep 30 & wait"], 0.3)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_command_that_does_not_exist_is_no_answer() -> None:
+    with pytest.raises(NoAnswer, match="nosuchcommand: No such file or directory"):
+        run_command(["nosuchcommand"], 1)
+
+
+@pytest.mark.parametrize(
+    ("there", "says", "kind"),
+    [
+        ({"sbatch", "qsub", "qstat"}, "Unknown option: version", "slurm"),
+        ({"qsub", "qconf"}, "invalid option argument", "sge"),
+        ({"qsub", "qstat"}, "pbs_version = 23.06.06", "pbs"),
+        (set(), "", None),
+    ],
+)
+def test_the_batch_system_is_known_by_its_own_commands(there: set[str], says: str, kind: str | None) -> None:
+    found = detected_kind(lambda name: name if name in there else None, lambda _argv, _limit_s: Answer(0, says, ""))
+    assert found == kind
+
+
+def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> None:
+    value = 'it\'s $HOME `x` \\ "y"'
+    assert requoted(f"python --target {value!r} --plain 'a b'", [value]) == (
+        "python --target 'it'\"'\"'s $HOME `x` \\ \"y\"' --plain 'a b'"
+    )
+
+
+def test_an_active_value_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be handed on safely"):
+        requoted('python --option "it\'s $HOME"', ["other"])

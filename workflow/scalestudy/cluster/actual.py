@@ -1,0 +1,177 @@
+"""Plan against actual: what was expected when a run's job was announced, and what it then used."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.resources import Resources
+from scalestudy.cluster.used import ACCOUNTING, Link, accounted, read_ledger
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, read_json
+from scalestudy.spec.config import read_site
+from scalestudy.spec.layout import RESULTS, result_file
+from scalestudy.spec.study import Run, Study
+
+
+def plans_file(machine: str) -> Path:
+    """What was planned for each run when its job was announced; append-only."""
+    return RESULTS / machine / "plans.jsonl"
+
+
+def note_plan(machine: str, run: str, asked: Resources, estimate: Estimate) -> None:
+    """Remember the plan of a run whose job is about to be submitted or started."""
+    high = estimate.high_s if estimate.known else None
+    line = {
+        "run": run, "time_s": round(time.time(), 1), "nodes": asked.nodes, "gpus": asked.nodes * asked.gpus_per_node,
+        "requested_s": asked.requested_s, "low_s": round(estimate.low_s, 1), "high_s": high and round(high, 1), "kind": estimate.kind,
+    }  # fmt: skip
+    file = plans_file(machine)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "a", encoding="utf-8") as stream:
+        stream.write(canonical_json(line) + "\n")
+
+
+def read_plans(machine: str) -> dict[str, dict[str, Any]]:
+    """The last plan of each run."""
+    file = plans_file(machine)
+    if not file.is_file():
+        return {}
+    found = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+            found[str(entry["run"])] = entry
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One finished run: seconds that its jobs were planned for, and took."""
+
+    study: str
+    run: str
+    gpus: int
+    nodes: int
+    requested_s: int
+    low_s: float
+    high_s: float | None
+    kind: str
+    used_s: float
+    links: int
+    source: str
+    """Who says what was used: `accounting` of the scheduler, `job script`, or the `result` itself."""
+
+    @property
+    def middle_s(self) -> float | None:
+        """The middle of what was expected."""
+        return None if self.high_s is None else (self.low_s + self.high_s) / 2
+
+
+def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
+    """Every run of the studies that has a result and was planned."""
+    plans = read_plans(machine)
+    links: dict[str, list[Link]] = defaultdict(list)
+    for link in read_ledger():
+        links[link.run].append(link)
+    seconds = _accounted([link for run in links.values() for link in run])
+    rows: dict[str, Compared] = {}
+    for study in studies:
+        for run in study.runs:
+            plan = plans.get(run.id)
+            if plan is None or run.id in rows or not result_file(machine, run.id).is_file():
+                continue
+            used, count, source = _used(run, machine, links.get(run.id, []), seconds)
+            rows[run.id] = Compared(
+                study.name, run.id, plan["gpus"], plan["nodes"], plan["requested_s"], plan["low_s"], plan["high_s"],
+                plan["kind"], used, count, source,
+            )  # fmt: skip
+    return list(rows.values())
+
+
+def _accounted(links: Sequence[Link]) -> Mapping[str, float]:
+    kind = read_site().scheduler.get("kind")
+    ids = [link.id for link in links if link.id]
+    return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
+
+
+def _used(run: Run, machine: str, links: Sequence[Link], seconds: Mapping[str, float]) -> tuple[float, int, str]:
+    """Seconds over all links of the run's last making, their number, and who says so."""
+    ended = [link for link in links if link.used_s is not None]
+    if ended:
+        last = ended[-_links_of_last(ended) :]
+        if all(link.id in seconds for link in last):
+            return sum(seconds[str(link.id)] for link in last), len(last), "accounting"
+        return sum(link.used_s or 0.0 for link in last), len(last), "job script"
+    result = read_json(result_file(machine, run.id))
+    took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
+    wall = result["metrics"].get("wall_s")
+    return float(wall) if wall is not None else took.total_seconds(), 1, "result"
+
+
+def _links_of_last(links: Sequence[Link]) -> int:
+    """How many of a run's links belong to its last making."""
+    return 1 if len(links) == 1 else max(1, links[-1].number)
+
+
+def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) -> tuple[str, dict[str, Any]]:
+    """The comparison for people and as plain data; `targets` are studies, none: all. UserError where there is none."""
+    chosen = [study for study in studies if not targets or study.name in targets or "all" in targets]
+    rows = compare(chosen, machine)
+    if not rows:
+        raise UserError(
+            "no finished run was planned: plans are kept from the first run on that a driver starts",
+            str(plans_file(machine)),
+            "run the studies, then ask again",
+        )
+    return _table(rows), _plain(rows)
+
+
+def _sum(rows: Iterable[Compared], of: str, per: str) -> float:
+    return float(sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows)) / 3600
+
+
+def _plain(rows: Sequence[Compared]) -> dict[str, Any]:
+    known = [row for row in rows if row.high_s is not None]
+    per = "gpus" if any(row.gpus for row in rows) else "nodes"
+    expected, used = _sum(known, "middle_s", per), _sum(known, "used_s", per)
+    return {
+        "unit": "GPU hours" if per == "gpus" else "node hours",
+        "total": {
+            "runs": len(rows),
+            "requested": round(_sum(rows, "requested_s", per), 4),
+            "low": round(_sum(known, "low_s", per), 4),
+            "high": round(_sum(known, "high_s", per), 4),
+            "used": round(_sum(rows, "used_s", per), 4),
+            "expected_over_used": round(expected / used, 3) if used else None,
+        },
+        "runs": [asdict(row) for row in rows],
+    }
+
+
+def _table(rows: Sequence[Compared]) -> str:
+    data = _plain(rows)
+    total = data["total"]
+    lines = [f"{'study':20}  {'asked':>9}  {'expected':>19}  {'used':>9}  how known, who says what was used; run"]
+    for row in rows:
+        high = f"{row.high_s:,.0f}" if row.high_s is not None else "?"
+        lines.append(
+            f"{row.study:20}  {row.requested_s:>7,} s  {f'{row.low_s:,.0f} – {high}':>17} s  {row.used_s:>7,.0f} s  "
+            f"{row.kind}, {row.source}; {row.run}"
+        )
+    lines.append(
+        f"{total['runs']} runs, in {data['unit']}: {total['requested']:,} asked for, {total['low']:,} to {total['high']:,} "
+        f"expected, {total['used']:,} used"
+    )
+    if total["expected_over_used"] is not None:
+        lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")
+    return "\n".join(lines)

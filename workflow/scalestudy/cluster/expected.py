@@ -1,0 +1,295 @@
+"""What a run will take, from the first of these that is known; always said which.
+
+1. `repeats`: what other repeats of the run, or the run itself before it was forgotten, took on this machine;
+2. `neighbours`: what like runs took on this machine, per sample and rank;
+3. `published`: a published training time of this machine, or the published step time of its (or the emulated)
+   accelerator;
+4. `flops`: counted operations over the accelerator's peak times a range of utilisation;
+5. `unknown`.
+
+History is what our own results say, never durations that Snakemake saw: on a cluster those include the queue.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
+from scalestudy.cluster.used import read_ledger, start_up
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json
+from scalestudy.spec.base import parse
+from scalestudy.spec.layout import history_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Run
+from scalestudy.training.job import emulated_step_time
+
+Kind = Literal["repeats", "neighbours", "published", "flops", "unknown"]
+Span = tuple[float, float]
+
+START_UP_S: Span = (20.0, 120.0)
+"""Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
+system, and its end."""
+START_UP_HERE_S: Span = (0.5, 10.0)
+"""The same where a run starts on this machine at once."""
+UTILISATION: Span = (0.1, 0.6)
+"""Share of the peak that training reaches: the published step times of config/reference/ lie between the two."""
+LEAST_EFFICIENCY = {"single": 0.67, "parameter_server": 0.1, "async_parameter_server": 0.1}
+"""Least share of one accelerator's published throughput that each rank keeps with loading and exchange."""
+OTHER_EFFICIENCY = 0.5
+ONE_REPEAT: Span = (0.9, 1.1)
+SEVERAL_REPEATS: Span = (0.97, 1.03)
+NEIGHBOUR: Span = (0.8, 1.5)
+PUBLISHED_ALIKE: Span = (0.8, 1.25)
+PUBLISHED_NEAR: Span = (0.5, 2.0)
+"""How far the ends are moved outwards, for each source."""
+EXCHANGE_BYTES_PER_S = 5e8
+"""Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a job from its start to its end, and how they are known; unknown: 0 and infinity."""
+
+    low_s: float
+    high_s: float
+    kind: Kind
+    note: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a number at all."""
+        return self.kind != "unknown"
+
+
+UNKNOWN = Estimate(0.0, math.inf, "unknown", "no repeat, no like run, no published time, no count of operations")
+
+
+@dataclass(frozen=True)
+class Took:
+    """One run that ended on this machine."""
+
+    run: str
+    configuration: str
+    like: str
+    strategy: str
+    ranks: int
+    seconds: float
+    rank_samples: float | None
+
+
+class Expectation:
+    """What runs on one machine are expected to take."""
+
+    def __init__(self, name: str, machine: Machine, start_up_s: Span | None = None) -> None:
+        self.machine = machine
+        self.repeats: dict[str, list[float]] = defaultdict(list)
+        self.like: dict[str, list[Took]] = defaultdict(list)
+        wall_s: dict[str, list[float]] = defaultdict(list)
+        for took in read_history(history_file(name)):
+            self.repeats[took.configuration].append(took.seconds)
+            self.like[took.like].append(took)
+            wall_s[took.run].append(took.seconds)
+        given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
+        default = START_UP_S if machine.nodes is not None else START_UP_HERE_S
+        self.start_up_s = start_up_s or given or start_up(wall_s, read_ledger()) or default
+
+    def of(self, run: Run) -> Estimate:
+        """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
+        spec = run.spec
+        estimate = self._repeats(spec)
+        data = data_of(spec) if estimate is None else None
+        work = work_of(spec, data) if data is not None else None
+        if estimate is None and work is not None and data is not None:
+            found = (
+                self._neighbours(spec, work)
+                or self._published(spec, work, data)
+                or self._accelerator(spec, work)
+                or self._flops(spec, work)
+            )
+            estimate = _noted(found, data) if found else None
+        if estimate is None:
+            return UNKNOWN
+        low, high = self.start_up_s
+        return Estimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
+
+    def _repeats(self, spec: RunSpec) -> Estimate | None:
+        seconds = self.repeats.get(configuration_key(spec.plain()))
+        if not seconds:
+            return None
+        low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
+        return Estimate(low * min(seconds), high * max(seconds), "repeats", f"{len(seconds)} on this machine")
+
+    def _neighbours(self, spec: RunSpec, work: Work) -> Estimate | None:
+        found = [took for took in self.like.get(like_key(spec.plain()), []) if took.rank_samples]
+        found = [took for took in found if took.strategy == spec.strategy.name] or found
+        samples = rank_samples(spec, work)
+        if not found or samples is None:
+            return None
+        rates = [took.seconds / took.rank_samples for took in found if took.rank_samples]
+        low, high = NEIGHBOUR
+        note = f"{len(found)} like runs of {', '.join(map(str, sorted({took.ranks for took in found})))} ranks"
+        return Estimate(low * min(rates) * samples, high * max(rates) * samples, "neighbours", note)
+
+    def _published(self, spec: RunSpec, work: Work, data: Data) -> Estimate | None:
+        """From published training times of this machine: of the same strategy and ranks, else of the nearest ranks."""
+        if spec.accelerator or self._device(spec) == "cpu":
+            return None
+        rows = [row for row in self._published_rows() if row.model == spec.model.name]
+        if not rows:
+            return None
+        alike = [row for row in rows if (row.strategy, row.ranks) == (spec.strategy.name, spec.ranks)]
+        distance = min(abs(math.log(row.ranks / spec.ranks)) for row in rows)
+        near = [row for row in rows if abs(math.log(row.ranks / spec.ranks)) <= distance + 1e-9]
+        chosen, (low, high) = (alike, PUBLISHED_ALIKE) if alike else (near, PUBLISHED_NEAR)
+        steps = [row.step_s * spec.rank_batch / row.rank_batch for row in chosen]
+        note = f"{chosen[0].source}, {chosen[0].ranks} ranks"
+        # The published times hold their evaluations, spread over the steps.
+        return _training(spec, work, (low * min(steps), high * max(steps)), "published", note)
+
+    def _published_rows(self) -> Iterator[PublishedRow]:
+        for name in self.machine.published:
+            for row in table(name):
+                if row.get("training_time_s") and row.get("train.epochs") and row.get("training_samples"):
+                    ranks, batch = int(row["ranks"]), int(row["batch.per_rank"])
+                    steps = int(row["train.epochs"]) * (int(row["training_samples"]) // (ranks * batch))
+                    yield PublishedRow(
+                        row["model"],
+                        row["strategy"],
+                        ranks,
+                        batch,
+                        float(row["training_time_s"]) / steps,
+                        row["citation"],
+                    )
+
+    def _accelerator(self, spec: RunSpec, work: Work) -> Estimate | None:
+        """From the published step time of the emulated accelerator, or of the one that the machine has."""
+        accelerator = spec.accelerator or self.machine.accelerator
+        if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
+            return None
+        if spec.autocast and not spec.accelerator:
+            accelerator += "_mixed"  # config/reference/README.md: mixed precision is an accelerator of its own
+        try:
+            step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
+        except UserError:
+            return None
+        high = step / LEAST_EFFICIENCY.get(spec.strategy.name, OTHER_EFFICIENCY)
+        if spec.accelerator and spec.ranks > 1:
+            cost = model_cost(spec)
+            high += 2 * 4 * (cost.parameters if cost else 0) / EXCHANGE_BYTES_PER_S
+        return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
+
+    def _flops(self, spec: RunSpec, work: Work) -> Estimate | None:
+        peak = next((p for name, p in self.machine.peak_tflops.items() if name == (spec.autocast or spec.dtype)), None)
+        cost = model_cost(spec)
+        if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
+            return None
+        least, most = UTILISATION
+        ideal = cost.training_flops * spec.rank_batch / (peak * 1e12)
+        return _training(spec, work, (ideal / most, ideal / least), "flops", f"{least:.0%} to {most:.0%} of the peak")
+
+    def _device(self, spec: RunSpec) -> str:
+        return spec.device or self.machine.device or ("cuda" if self.machine.devices_per_node else "cpu")
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published training time, as a step time."""
+
+    model: str
+    strategy: str
+    ranks: int
+    rank_batch: int
+    step_s: float
+    source: str
+
+
+def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) -> Estimate:
+    """A whole run from its step time: steps, evaluations (forward alone: a third), and what is loaded ahead."""
+    low, high = (
+        one * (work.steps + work.evaluated_samples / (3 * spec.global_batch) + work.loaded_samples / spec.rank_batch)
+        + 60 * work.minutes
+        for one in step_s
+    )
+    return Estimate(low, high, kind, note)
+
+
+def _noted(estimate: Estimate, data: Data) -> Estimate:
+    note = "; ".join(text for text in (estimate.note, data.assumed) if text)
+    return Estimate(estimate.low_s, estimate.high_s, estimate.kind, note)
+
+
+def rank_samples(spec: RunSpec, work: Work) -> float | None:
+    """Samples that one rank trains on, evaluates and loads; None where the clock ends the run."""
+    if work.minutes:
+        return None
+    return work.steps * spec.rank_batch + work.evaluated_samples / (3 * spec.ranks) + work.loaded_samples
+
+
+def read_history(file: Path) -> Iterator[Took]:
+    """The runs in history.jsonl that took time; lines that are damaged, or from another version, count for nothing."""
+    if not file.is_file():
+        return
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+            seconds = _seconds(entry)
+            plain = entry["spec"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if seconds is None or not isinstance(plain, dict):
+            continue
+        spec, _ = parse(RunSpec, plain)
+        data = data_of(spec) if spec is not None else None
+        if spec is None:
+            continue
+        samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
+        yield Took(
+            str(entry.get("run")),
+            configuration_key(plain),
+            like_key(plain),
+            spec.strategy.name,
+            spec.ranks,
+            seconds,
+            samples,
+        )
+
+
+def _seconds(entry: Mapping[str, Any]) -> float | None:
+    """What a run took: its own wall time, else from its start to its end; None for one that was not made."""
+    if entry.get("status") not in ("valid", "invalid"):
+        return None
+    if isinstance(entry.get("wall_s"), (int, float)):
+        return float(entry["wall_s"])
+    return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
+
+
+def configuration_key(plain: Mapping[str, Any]) -> str:
+    """The same for all repeats of one run."""
+    kept = {key: value for key, value in plain.items() if key not in ("seed", "repeat")}
+    return canonical_json({**kept, "base_seed": plain.get("seed", 0) - plain.get("repeat", 0)})
+
+
+GEOMETRY = ("seed", "repeat", "ranks", "nodes", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser")
+
+
+def like_key(plain: Mapping[str, Any]) -> str:
+    """The same for runs that do the same to each sample: model, data but for its size, loading, device."""
+    kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
+    data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
+    return canonical_json({**kept, "data": data})
+
+
+def kinds_of(estimates: Iterable[Estimate]) -> str:
+    """One word for a sum: the kinds that are in it, best first."""
+    order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "unknown")
+    found = {estimate.kind for estimate in estimates}
+    return "+".join(kind for kind in order if kind in found)

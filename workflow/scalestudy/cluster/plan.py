@@ -1,0 +1,322 @@
+"""The plan: what the jobs of a dry run will cost, per study, strategy and number of ranks, before the first is submitted.
+
+Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
+from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of
+from scalestudy.cluster.resources import NAMES, Resources, memory_mb
+from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.study import Run
+
+if TYPE_CHECKING:
+    from scalestudy.dag import Project
+
+SUBMITTED = ("train", "dataset", "horovod")
+"""Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
+LARGE_H = 100
+FINE, COARSE = 4, 2
+"""Digits of an hour: two where a plan asks for 100 GPU or node hours or more, else four."""
+RESULT_BYTES = 200_000
+STEP_BYTES = 60
+"""About what a run leaves beside its weights: result, system samples, and a row per rank and step."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job that a dry run announced."""
+
+    id: int
+    rule: str
+    wildcards: Mapping[str, str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    resources: Mapping[str, Any]
+    priority: int
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What jobs take: hours in units of 10^-digits, and bytes."""
+
+    gpu: tuple[int, int, int] = (0, 0, 0)
+    """Requested, expected low, expected high."""
+    node: tuple[int, int, int] = (0, 0, 0)
+    cpu: tuple[int, int, int] = (0, 0, 0)
+    written_bytes: int = 0
+    to_nodes_bytes: int = 0
+
+    def __add__(self, other: Amounts) -> Amounts:
+        return Amounts(
+            _added(self.gpu, other.gpu),
+            _added(self.node, other.node),
+            _added(self.cpu, other.cpu),
+            self.written_bytes + other.written_bytes,
+            self.to_nodes_bytes + other.to_nodes_bytes,
+        )
+
+
+def _added(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """One job of the plan."""
+
+    seen: Seen
+    study: str
+    strategy: str
+    ranks: int
+    resources: Resources
+    estimate: Estimate
+    seconds: tuple[int, int, int]
+    """Requested, expected low, expected high, over all links."""
+    written_bytes: int
+    to_nodes_bytes: int
+    amounts: Amounts = Amounts()
+
+    @property
+    def name(self) -> str:
+        """The run, the dataset, or the first file that the job makes."""
+        wildcards = self.seen.wildcards
+        return wildcards.get("run") or wildcards.get("dataset") or (self.seen.outputs or ("",))[0]
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the scheduler gets it."""
+        return self.seen.rule in SUBMITTED
+
+
+@dataclass(frozen=True)
+class Row:
+    """The jobs of one study, strategy and number of ranks."""
+
+    study: str
+    strategy: str
+    ranks: int
+    jobs: tuple[PlannedJob, ...]
+    amounts: Amounts
+
+    @property
+    def kind(self) -> str:
+        """Where the expectations come from."""
+        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that would run now."""
+
+    machine_name: str
+    scale: str
+    machine: Machine
+    digits: int
+    jobs: tuple[PlannedJob, ...]
+    rows: tuple[Row, ...]
+    total: Amounts
+    critical_s: tuple[int, int, int]
+    makespan_s: tuple[int, int, int]
+    begun: tuple[Mapping[int, int], Mapping[int, int], Mapping[int, int]] = field(repr=False)
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def submitted(self) -> list[PlannedJob]:
+        """The jobs that the scheduler gets."""
+        return [job for job in self.jobs if job.submitted]
+
+    @property
+    def kind(self) -> str:
+        """Where the expectations come from."""
+        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
+
+    def hours(self, units: int) -> Decimal:
+        """Units of the plan as hours, exactly."""
+        return Decimal(units).scaleb(-self.digits)
+
+    def cost(self, amounts: Amounts) -> tuple[Decimal, Decimal, Decimal] | None:
+        """Requested, expected low and high, in the machine's currency; None where it has no prices."""
+        prices = self.machine.prices
+        if prices is None:
+            return None
+        per_device = Decimal(str(prices.per_device_hour or 0))
+        per_node = Decimal(str(prices.per_node_hour or 0))
+        one, low, high = (
+            self.hours(gpu) * per_device + self.hours(node) * per_node
+            for gpu, node in zip(amounts.gpu, amounts.node, strict=True)
+        )
+        return one, low, high
+
+
+def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
+    """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
+    name = machine_of(seen) or project.config.machine
+    machine = project.planner(name).machine
+    drafts = [_planned(project, job) for job in seen]
+    submitted = [job for job in drafts if job.submitted]
+    largest_s = sum(job.seconds[0] * max(_gpus(job), job.resources.nodes) for job in submitted)
+    digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
+    jobs = tuple(_counted(job, digits) if job.submitted else job for job in drafts)
+    rows = tuple(_rows(jobs))
+    tasks, limits = tasks_of(jobs), Limits.of(machine, jobs_at_once)
+    times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]
+    begun = [starts(tasks, lambda task, of=of: of[task.id], limits) for of in times]  # type: ignore[misc]
+    critical = [critical_path(tasks, lambda task, of=of: of[task.id]) for of in times]  # type: ignore[misc]
+    spans = [makespan(b, tasks, lambda task, of=of: of[task.id]) for b, of in zip(begun, times, strict=True)]  # type: ignore[misc]
+    return Plan(
+        name,
+        project.config.scale,
+        machine,
+        digits,
+        jobs,
+        rows,
+        sum((row.amounts for row in rows), Amounts()),
+        (critical[0], critical[1], critical[2]),
+        (spans[0], spans[1], spans[2]),
+        (begun[0], begun[1], begun[2]),
+        tuple(dict.fromkeys(_assumptions(project, submitted))),
+    )
+
+
+def machine_of(seen: Sequence[Seen]) -> str | None:
+    """The machine that the runs are for: a path may name another one than the configuration."""
+    found = Counter(job.wildcards["machine"] for job in seen if job.rule == "train")
+    return found.most_common(1)[0][0] if found else None
+
+
+def _planned(project: Project, seen: Seen) -> PlannedJob:
+    if seen.rule == "train":
+        machine = seen.wildcards["machine"]
+        run = project.run(machine, seen.wildcards["run"])
+        known, estimate = project.planner(machine).of(run)
+        asked = _as_announced(known, seen)
+        spec = run.spec
+        study = str(seen.resources.get("study", ""))
+        return PlannedJob(
+            seen, study, spec.strategy.name, spec.ranks, asked, estimate, _seconds(asked, estimate), *_run_bytes(run, asked)
+        )  # fmt: skip
+    if seen.rule == "dataset":
+        dataset = seen.wildcards["dataset"]
+        asked = _as_announced(project.dataset_resources(dataset), seen)
+        written = stored_bytes(project.run_with(dataset).spec)
+        return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
+    if seen.rule in SUBMITTED:
+        machine_file = project.planner(seen.wildcards["machine"]).machine
+        asked = _as_announced(Resources(1, 1, 0, 1, memory_mb(machine_file), None, None), seen)
+        return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
+    nothing = Resources(0, 0, 0, 0, 0, None, None)
+    return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
+
+
+def _as_announced(known: Resources, seen: Seen) -> Resources:
+    """What the executor will get: `--set-resources` and defaults of the profile included."""
+    said: dict[str, Any] = {name: seen.resources[name] for name in NAMES if seen.resources.get(name) is not None}
+    return dataclasses.replace(known, **said)
+
+
+def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
+    """A job cannot take longer than it asks for: that bounds what is unknown."""
+    requested = asked.requested_s
+    high = math.ceil(estimate.high_s) if math.isfinite(estimate.high_s) else requested
+    low = math.floor(estimate.low_s)
+    return (requested, min(low, requested), min(high, requested)) if asked.runtime else (0, low, high)
+
+
+def _gpus(job: PlannedJob) -> int:
+    return job.resources.nodes * job.resources.gpus_per_node
+
+
+def _counted(job: PlannedJob, digits: int) -> PlannedJob:
+    asked = job.resources
+    cpus = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
+
+    def units(many: int) -> tuple[int, int, int]:
+        one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
+        return one, low, high
+
+    amounts = Amounts(units(_gpus(job)), units(asked.nodes), units(cpus), job.written_bytes, job.to_nodes_bytes)
+    return dataclasses.replace(job, amounts=amounts)
+
+
+def _rows(jobs: Iterable[PlannedJob]) -> list[Row]:
+    """Studies in the order of their first job's urgency, data first; then by strategy and ranks."""
+    groups: dict[tuple[str, str, int], list[PlannedJob]] = {}
+    for job in jobs:
+        if job.submitted:
+            groups.setdefault((job.study, job.strategy, job.ranks), []).append(job)
+    urgency: dict[str, int] = {}
+    for (study, _, _), group in groups.items():
+        urgency[study] = max(urgency.get(study, 0), *(job.seen.priority for job in group))
+    order = sorted(groups, key=lambda key: (-urgency[key[0]], key))
+    return [Row(*key, tuple(groups[key]), sum((job.amounts for job in groups[key]), Amounts())) for key in order]
+
+
+def tasks_of(jobs: Iterable[PlannedJob]) -> list[Task]:
+    """The jobs with what each needs: edges follow from the files, of which a dry run names both ends."""
+    jobs = list(jobs)
+    makers = {file: job.seen.id for job in jobs for file in job.seen.outputs}
+    return [
+        Task(
+            job.seen.id,
+            tuple({makers[file] for file in job.seen.inputs if file in makers}),
+            job.seen.priority,
+            job.resources.nodes if job.submitted else 0,
+            job.resources.queue,
+        )
+        for job in jobs
+    ]
+
+
+def _run_bytes(run: Run, asked: Resources) -> tuple[int, int]:
+    """About what a run writes, and what of the data comes to its nodes."""
+    spec, data, cost = run.spec, data_of(run.spec), model_cost(run.spec)
+    parameters = cost.parameters if cost else 0
+    written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)
+    if data is None:
+        return written, 0
+    work = work_of(spec, data)
+    written += STEP_BYTES * spec.ranks * work.steps
+    if asked.links > 1:
+        written += 8 * parameters  # the last checkpoint: weights and momentum
+    samples = work.steps * spec.global_batch + work.evaluated_samples + work.loaded_samples * spec.ranks
+    return written, round(samples * data.train_bytes / max(1, data.train_samples))
+
+
+def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:
+    for job in jobs:
+        if job.seen.rule == "train":
+            data = data_of(project.run(job.seen.wildcards["machine"], job.seen.wildcards["run"]).spec)
+            if data is not None and data.assumed:
+                yield data.assumed
+
+
+def over_budget(plan: Plan, budget_h: float) -> bool:
+    """Whether the jobs ask for more GPU hours than the budget."""
+    return plan.hours(plan.total.gpu[0]) > Decimal(str(budget_h))
+
+
+def read_seen(records: Iterable[Mapping[str, Any]]) -> list[Seen]:
+    """Jobs from what Snakemake's JOB_INFO events hold."""
+    return [
+        Seen(
+            int(record["jobid"]),
+            str(record["rule_name"]),
+            dict(record["wildcards"] or {}),
+            tuple(map(str, record["input"])),
+            tuple(map(str, record["output"])),
+            {name: value for name, value in record["resources"].items() if name in (*NAMES, "study")},
+            int(record["priority"]) if not isinstance(record["priority"], str) else 10**9,
+        )
+        for record in records
+    ]

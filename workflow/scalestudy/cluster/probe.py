@@ -1,0 +1,135 @@
+"""What one node has: run by `scalestudy doctor` on each node of a short job, and on the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scalestudy.files import write_json
+from scalestudy.spec.config import Site, read_site
+
+TORCH = """
+import json, torch
+found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": torch.cuda.device_count()}
+if torch.cuda.is_available():
+    found["device_name"] = torch.cuda.get_device_name(0)
+    found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+found["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
+print(json.dumps(found))
+"""
+PROBE_S = 180
+FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infiniband/hfi1_0"}
+SCHEDULERS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "PBS_NODEFILE",
+    "PE_HOSTFILE",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+def probe(shared: Path, token: str) -> dict[str, Any]:
+    """Everything of this node, as plain data; nothing that is missing is an error here."""
+    site = read_site()
+    return {
+        "host": platform.node(),
+        "skew_s": _skew(shared),
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "torch": _python(TORCH),
+        "mpi": _first_line(["mpirun", "--version"]),
+        "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
+        "nvidia": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "fabric": _fabric(),
+        "scratch": _scratch(site),
+        "shared": _reads(shared, token),
+        "data_roots": {name: Path(root).is_dir() for name, root in site.data_roots.items()},
+        "environment": {name: os.environ[name] for name in SCHEDULERS if name in os.environ},
+    }
+
+
+def _python(code: str) -> Any:
+    """What a piece of Python prints as JSON, in a process of its own: a library that crashes tells something too."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PROBE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {PROBE_S} s"}
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return (done.stdout.strip().splitlines() or [""])[0] if done.returncode == 0 else None
+
+
+def _fabric() -> list[str]:
+    """Network interfaces with their speed, and what is faster than Ethernet."""
+    found = [name for name, place in FABRICS.items() if Path(place).exists() and any(Path(place).iterdir())]
+    for interface in sorted(Path("/sys/class/net").glob("*")):
+        if interface.name == "lo":
+            continue
+        try:
+            speed = int((interface / "speed").read_text())
+        except (OSError, ValueError):
+            speed = 0
+        found.append(interface.name + (f" {speed:,} Mbit/s" if speed > 0 else ""))
+    return found
+
+
+def _scratch(site: Site) -> dict[str, Any]:
+    """The node's own disk: where it is, whether it can be written, what is free."""
+    folder = Path(os.path.expandvars(site.scratch or os.environ.get("TMPDIR") or "/tmp"))
+    try:
+        file = folder / f".scalestudy-doctor.{os.getpid()}"
+        file.write_bytes(b"x")
+        file.unlink()
+        return {"folder": str(folder), "free_gib": round(shutil.disk_usage(folder).free / 2**30, 1)}
+    except OSError as error:
+        return {"folder": str(folder), "error": error.strerror or str(error)}
+
+
+def _skew(shared: Path) -> float | None:
+    """Seconds that this node's clock is ahead of the one that stamps files in the shared folder; None: not writable."""
+    file = shared / f"clock.{platform.node()}.{os.getpid()}"
+    try:
+        before = time.time()
+        file.write_bytes(b"x")
+        stamped, after = file.stat().st_mtime, time.time()
+        file.unlink()
+    except OSError:
+        return None
+    # What the clock says lies between the two; a coarse time stamp may be a tick early.
+    return round(before - stamped if stamped < before else min(0.0, after - stamped), 1)
+
+
+def _reads(shared: Path, token: str) -> bool:
+    """Whether what the driver wrote in the project's folder is seen here."""
+    try:
+        return (shared / "token").read_text(encoding="utf-8") == token
+    except OSError:
+        return False
+
+
+def main(folder: Path, token: str, index: str) -> None:
+    """Write what this node has beside the token."""
+    write_json(folder / f"node.{index}.{platform.node()}.json", probe(folder, token))

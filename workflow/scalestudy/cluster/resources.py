@@ -1,0 +1,184 @@
+"""What a job asks its scheduler for: explicit per run, from its spec and the machine, never from the size of a file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scalestudy.cluster.costs import Data, data_of, used_in_place
+from scalestudy.cluster.expected import Estimate, Expectation
+from scalestudy.data.catalogue import Synthetic
+from scalestudy.errors import UserError
+from scalestudy.spec.machine import Machine, Queue, geometry
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Run
+
+SAFETY = 1.5
+"""Walltime over the high end of what is expected."""
+ROUND_MIN = 6
+"""Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
+LINK_MARGIN_S = 300
+"""What each link of a chain needs beside training: the checkpoint that it writes, and the one that it reads."""
+MEMORY_SHARE = 0.9
+"""Share of a node's memory that a job asks for: the rest is the system's."""
+INDEXED_PER_S = 200.0
+MADE_PER_S = 50.0
+"""Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
+to decode and write them as well."""
+DATA_LEAST_S = 600.0
+
+NAMES = ("nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime", "queue")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of one job, under the names that the executor reads, and how many jobs in a row it takes."""
+
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int
+    cpus_per_rank: int
+    mem_mb: int
+    runtime: int | None
+    """Minutes of one job; None: no limit is known, the site's default holds."""
+    queue: str | None
+    links: int = 1
+    """Jobs in a row, each going on from the checkpoint of the one before."""
+
+    def plain(self) -> dict[str, Any]:
+        """By name; `links` is no resource."""
+        return {name: value for name, value in asdict(self).items() if name in NAMES}
+
+    @property
+    def requested_s(self) -> int:
+        """Walltime of all links, seconds; 0 where no limit is known."""
+        return 60 * (self.runtime or 0) * self.links
+
+
+def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
+    """What a run asks for. Measured runs have nodes of their own, so all devices of those nodes are taken with them."""
+    nodes, per_node = geometry(run.spec, machine)
+    if run.spec.network is not None:
+        nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
+    queue = queue_for(machine, nodes, estimate)
+    runtime, links = walltime(estimate, limit_min(machine, queue))
+    cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
+    devices = machine.devices_per_node or 0
+    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links)
+
+
+def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
+    """What preparing a dataset asks for: one node, no accelerator."""
+    data = data_of(spec) or Data(0, 0, 0)
+    # What is made while it is read takes no time ahead of it.
+    samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
+    seconds = samples / (INDEXED_PER_S if used_in_place(spec) else MADE_PER_S)
+    estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
+    queue = queue_for(machine, 1, estimate)
+    runtime, _ = walltime(estimate, limit_min(machine, queue))
+    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue)
+
+
+def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
+    """Minutes of one job and the number of jobs: the high end times SAFETY, rounded up, cut at the machine's limit.
+
+    What does not fit goes on in further links of about equal length. A run whose time is unknown asks for the limit.
+    """
+    if not math.isfinite(estimate.high_s):
+        return limit, 1
+    needed_s = SAFETY * estimate.high_s
+    if limit is None or needed_s <= 60 * limit:
+        return _rounded(needed_s, limit), 1
+    usable_s = max(60.0, 60 * limit - LINK_MARGIN_S)
+    links = math.ceil(needed_s / usable_s)
+    return _rounded(needed_s / links + LINK_MARGIN_S, limit), links
+
+
+def _rounded(seconds: float, limit: int | None) -> int:
+    minutes = ROUND_MIN * max(1, math.ceil(seconds / (60 * ROUND_MIN)))
+    return minutes if limit is None else min(minutes, limit)
+
+
+def limit_min(machine: Machine, queue: str | None) -> int | None:
+    """Longest job in a queue, whole tenths of hours in minutes; None where no limit is known."""
+    hours = machine.queues[queue].walltime_limit_h if queue is not None else None
+    hours = hours or machine.limits.walltime_limit_h or machine.walltime_limit_h
+    if hours is None:
+        return None
+    minutes = int(hours * 60)
+    return minutes - minutes % ROUND_MIN if minutes >= ROUND_MIN else max(1, minutes)
+
+
+def queue_for(machine: Machine, nodes: int, estimate: Estimate) -> str | None:
+    """The first queue that takes so many nodes for so long; else the one of them with the longest jobs."""
+    fitting = {name: queue for name, queue in machine.queues.items() if _takes(queue, nodes)}
+    if not fitting:
+        return None
+    for name in fitting:
+        limit = limit_min(machine, name)
+        if limit is None or SAFETY * estimate.high_s <= 60 * limit:
+            return name
+    return max(fitting, key=lambda name: limit_min(machine, name) or 0)
+
+
+def _takes(queue: Queue, nodes: int) -> bool:
+    return (queue.least_nodes or 1) <= nodes <= (queue.most_nodes or nodes)
+
+
+def cpus_per_rank(spec: RunSpec, machine: Machine, nodes: int, ranks_per_node: int) -> int:
+    """Cores of each rank: its threads or its share of the node's cores, and its share of the parameter servers'.
+
+    A node has one share per device, so that a rank has the same cores whether or not the node is full.
+    """
+    there = cores(machine)
+    shares = max(machine.devices_per_node or 0, ranks_per_node)
+    each = spec.threads_per_rank or (max(1, there // shares) if machine.devices_per_node else 1)
+    servers_on_node = -(-spec.strategy.servers_beside // nodes)
+    needed = -(-(ranks_per_node + servers_on_node) * each // ranks_per_node)
+    return max(1, min(needed, there // ranks_per_node))
+
+
+def cores(machine: Machine) -> int:
+    """Cores of a node: the machine's, else those found here."""
+    return machine.cores_per_node or len(os.sched_getaffinity(0))
+
+
+def memory_mb(machine: Machine) -> int:
+    """Memory that a job asks for on each node, MiB, which schedulers call MB: nodes are its own."""
+    if machine.job_memory_gib is not None:
+        return int(machine.job_memory_gib * 1024)
+    return int(MEMORY_SHARE * machine.memory_bytes / (1 << 20))
+
+
+def refuse_caps(caps: Mapping[str, Any]) -> None:
+    """Raise UserError where `--resources` caps the geometry: Snakemake would make each run smaller without a word."""
+    for name in (*NAMES, "mem_mib"):
+        if name in caps and name != "queue":
+            remedy = "cap what runs at the same time with `--jobs N`, or `--resources gpu_slots=N`"
+            raise UserError(f"a cap on `{name}` would change the runs themselves", f"--resources {name}=…", remedy)
+
+
+class Planner:
+    """Resources and expectations of the runs on one machine, each worked out once."""
+
+    def __init__(self, name: str, machine: Machine, expectation: Expectation | None = None) -> None:
+        self.name, self.machine = name, machine
+        self._expectation = expectation
+        self._known: dict[str, tuple[Resources, Estimate]] = {}
+
+    @property
+    def expectation(self) -> Expectation:
+        """Read when it is first asked for: a command that runs nothing needs no history."""
+        if self._expectation is None:
+            self._expectation = Expectation(self.name, self.machine)
+        return self._expectation
+
+    def of(self, run: Run) -> tuple[Resources, Estimate]:
+        """What the run's job asks for, and what it is expected to take."""
+        if run.id not in self._known:
+            estimate = self.expectation.of(run)
+            self._known[run.id] = of_run(run, self.machine, estimate), estimate
+        return self._known[run.id]

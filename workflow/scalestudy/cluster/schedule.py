@@ -1,0 +1,155 @@
+"""When jobs would run: the critical path, and the makespan under a queue's limits. Waiting in the queue is not in it."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scalestudy.spec.machine import Machine, Queue
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job in a schedule."""
+
+    id: int
+    needs: tuple[int, ...]
+    priority: int
+    nodes: int
+    """0: a small job of the driver's, which takes no time here and waits for nothing but its inputs."""
+    queue: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may run at the same time. None: any number."""
+
+    jobs: int | None = None
+    nodes: int | None = None
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+
+    @staticmethod
+    def of(machine: Machine, jobs: int | None) -> Limits:
+        """Those of a machine, and of the driver's own `--jobs`."""
+        running = [limit for limit in (jobs, machine.limits.most_jobs) if limit is not None]
+        nodes = [limit for limit in (machine.nodes, machine.limits.most_nodes_running) if limit is not None]
+        return Limits(min(running, default=None), min(nodes, default=None), machine.queues)
+
+
+def critical_path(tasks: Sequence[Task], seconds: Callable[[Task], int]) -> int:
+    """Seconds of the longest chain of jobs that need each other: the time with endless nodes."""
+    ends: dict[int, int] = {}
+    for task in in_order(tasks):
+        ends[task.id] = max((ends[need] for need in task.needs), default=0) + seconds(task)
+    return max(ends.values(), default=0)
+
+
+def in_order(tasks: Sequence[Task]) -> list[Task]:
+    """Each job after those that it needs."""
+    known = {task.id: task for task in tasks}
+    followers = _followers(tasks)
+    missing = {task.id: len(task.needs) for task in tasks}
+    ready = [task for task in tasks if not task.needs]
+    for task in ready:
+        for follower in followers[task.id]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.append(known[follower])
+    return ready
+
+
+def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits) -> dict[int, int]:
+    """When each job starts: whatever fits starts at once, the most urgent of each kind first."""
+    known = {task.id: task for task in tasks}
+    followers = _followers(tasks)
+    missing = {task.id: len(task.needs) for task in tasks}
+    waiting: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
+    for first in tasks:
+        if not first.needs:
+            heapq.heappush(waiting[first.nodes, first.queue], (-first.priority, first.id))
+    begun: dict[int, int] = {}
+    running: list[tuple[int, int]] = []
+    use, now = _Use(limits), 0
+    while True:
+        while (task := _next(waiting, known, use)) is not None:
+            begun[task.id] = now
+            use.take(task)
+            heapq.heappush(running, (now + seconds(task), task.id))
+        if not running:
+            return begun
+        now, ended = heapq.heappop(running)
+        use.give(known[ended])
+        for follower in followers[ended]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready = known[follower]
+                heapq.heappush(waiting[ready.nodes, ready.queue], (-ready.priority, ready.id))
+
+
+def makespan(begun: Mapping[int, int], tasks: Sequence[Task], seconds: Callable[[Task], int]) -> int:
+    """Seconds from the first start to the last end."""
+    return max((begun[task.id] + seconds(task) for task in tasks), default=0)
+
+
+class _Use:
+    """What runs at one moment."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.jobs = self.nodes = 0
+        self.in_queue: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def fits(self, nodes: int, name: str | None) -> bool:
+        """Whether a job of so many nodes may start. One that is too large for an empty machine starts alone."""
+        if nodes == 0 or self.jobs == 0:
+            return True
+        limits = self.limits
+        if limits.jobs is not None and self.jobs >= limits.jobs:
+            return False
+        if limits.nodes is not None and self.nodes + nodes > limits.nodes:
+            return False
+        queue = limits.queues.get(name) if name is not None else None
+        if queue is None or name is None:
+            return True
+        jobs, taken = self.in_queue[name]
+        if queue.most_jobs is not None and jobs >= queue.most_jobs:
+            return False
+        return queue.most_nodes_running is None or jobs == 0 or taken + nodes <= queue.most_nodes_running
+
+    def take(self, task: Task) -> None:
+        """A job starts."""
+        self._add(task, 1)
+
+    def give(self, task: Task) -> None:
+        """A job ends."""
+        self._add(task, -1)
+
+    def _add(self, task: Task, sign: int) -> None:
+        if task.nodes:
+            self.jobs += sign
+            self.nodes += sign * task.nodes
+            if task.queue is not None:
+                counts = self.in_queue[task.queue]
+                counts[0] += sign
+                counts[1] += sign * task.nodes
+
+
+def _next(
+    waiting: Mapping[tuple[int, str | None], list[tuple[int, int]]], known: Mapping[int, Task], use: _Use
+) -> Task | None:
+    """The most urgent job that fits now, taken from the waiting ones."""
+    fitting = [key for key, heap in waiting.items() if heap and use.fits(*key)]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda key: waiting[key][0])
+    return known[heapq.heappop(waiting[best])[1]]
+
+
+def _followers(tasks: Sequence[Task]) -> dict[int, list[int]]:
+    followers: dict[int, list[int]] = defaultdict(list)
+    for task in tasks:
+        for need in task.needs:
+            followers[need].append(task.id)
+    return followers

@@ -1,0 +1,50 @@
+"""The real submit line of each job, from the adapter that the executor uses. No scheduler is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.plan import Plan, PlannedJob
+from scalestudy.errors import UserError
+from scalestudy.spec.config import read_site
+
+UNIQUE = "UNIQUE"
+"""Stands for the part of a job's name that differs with each submission."""
+JOBS = Path(".scalestudy/jobs")
+
+
+def scheduler_of_site() -> Any:
+    """The adapter of the profile's site; None where it names no scheduler. UserError for wrong keys."""
+    settings = read_site().scheduler
+    if not settings:
+        return None
+    from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
+
+    try:
+        return scheduler_of(settings)
+    except ValueError as error:
+        raise UserError(str(error), "site.yaml: scheduler", "the README.md of the profile has examples") from None
+
+
+def submit_lines(plan: Plan) -> dict[str, list[str] | str]:
+    """By the job's name, the words of its line, or the sentence why the scheduler cannot be asked for it.
+
+    Empty where the profile names no scheduler.
+    """
+    scheduler = scheduler_of_site()
+    return {} if scheduler is None else {job.name: _line(scheduler, job) for job in plan.submitted}
+
+
+def _line(scheduler: Any, job: PlannedJob) -> list[str] | str:
+    from snakemake_executor_plugin_scalestudy.records import job_name
+    from snakemake_executor_plugin_scalestudy.resources import request_of
+
+    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
+    folder = Path.cwd() / JOBS / job.seen.rule
+    try:
+        request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
+        line: list[str] = scheduler.submit_command(request)
+    except ValueError as error:
+        return str(error)
+    return line

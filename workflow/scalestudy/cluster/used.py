@@ -1,0 +1,136 @@
+"""What jobs have used: from the executor's ledger, and from the scheduler's accounting where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LEDGER = Path(".scalestudy/jobs.jsonl")
+RUN = re.compile(r"[A-Za-z0-9_.]+-[0-9a-f]{12}(?![0-9A-Za-z])")
+QUERY_S = 60.0
+MOST_IDS = 200
+
+
+@dataclass(frozen=True)
+class Link:
+    """One job of a run, as the executor recorded it."""
+
+    name: str
+    run: str
+    id: str | None
+    gpus: int
+    nodes: int
+    used_s: float | None
+    """None while it has not ended."""
+    number: int = 1
+    """Its place in the chain, from 1."""
+
+
+def read_ledger(file: Path = LEDGER) -> list[Link]:
+    """The jobs that executors submitted from this folder, oldest first."""
+    if not file.is_file():
+        return []
+    events: dict[str, dict[str, object]] = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:  # the last line of a driver that died
+            continue
+        if isinstance(event, dict) and isinstance(event.get("name"), str):
+            events.setdefault(event["name"], {}).update({k: v for k, v in event.items() if v is not None})
+    return [link for name, event in events.items() if (link := _link(name, event)) is not None]
+
+
+def _link(name: str, event: Mapping[str, object]) -> Link | None:
+    found = RUN.search(str(event.get("job", "")))
+    if found is None:
+        return None
+    used, gpus, nodes, number = (event.get(key) for key in ("used_s", "gpus", "nodes", "link"))
+    return Link(
+        name,
+        found[0],
+        str(event["id"]) if event.get("id") else None,
+        gpus if isinstance(gpus, int) else 0,
+        nodes if isinstance(nodes, int) else 1,
+        float(used) if isinstance(used, (int, float)) else None,
+        number if isinstance(number, int) else 1,
+    )
+
+
+def start_up(wall_s: Mapping[str, Sequence[float]], links: Iterable[Link]) -> tuple[float, float] | None:
+    """Seconds of jobs outside their runs, as jobs of this folder had them: the middle eight tenths; None before three.
+
+    `wall_s` has what each run itself took, oldest first. Where a run has more jobs than it was made, as in a chain,
+    it says nothing clear.
+    """
+    by_run: dict[str, list[float]] = defaultdict(list)
+    for link in links:
+        if link.used_s is not None:
+            by_run[link.run].append(link.used_s)
+    outside = [
+        job_s - run_s
+        for run, used in by_run.items()
+        if len(used) == len(wall_s.get(run, ()))
+        for job_s, run_s in zip(used, wall_s[run], strict=True)
+    ]
+    outside = sorted(seconds for seconds in outside if seconds >= 0)
+    if len(outside) < 3:
+        return None
+    cuts = statistics.quantiles(outside, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
+def accounted(kind: str, ids: Sequence[str]) -> dict[str, float]:
+    """Wall-clock seconds of jobs by id, as the scheduler's accounting has them; jobs that it does not know are absent."""
+    found: dict[str, float] = {}
+    for begin in range(0, len(ids), MOST_IDS):
+        found |= ACCOUNTING[kind](ids[begin : begin + MOST_IDS])
+    return found
+
+
+def _slurm(ids: Sequence[str]) -> dict[str, float]:
+    """sacct, one line a job: `12|75`."""
+    answer = _answer(["sacct", "-X", "-n", "-P", "-j", ",".join(ids), "-o", "jobid,elapsedraw"])
+    rows = [line.split("|") for line in answer.splitlines()]
+    return {row[0]: float(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def _pbs(ids: Sequence[str]) -> dict[str, float]:
+    """qstat with history, one line a job: `Job Id: 38.head|…|resources_used.walltime=00:01:15|…`."""
+    found = {}
+    for line in _answer(["qstat", "-x", "-f", "-F", "dsv", *ids]).splitlines():
+        values = dict(part.split("=", 1) for part in line.split("|") if "=" in part)
+        name = re.match(r"Job Id: ([^|]+)", line)
+        clock = values.get("resources_used.walltime", "")
+        if name and re.fullmatch(r"\d+:\d\d:\d\d", clock):
+            hours, minutes, seconds = map(int, clock.split(":"))
+            found[name[1].strip()] = 3600.0 * hours + 60 * minutes + seconds
+    return found
+
+
+def _sge(ids: Sequence[str]) -> dict[str, float]:
+    """qacct, one job after the other; of a job that ran several times the last record counts."""
+    found = {}
+    for job in ids:
+        clocks = re.findall(r"^ru_wallclock +([0-9.]+)", _answer(["qacct", "-j", job]), re.MULTILINE)
+        if clocks:
+            found[job] = float(clocks[-1])
+    return found
+
+
+ACCOUNTING = {"slurm": _slurm, "pbs": _pbs, "sge": _sge}
+
+
+def _answer(command: Sequence[str]) -> str:
+    """What a command prints; nothing where it is missing, fails or is too slow: accounting is never essential."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout

@@ -1,0 +1,46 @@
+"""Snakemake jobs on PBS, Grid Engine and Slurm: multi-node, adopted after a restart, continued after a walltime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
+
+from snakemake_executor_plugin_scalestudy.executor import Executor
+
+__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+
+
+@dataclass
+class ExecutorSettings(ExecutorSettingsBase):
+    """`--scalestudy-…` on the command line, `scalestudy-…` in a profile."""
+
+    site: Path | None = field(
+        default=None,
+        metadata={
+            "help": "YAML file whose section `scheduler` says how jobs are submitted; "
+            "without it the batch system of this host is used with its own request",
+            "type": Path,
+        },
+    )
+    budget_gpu_hours: float | None = field(
+        default=None,
+        metadata={
+            "help": "GPU hours that all jobs of this folder may use; a submission beyond it is refused",
+            "type": float,
+        },
+    )
+
+
+common_settings = CommonSettings(
+    non_local_exec=True,
+    implies_no_shared_fs=False,
+    job_deploy_sources=False,
+    pass_default_storage_provider_args=True,
+    pass_default_resources_args=True,
+    pass_envvar_declarations_to_cmd=False,  # the job script exports them, quoted
+    auto_deploy_default_storage_provider=False,
+    init_seconds_before_status_checks=0,
+    pass_group_args=True,
+)

@@ -1,0 +1,333 @@
+"""The executor as Snakemake sees it: jobs go in, successes and failures come out."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
+
+from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+from snakemake_executor_plugin_scalestudy.follower import Followed, Follower, Limits, Work
+from snakemake_executor_plugin_scalestudy.jobscript import Script
+from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.quoting import requoted
+from snakemake_executor_plugin_scalestudy.records import Records, job_key
+from snakemake_executor_plugin_scalestudy.resources import request_of
+from snakemake_executor_plugin_scalestudy.schedulers import Request, Scheduler, detected_kind, has_pbs, scheduler_of
+
+FOLDER = ".scalestudy"
+"""Of the working directory: records, job scripts, their output, the driver's lock."""
+SUBMISSIONS_PER_S = 10.0
+"""However many Snakemake's own limit would allow."""
+MARKED = {"scalestudy": True}
+"""On log records of ours: the project's display shows them, and hides Snakemake's own."""
+
+
+class Executor(RemoteExecutor):
+    """One driver: reads the site, takes the folder's lock, and has a `Follower` follow its jobs."""
+
+    def __post_init__(self) -> None:
+        self.folder = Path(FOLDER).absolute()
+        self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
+        records, marks = Records(self.folder), Marks(self.folder / "marks")
+        self.driver_lock = DriverLock(self.folder)
+        try:
+            before = self.driver_lock.take()
+        except Taken as taken:
+            raise WorkflowError(str(taken)) from None
+        atexit.register(self.driver_lock.release)
+        if before is not None:
+            self._note(f"process {before.pid} on {before.host} is gone; what it submitted is taken up again")
+        limits = Limits(
+            poll_s=float(self.next_seconds_between_status_checks),
+            settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
+            lost_s=max(30.0, float(self.workflow.execution_settings.latency_wait)),
+            per_s=self._submissions_per_s(),
+            budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
+        )
+        self.follower = Follower(self.scheduler, records, marks, self, limits, self.driver_lock.taken_ns)
+        self.open: dict[int, SubmittedJobInfo] = {}
+        self.prepared = False
+
+    def _submissions_per_s(self) -> float:
+        limit = self.workflow.scheduling_settings.max_jobs_per_timespan
+        if limit is None:
+            return SUBMISSIONS_PER_S
+        return min(SUBMISSIONS_PER_S, limit.max_jobs / limit.timespan)
+
+    # what Snakemake calls
+
+    @property
+    def tmpdir(self) -> str:
+        """Where job scripts lie: they outlive the driver, so not in its own temporary folder."""
+        return str(self.folder)
+
+    def get_python_executable(self) -> str:
+        """Quoted, in contrast to Snakemake's own."""
+        return shlex.quote(super().get_python_executable())
+
+    def get_jobscript(self, job: JobExecutorInterface) -> str:
+        """A path by the job's identity: Snakemake's numbers of jobs change from one driver to the next."""
+        folder = self.folder / "jobs" / self._key(job)
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder / "job")
+
+    def run_jobs(self, jobs: list[JobExecutorInterface]) -> None:
+        """Follow these jobs; submissions are made one after the other in the follower's thread."""
+        if not self.prepared:
+            self.prepared = True
+            calm(self.workflow.scheduler)
+            self._listen()
+        super().run_jobs(jobs)
+
+    def run_job(self, job: JobExecutorInterface) -> None:
+        """Adopt what was submitted for this job before, or submit it."""
+        info = SubmittedJobInfo(job)
+        work = self._work(job, info)
+        self.open[id(info)] = info
+        self.report_job_submission(info)
+        self.follower.add(work)
+
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+        """Look at all jobs, whatever list Snakemake keeps of them."""
+        if not hasattr(self, "open"):  # Snakemake starts its thread before this executor is ready
+            for info in active_jobs:
+                yield info
+            return
+        if not self.driver_lock.keep():
+            raise WorkflowError("another driver took this folder over while this one was silent; its jobs go on there")
+        try:
+            self.follower.round()
+        except OSError as error:  # a hiccup of the file system ends no run
+            self.warn(f"{error}; going on")
+        for info in active_jobs:
+            if id(info) in self.open:
+                yield info
+
+    async def sleep(self) -> None:
+        """Until there may be something to see."""
+        if hasattr(self, "open"):
+            self.follower.pause()
+        else:
+            await asyncio.sleep(0.05)
+
+    def cancel(self) -> None:
+        """Ctrl-C: the thread comes to rest, then what this driver follows is deleted, also what Snakemake has no list of."""
+        self._rest()
+        self.follower.cancel_all()
+        self.shutdown()
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Part of `cancel`."""
+
+    def shutdown(self) -> None:
+        """The end of a driver. Its folder stays: jobs may need it."""
+        self._rest()
+        self.driver_lock.release()
+
+    def _rest(self) -> None:
+        """No further submission, no further decision; a submission under way is waited for, or its id would be lost."""
+        self.follower.stopping.set()
+        with self.lock:
+            self.wait = False
+        self.follower.wake.set()
+        if threading.current_thread() is not self.wait_thread:
+            self.wait_thread.join()
+
+    # what the follower tells
+
+    def say(self, text: str) -> None:
+        """Something a person may want to know."""
+        self.logger.info(text, extra=MARKED)
+
+    def warn(self, text: str) -> None:
+        """Something a person should know."""
+        self.logger.warning(text, extra=MARKED)
+
+    _note = warn
+
+    def succeeded(self, followed: Followed) -> None:
+        """A job is done."""
+        info = self._done(followed)
+        self.report_job_success(info)
+
+    def failed(self, followed: Followed, why: str) -> None:
+        """A job has failed."""
+        info = self._done(followed)
+        self.report_job_error(info, msg=f"{why} ")
+
+    def _done(self, followed: Followed) -> SubmittedJobInfo:
+        info: SubmittedJobInfo = followed.work.handle
+        links = followed.record.links
+        info.external_jobid = links[-1].id or links[-1].name if links else None
+        del self.open[id(info)]
+        return info
+
+    # jobs
+
+    def _key(self, job: JobExecutorInterface) -> str:
+        return job_key(job.name, [str(path) for path in job.output], str(job.get_target_spec()))
+
+    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> Work:
+        """Everything about a job that following it needs, read here, in Snakemake's own thread."""
+        resources, threads = dict(job.resources.items()), job.threads
+        properties = str(job.properties())  # JSON, in contrast to what the interface declares
+        wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
+        label = " ".join([job.name, *wildcards.values()])
+        command = self._command(job)
+        outputs = [Path(str(path)) for path in job.output]
+
+        def request(name: str, script: Path, log: Path) -> Request:
+            return request_of(resources, threads, name, script, log)
+
+        def write_script(request: Request) -> None:
+            if isinstance(command, ValueError):
+                raise command
+            self._write_script(request, label, properties, command)
+
+        return Work(
+            handle=info,
+            key=self._key(job),
+            label=label,
+            rule=job.name,
+            wildcards=tuple(wildcards.values()),
+            request=request,
+            write_script=write_script,
+            state_file=(outputs[0].parent / "state.json").absolute() if outputs else None,
+            logs=tuple(Path(str(path)).absolute() for path in job.log or ()),
+        )
+
+    def _command(self, job: JobExecutorInterface) -> str | ValueError:
+        """The shell line that runs one job with Snakemake, or why there can be none."""
+        values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
+        values += [str(path) for path in job.get_wait_for_files()]
+        values += [str(value) for value in self.workflow.config_settings.config_args or ()]
+        values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
+        try:
+            return requoted(self.format_job_exec(job), values)
+        except ValueError as error:
+            return error
+
+    def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
+        environment = dict(self.envvars())
+        if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        script = Script(
+            name=request.name,
+            title=label,
+            properties=properties,
+            marks=self.folder / "marks",
+            workdir=Path.cwd(),
+            command=command,
+            environment=environment,
+            path_first=Path(sys.executable).parent,
+            runtime_min=request.runtime_min,
+            setup=self.scheduler.settings.setup,
+            wrapper=self.scheduler.settings.wrapper,
+        )
+        descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(script.text())
+
+    # signals
+
+    def _listen(self) -> None:
+        """TERM, and HUP where it is not ignored: leave at once, and let the jobs go on; INT cancels them.
+
+        A driver is sent TERM where its own batch job or its login node ends; its jobs have their own walltime, and
+        the same command started again takes them up.
+        """
+        try:
+            signal.signal(signal.SIGTERM, self._leave)
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+                signal.signal(signal.SIGHUP, self._leave)
+        except ValueError:  # not the main thread
+            pass
+
+    def _leave(self, number: int, _frame: Any) -> None:
+        left = Left(
+            f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs go on. "
+            "The same command takes them up again."
+        )
+        # From another thread: the interrupted one may hold the scheduler's lock.
+        threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(left,)).start()
+
+
+def budget(own: float | None) -> float | None:
+    """The stricter of `--scalestudy-budget-gpu-hours` and what the workflow itself sets in SCALESTUDY_BUDGET_GPU_HOURS."""
+    of_workflow = os.environ.get("SCALESTUDY_BUDGET_GPU_HOURS")
+    known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+    return min(known) if known else None
+
+
+class Left(WorkflowError):
+    """The driver was asked to leave."""
+
+
+def calm(scheduler: Any) -> None:
+    """Take Snakemake's limit of jobs per time away: the follower has its own.
+
+    In 9.27 each round of the scheduler starts a timer that starts another round, for ever, if there is such a limit:
+    after a thousand jobs there are a thousand of them. The jobs of this round were chosen under the limit, so one more
+    round is asked for.
+    """
+    if getattr(scheduler, "job_rate_limiter", None) is not None:
+        scheduler.job_rate_limiter = None
+        scheduler.resources["_job_count"] = sys.maxsize
+        scheduler._open_jobs.release()
+
+
+def chosen_scheduler(site: Path | None, note: Any) -> Scheduler:
+    """The batch system that the site names, or the one of this host. WorkflowError, with a sentence, if there is none."""
+    settings = _section(site)
+    found = detected_kind()
+    if "kind" not in settings:
+        if found is None:
+            raise WorkflowError("no batch system found: neither sbatch nor qsub is in PATH. On a login node they are")
+        settings = {**settings, "kind": found}
+    elif settings["kind"] == "pbs" and found == "slurm" and not has_pbs():
+        # Slurm's wrappers have a qsub that drops all but the last `-l`; what is written for PBS means nothing to Slurm.
+        note(
+            f"`scheduler.kind` is {settings['kind']}, but this host has sbatch: Slurm is used, without `request` and `options`"
+        )
+        settings = {key: value for key, value in settings.items() if key not in ("request", "options")} | {
+            "kind": "slurm"
+        }
+    try:
+        scheduler = scheduler_of(settings)
+    except ValueError as error:
+        raise WorkflowError(f"{site}: {error}" if site else str(error)) from None
+    if missing := scheduler.missing_commands():
+        raise WorkflowError(f"the commands of {settings['kind']} are not in PATH: {', '.join(missing)}")
+    return scheduler
+
+
+def _section(site: Path | None) -> Mapping[str, Any]:
+    """The section `scheduler` of a site file."""
+    if site is None:
+        return {}
+    try:
+        data = yaml.safe_load(site.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WorkflowError(f"scalestudy-site: {site}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise WorkflowError(f"scalestudy-site: {site}: not readable as YAML: {' '.join(str(error).split())}") from None
+    section = data.get("scheduler", {}) if isinstance(data, dict) else None
+    if not isinstance(section, dict):
+        raise WorkflowError(f"scalestudy-site: {site}: must be a map with a section `scheduler`")
+    return section

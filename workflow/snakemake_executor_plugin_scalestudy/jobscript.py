@@ -1,0 +1,119 @@
+"""The script that a scheduler runs: it passes signals on, keeps the deadline, and says itself how it ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
+BEAT_S = 30
+TEXT = """\
+#!/bin/bash
+# {title}
+# properties = {properties}
+marks={marks}
+name={name}
+mark() {{  # mark SUFFIX LINE...: synced, then renamed, so that it is whole or absent
+    local file="$marks/$name.$1"
+    shift
+    printf '%s\\n' "$@" >"$file.$$" && {{ sync "$file.$$" 2>/dev/null || true; }} && mv -f "$file.$$" "$file"
+}}
+# A submission that was given up may not run any more.
+ln -s run "$marks/$name.token" 2>/dev/null
+[ "$(readlink "$marks/$name.token")" = void ] && exit 0
+began=$(date +%s)
+mark began "began=$began" "host=$(hostname)"
+{exports}
+# A scheduler may lose a job that runs: as long as this mark is touched, it does.
+(
+    trap '' USR1 USR2
+    while sleep {beat_s}; do touch "$marks/$name.began"; done
+) &
+heart=$!
+signalled=
+trap 'signalled=TERM' TERM
+# Snakemake would die of a warning signal before the command has seen it. Ignored signals stay ignored in children, and
+# a command that wants them sets its own handler.
+(
+    trap '' USR1 USR2
+    trap : TERM  # this shell outlives a TERM to all, or the exit status of the command would be lost
+    cd {workdir} || exit 1
+{setup}
+    {command}
+    echo $? >"$marks/$name.code"
+) &
+child=$!
+for warning in USR1 USR2; do
+    trap "signalled=$warning; trap '' $warning; kill -$warning 0" $warning
+done
+while :; do
+    wait "$child"
+    code=$?
+    kill -0 "$child" 2>/dev/null || break
+done
+# A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
+[ -e "$marks/$name.code" ] && read -r code <"$marks/$name.code"
+rm -f "$marks/$name.code"
+pkill -P "$heart" 2>/dev/null
+kill "$heart" 2>/dev/null
+# A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
+# Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
+if [ -n "$signalled" ]; then
+    for _ in $(seq 4500); do
+        pgrep -c -g 0 >"$marks/$name.left" 2>/dev/null
+        read -r left <"$marks/$name.left"
+        [ "${{left:-1}}" -le 1 ] && break
+        sleep 0.2
+    done
+    rm -f "$marks/$name.left"
+fi
+mark ended "exit=$code" "signal=$signalled" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What differs between job scripts."""
+
+    name: str
+    title: str
+    properties: str
+    """JSON on one line, as `snakemake.utils.read_job_properties` finds it."""
+    marks: Path
+    workdir: Path
+    command: str
+    """A line of shell."""
+    environment: Mapping[str, str]
+    path_first: Path
+    """Folder of the driver's Python, put first in PATH: jobs find what the driver finds."""
+    runtime_min: int | None
+    setup: Sequence[str]
+    wrapper: Sequence[str]
+
+    def text(self) -> str:
+        """The whole script."""
+        command = self.command
+        if self.wrapper:
+            command = f"{shlex.join(self.wrapper)} /bin/bash -c {shlex.quote(command)}"
+        return TEXT.format(
+            title=" ".join(self.title.split()),
+            properties=self.properties.replace("\n", " "),
+            marks=shlex.quote(str(self.marks)),
+            name=shlex.quote(self.name),
+            beat_s=BEAT_S,
+            exports="\n".join(self._exports()),
+            workdir=shlex.quote(str(self.workdir)),
+            setup="\n".join(f"    {line}" for line in self.setup),
+            command=command,
+        )
+
+    def _exports(self) -> list[str]:
+        lines = [f"export PATH={shlex.quote(str(self.path_first))}:$PATH", f"export SCALESTUDY_JOB={self.name}"]
+        lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        if self.runtime_min is not None:
+            # Slurm 23.02 and later say when they will kill; elsewhere it is the begin plus the walltime.
+            lines.append(f"export SCALESTUDY_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")
+        return lines

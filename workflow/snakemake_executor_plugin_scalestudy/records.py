@@ -1,0 +1,200 @@
+"""What this driver and those before it have submitted: on disk before the scheduler hears of it.
+
+`.scalestudy/jobs/<job>/links.json` has the links of one job's chain, `.scalestudy/jobs.jsonl` a line for each
+submission and each end, for accounts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_scalestudy.schedulers import Request
+
+
+@dataclass
+class Link:
+    """One submission: a job in the scheduler's sense."""
+
+    name: str
+    id: str | None
+    submitted_s: float
+    gpu_hours: float | None
+    gpus: int = 0
+    state_before: list[int] | None = None
+    """Time and size of the run's state.json before this link: one that has not changed is not this link's."""
+    cancelled: bool = False
+    """A driver asked for its deletion."""
+    cause: str = ""
+    """Why it ended, once that is known."""
+    progress: float | None = None
+    node_fault: bool = False
+    host: str = ""
+
+
+@dataclass
+class Record:
+    """One job in Snakemake's sense: a chain of links, of which the last may be alive."""
+
+    key: str
+    label: str
+    links: list[Link] = field(default_factory=list)
+    outcome: str = ""
+    """Empty while nothing is decided; then `finished`, `failed` or `cancelled`."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a submission of this job may still be somewhere."""
+        return bool(self.links) and not self.outcome
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a file that survives a crash, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # some network file systems refuse to sync a folder
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def job_key(rule: str, outputs: Iterable[str], spec: str) -> str:
+    """The identity of a job over restarts of the driver: a readable part and a digest."""
+    digest = hashlib.sha256("\0".join([rule, spec, *sorted(outputs)]).encode()).hexdigest()[:16]
+    return f"{_slug(rule, 40)}-{digest}"
+
+
+def job_name(rule: str, wildcards: Iterable[str]) -> str:
+    """A name that all schedulers take, unique to one submission."""
+    readable = _slug(".".join([rule, *wildcards]), 60)
+    return f"{readable}.{uuid.uuid4().hex[:12]}"
+
+
+def _slug(text: str, length: int) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:length].strip("._-")
+    return plain if plain[:1].isalpha() else f"job{plain}"
+
+
+class Records:
+    """The folder `.scalestudy` of a working directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "jobs").mkdir(parents=True, exist_ok=True)
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+        self.ledger = folder / "jobs.jsonl"
+        self.hours = self._read_hours()
+
+    def folder_of(self, key: str) -> Path:
+        """Where the scripts and logs of a job lie."""
+        return self.folder / "jobs" / key
+
+    def read(self, key: str, label: str) -> Record:
+        """The record of a job; an empty one where there is none. ValueError, with a sentence, if it is damaged."""
+        file = self.folder_of(key) / "links.json"
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            # Another version of this executor may know other fields.
+            known = {one.name for one in fields(Link)}
+            links = [Link(**{name: value for name, value in link.items() if name in known}) for link in data["links"]]
+            return Record(key, label, links, data["outcome"])
+        except FileNotFoundError:
+            return Record(key, label)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{file} is damaged, so it is not known whether {label} is in the queue; "
+                "delete such a job there, then the file"
+            ) from None
+
+    def write(self, record: Record) -> None:
+        """Store a record, synced."""
+        folder = self.folder_of(record.key)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_synced(folder / "links.json", json.dumps(asdict(record), indent=1) + "\n")
+
+    def forget(self, record: Record) -> None:
+        """Remove what only a living or failed job needs; its lines in the ledger stay."""
+        folder = self.folder_of(record.key)
+        for file in folder.glob("*"):
+            file.unlink(missing_ok=True)
+        try:
+            folder.rmdir()
+        except OSError:  # someone looks at it, or a network file system keeps an open file's name
+            pass
+
+    # accounts
+
+    def note_submission(self, record: Record, link: Link, request: Request) -> None:
+        """A line before the scheduler is asked."""
+        self.hours[link.name] = link.gpu_hours or 0.0
+        self._note(
+            event="submitted", job=record.label, name=link.name, link=len(record.links), nodes=request.nodes,
+            gpus=request.nodes * request.gpus_per_node, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
+            runtime_min=request.runtime_min, gpu_hours=link.gpu_hours,
+        )  # fmt: skip
+
+    def note_id(self, link: Link) -> None:
+        """The scheduler's id of a submission."""
+        self._note(event="id", name=link.name, id=link.id)
+
+    def note_end(self, link: Link, used_s: float) -> None:
+        """A line once a link is over; what it used takes the place of what it had asked for."""
+        self.hours[link.name] = used_s * link.gpus / 3600
+        self._note(
+            event="ended", name=link.name, id=link.id, used_s=round(used_s), gpu_hours=round(self.hours[link.name], 4),
+            cause=link.cause, progress=link.progress,
+        )  # fmt: skip
+
+    def gpu_hours(self) -> float:
+        """GPU hours used by what is over, plus those that what is alive may use."""
+        return sum(self.hours.values())
+
+    def events(self) -> list[dict[str, Any]]:
+        """All lines of the ledger; one that a crash cut off is left out."""
+        try:
+            text = self.ledger.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        events = []
+        for line in text.splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+    def _read_hours(self) -> dict[str, float]:
+        return {
+            event["name"]: float(event.get("gpu_hours") or 0.0)
+            for event in self.events()
+            if event.get("event") in ("submitted", "ended")
+        }
+
+    def _note(self, **event: Any) -> None:
+        with open(self.ledger, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"time_s": round(time.time(), 3), **event}) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())

@@ -1,0 +1,157 @@
+"""What a job's end means, and what to do about it. Pure: no files, no scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from snakemake_executor_plugin_scalestudy.marks import End
+from snakemake_executor_plugin_scalestudy.records import Link
+from snakemake_executor_plugin_scalestudy.schedulers import Cause, State, Status
+
+FRUITLESS_LINKS = 2
+"""So many links in a row without progress are a failure."""
+NODE_RETRIES = 1
+
+
+class Action(Enum):
+    """What follows from an end."""
+
+    SUCCEED = "succeed"
+    GO_ON = "go on"
+    """Submit the next link: the run goes on from its checkpoint, or is tried on another node."""
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run left beside its first output: `checkpointed`, `failed` or `finished`."""
+
+    state: str
+    progress: float | None
+    cause: str
+    fresh: bool
+    """Written by the link that has just ended, not by one before it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An action and its reason, in a sentence."""
+
+    action: Action
+    cause: str
+    node_fault: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the job had asked for; for messages that say which number to raise."""
+
+    mem_mb: int | None
+    runtime_min: int | None
+
+
+def verdict(end: End | None, status: Status | None, left: Left | None, links: Sequence[Link], asked: Asked) -> Verdict:
+    """Judge the last of `links`.
+
+    `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give.
+    """
+    cause = status.cause if status is not None and status.state is State.ENDED else None
+    words = status.words if status is not None else ""
+    match cause:
+        case _ if end is not None and end.code == 0:
+            return Verdict(Action.SUCCEED, "finished")
+        case Cause.FINISHED if end is None:
+            return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
+        case Cause.CANCELLED:
+            return Verdict(Action.FAIL, f"cancelled by its owner or an administrator ({words})")
+        case Cause.MEMORY:
+            return Verdict(Action.FAIL, _memory(asked, words))
+    if left is not None and left.fresh and left.state == "checkpointed":
+        return _go_on(left, links, left.cause or "stopped at a checkpoint")
+    return _without_checkpoint(end, status, cause, left, links, asked)
+
+
+def _without_checkpoint(
+    end: End | None, status: Status | None, cause: Cause | None, left: Left | None, links: Sequence[Link], asked: Asked
+) -> Verdict:
+    """An end that was not announced by a new checkpoint."""
+    words = status.words if status is not None else ""
+    if cause is Cause.WALLTIME:
+        return _walltime(left, links, asked, words)
+    if cause is Cause.PREEMPTED:
+        return _fruitless(links, f"preempted ({words})")
+    if cause is Cause.NODE or (end is None and cause is None):
+        return _node(status, links, words)
+    if left is not None and left.fresh and left.state == "failed":
+        return Verdict(Action.FAIL, left.cause or "the run says that it failed")
+    return Verdict(Action.FAIL, _how(end, status, cause))
+
+
+def _go_on(left: Left, links: Sequence[Link], why: str) -> Verdict:
+    """From a checkpoint, if there is progress; one link without is forgiven."""
+    done = [link.progress for link in links[:-1] if link.progress is not None]
+    if left.progress is not None and (not done or left.progress > max(done)):
+        return Verdict(Action.GO_ON, f"{why} (progress {left.progress:g})")
+    at = "unknown" if left.progress is None else f"{left.progress:g}"
+    return _fruitless(links, f"{why} (progress {at})")
+
+
+def _fruitless(links: Sequence[Link], why: str) -> Verdict:
+    """A link without progress: the next may have some, but not for ever."""
+    best = 0.0
+    fruitless = 1
+    for link in links[:-1]:
+        if link.progress is not None and link.progress > best:
+            best, fruitless = link.progress, 1
+        elif link.cause and not link.node_fault:
+            fruitless += 1
+    if fruitless >= FRUITLESS_LINKS:
+        return Verdict(Action.FAIL, f"{FRUITLESS_LINKS} links in a row made no progress; the last: {why}")
+    return Verdict(Action.GO_ON, f"{why}, without progress")
+
+
+def _walltime(left: Left | None, links: Sequence[Link], asked: Asked, words: str) -> Verdict:
+    """Killed at the limit before it could save: only a run that has a checkpoint is worth another link."""
+    limit = f" of {asked.runtime_min} min" if asked.runtime_min else ""
+    if left is not None and left.state == "checkpointed":
+        return _fruitless(links, f"the walltime{limit} was over before a checkpoint ({words})")
+    return Verdict(
+        Action.FAIL,
+        f"the walltime{limit} was over ({words}), and it leaves no checkpoint: raise the resource `runtime`",
+    )
+
+
+def _memory(asked: Asked, words: str) -> str:
+    limit = f"{asked.mem_mb} MiB per node" if asked.mem_mb else "the site's default"
+    return f"out of memory ({words}): raise the resource `mem_mb`, now {limit}"
+
+
+def _node(status: Status | None, links: Sequence[Link], words: str) -> Verdict:
+    """Tried elsewhere once: the job's own host, where known, is left out next time."""
+    host = links[-1].host
+    if status is None:
+        where = f" on {host}" if host else ""
+        why = f"lost: it began{where}, left no word of its end, and the scheduler knows it no more"
+    else:
+        where = f" {', '.join(status.nodes)}" if status.nodes else ""
+        why = f"the node{where} or its software failed ({words})"
+    if sum(link.node_fault for link in links[:-1]) >= NODE_RETRIES:
+        return Verdict(Action.FAIL, f"{why}, again", node_fault=True)
+    return Verdict(Action.GO_ON, why, node_fault=True)
+
+
+def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
+    """A failure for which nobody gives a reason: what is known, and no guess."""
+    said = f" ({status.words})" if status is not None and cause is not None else ""
+    if cause is Cause.SIGNAL and end is None:
+        number = status.signal if status is not None and status.signal else "unknown"
+        return f"killed by signal {number}, cause unknown{said}"
+    if end is not None and end.signal:
+        return f"ended after signal {end.signal}, cause unknown{said}"
+    if end is not None and end.code > 128:
+        return f"killed by signal {end.code - 128}, cause unknown{said}"
+    if end is None and cause is not Cause.COMMAND:
+        return f"ended, cause unknown{said}"
+    return f"its command failed{said}"
