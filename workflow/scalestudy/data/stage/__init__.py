@@ -16,9 +16,12 @@ import fcntl
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
@@ -29,7 +32,7 @@ from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Share, Wanted, wanted
 from scalestudy.data.throttle import Throttle
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, sha256_text
+from scalestudy.files import sha256_text
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
@@ -102,9 +105,11 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
         copied = 0
         while not _usable(entry, files):
             entry.hold(fcntl.LOCK_EX)
-            copied += _completed(entry, manifest_path, manifest, files, source, options, site)
-            # The lock is not shared without being given up for a moment: look again.
-            entry.let_go()
+            try:
+                copied += _completed(entry, manifest_path, manifest, files, source, options, site)
+            finally:
+                # The lock cannot be shared without being given up for a moment: look again.
+                entry.let_go()
     unit = "files" if manifest.format == "files" else "shards"
     return Staged(
         entry.folder / "manifest.json", share, time.monotonic() - begin, copied, files.bytes, len(files), origin,
@@ -119,7 +124,7 @@ def _name(manifest: Manifest, share: Share, label: str) -> str:
 
 
 @contextlib.contextmanager
-def _source(origin: str, options: Options):  # type: ignore[no-untyped-def]
+def _source(origin: str, options: Options) -> Iterator[Source]:
     throttles = [options.throttle] if options.throttle is not None else []
     own = -1
     if options.mib_per_s is not None:
@@ -138,15 +143,15 @@ def _source(origin: str, options: Options):  # type: ignore[no-untyped-def]
 def _usable(entry: Entry, files: Wanted) -> bool:
     """Whether the copies are whole; then this process shares the lock on them."""
     entry.hold(fcntl.LOCK_SH)
-    if entry.facts.get("state") == "whole":
-        if time.time() - entry.last_used_s < LOOKED_S or not len(_missing(entry, files)):
-            entry.used_now()
-            return True
+    looked = time.time() - entry.last_used_s < LOOKED_S
+    if entry.facts.get("state") == "whole" and (looked or not len(_missing(entry, files))):
+        entry.used_now()
+        return True
     entry.let_go()
     return False
 
 
-def _missing(entry: Entry, files: Wanted):  # type: ignore[no-untyped-def]
+def _missing(entry: Entry, files: Wanted) -> NDArray[np.int64]:
     journal = Journal(entry.journal)
     try:
         return missing(files, entry.folder, journal)

@@ -30,12 +30,12 @@ def scratch_folder(site: Site) -> Path:
     Raises UserError where the site names a variable that is not set, or a folder that cannot be written.
     """
     named = site.scratch or os.environ.get("TMPDIR") or tempfile.gettempdir()
-    base = os.path.expanduser(os.path.expandvars(named))
-    if "$" in base:
+    base = Path(os.path.expandvars(named)).expanduser()
+    if "$" in str(base):
         raise UserError(
             f"`{named}` names a variable that is not set in this job", "site: scratch", "set it, or name a folder"
         )
-    folder = Path(base) / f"scalestudy-staged-{os.getuid()}"
+    folder = base / f"scalestudy-staged-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -167,7 +167,7 @@ def _bytes_in(folder: Path) -> int:
     for place, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                total += os.stat(f"{place}/{name}").st_size
+                total += Path(place, name).stat().st_size
     return total
 
 

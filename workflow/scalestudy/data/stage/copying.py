@@ -85,7 +85,7 @@ def missing(wanted: Wanted, folder: Path, journal: Journal) -> NDArray[np.int64]
     for number, size in enumerate(wanted.sizes.tolist()):
         if number in journal.whole:
             try:
-                if os.stat(f"{folder}/{wanted.name(number)}").st_size == size:
+                if (folder / wanted.name(number)).stat().st_size == size:
                     continue
             except OSError:
                 pass
@@ -181,9 +181,9 @@ class _Copier:
         self.journal.add(piece.number, WHOLE, digest)
 
     def _place(self, name: str) -> str:
-        parent = os.path.dirname(name)
+        parent = name.rpartition("/")[0]
         if parent not in self._made:
-            os.makedirs(f"{self.folder}/{parent}", exist_ok=True)
+            (self.folder / parent).mkdir(parents=True, exist_ok=True)
             self._made.add(parent)
         return f"{self.folder}/{name}"
 
