@@ -113,6 +113,7 @@ DEFAULTS = {
     "device": None,
     "network": None,
     "data": {**FORM, "source": "digits"},
+    "stage": None,
     "loader": {
         "mode": None,
         "kind": "threads",
@@ -291,6 +292,12 @@ CHANGED: dict[str, Any] = {
     "loader.augment": "flip",
     "loader.memory_limit_mib": 8,
     "loader.cache": "warm",
+    "stage": {"stage": {}},
+    "stage.from": {"stage": {"from": "/mnt/other"}},
+    "stage.share": {"stage": {"share": "by_shard"}},
+    "stage.streams": {"stage": {"streams": 8}},
+    "stage.mib_per_s": {"stage": {"mib_per_s": 100}},
+    "stage.reuse": {"stage": {"reuse": False}},
     "batch": {"batch": {"per_rank": 31}},
     "batch.per_rank": 33,
     "batch.global": {"batch": {"global": 32}},
@@ -435,6 +442,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 2}}},
     "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3}}},
     "loader.origin": {"data": {"source": "image_folder"}},
+    **{f"stage.{key}": {"stage": {}} for key in ("from", "share", "streams", "mib_per_s", "reuse")},
     "loader.storage": {"data": {"source": "image_folder"}},
     **{
         f"loader.storage.{key}": {"data": {"source": "image_folder"}, "loader": {"storage": {"mib_per_s": 100}}}
