@@ -113,7 +113,14 @@ DEFAULTS = {
     "device": None,
     "network": None,
     "data": {**FORM, "source": "digits"},
-    "stage": None,
+    "stage": {
+        "to": None,
+        "from": None,
+        "share": "all",
+        "streams": 4,
+        "mib_per_s": None,
+        "reuse": True,
+    },
     "loader": {
         "mode": None,
         "kind": "threads",
@@ -292,7 +299,8 @@ CHANGED: dict[str, Any] = {
     "loader.augment": "flip",
     "loader.memory_limit_mib": 8,
     "loader.cache": "warm",
-    "stage": {"stage": {}},
+    "stage": {"stage": {"to": "scratch", "reuse": False}},
+    "stage.to": {"stage": {"to": "scratch"}},
     "stage.from": {"stage": {"from": "/mnt/other"}},
     "stage.share": {"stage": {"share": "by_shard"}},
     "stage.streams": {"stage": {"streams": 8}},
@@ -442,7 +450,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "optimiser.steps.every_epochs": {"optimiser": {"steps": {"every_epochs": 2}}},
     "optimiser.steps.factor": {"optimiser": {"steps": {"every_epochs": 3}}},
     "loader.origin": {"data": {"source": "image_folder"}},
-    **{f"stage.{key}": {"stage": {}} for key in ("from", "share", "streams", "mib_per_s", "reuse")},
     "loader.storage": {"data": {"source": "image_folder"}},
     **{
         f"loader.storage.{key}": {"data": {"source": "image_folder"}, "loader": {"storage": {"mib_per_s": 100}}}

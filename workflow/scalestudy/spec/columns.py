@@ -57,6 +57,13 @@ METRICS: dict[str, Column] = {
         "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
     ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
+    "preparation_s": Column(
+        "Preparation", "s", "Time that preparing the data took, attempts that were killed included"
+    ),
+    "preparation_cpu_s": Column("Preparation, CPU time", "s", "CPU time that preparing the data took, all threads"),
+    "resident_share": Column(
+        "Resident", "", "Share of the training files in the page cache after it was warmed or emptied, largest of nodes"
+    ),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
     "expected_read_bytes": Column(
         "Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"

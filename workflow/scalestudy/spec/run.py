@@ -149,11 +149,13 @@ class Loader(Spec):
 
 
 class Stage(Spec):
-    """Copies of the data on each node's own disk (`scratch` of the site), made by the run before it trains.
+    """Copies of the data on each node's own disk, made by the run before it trains.
 
     `loader.storage` then limits the copying, not what is read from the copies.
     """
 
+    to: Literal["scratch"] | None = None
+    """`scratch`: the folder that the site names for it (site.yaml); unset: no copies, the data is read where it lies."""
     from_: Annotated[str | None, Field(alias="from")] = None
     """A folder, or an http(s), s3, gs or az address, that holds the same files as the data; unset: `loader.origin`, or
     where the data lies."""
@@ -255,8 +257,8 @@ class RunSpec(Spec):
     """The dataset."""
     loader: Loader = Loader()
     """How batches come to a rank."""
-    stage: Stage | None = None
-    """Copies on the nodes' own disks, `{}` for the usual way; unset: the data is read where it lies."""
+    stage: Stage = Stage()
+    """Copies on the nodes' own disks."""
     batch: Batch = Batch(per_rank=32)
     """Samples per step."""
     optimiser: Optimiser = Optimiser()
@@ -381,11 +383,11 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
 
 def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
     """Data that cannot be copied to nodes, or not in parts."""
-    if spec.stage is None:
+    if spec.stage.to is None:
         return
     form = getattr(getattr(spec.data, "shard", None), "format", None)
     if spec.data.source == "synthetic":
-        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage` away, or take other data")
+        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` away, or take other data")
     elif spec.stage.share == "by_shard" and (
         spec.data.source in TENSOR_SOURCES or form == "lmdb" or (form == "files" and spec.data.preprocess == "raw")
     ):

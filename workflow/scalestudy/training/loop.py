@@ -20,7 +20,7 @@ from torch import nn
 from scalestudy.data import kernel
 from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader, on_device
-from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
+from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
 from scalestudy.data.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
@@ -70,6 +70,8 @@ class Report:
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    resident_share: float | None = None
+    """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
     stage: dict[str, Any] | None = None
     """Copies on this node's own disk (staging.py), None where the data is read where it lies."""
     steps_per_epoch: int = 0
@@ -151,7 +153,7 @@ class Rank:
         # All ranks of a node share the rate of an emulated storage.
         place = self.job.folder / f"storage.{self.world.rank // self.resolved.ranks_per_node}"
         manifest, loader = self.job.manifest, spec.loader
-        self.stage = staging.Stage(self.job, self.world.rank) if spec.stage is not None else None
+        self.stage = staging.Stage(self.job, self.world.rank) if spec.stage.to else None
         self.share: NodeShare | None = None
         if self.stage is not None:
             manifest, loader, self.share = self.stage.read_from, self.stage.loader, self.stage.node_share()
@@ -360,6 +362,10 @@ class Rank:
                 warm(files)
             elif self.spec.loader.cache == "cold" or self.cache_limit is not None:
                 drop(files)
+            if self.spec.loader.cache != "as_found" and files:
+                there = resident_bytes(files)
+                size = sum(file.stat().st_size for file in files)
+                self.report.resident_share = None if there is None or not size else min(1.0, there / size)
         self.barrier()
 
     def plan(self) -> Iterator[tuple[int, np.ndarray]]:

@@ -132,6 +132,11 @@ def metrics(
         else float((steps * job.resolved.step_time_s / window_s).mean()),
         "loader_samples_per_s": sum(loader) if all(value is not None for value in loader) else None,
         "dataset_bytes": float(manifest.train.bytes),
+        "preparation_s": manifest.seconds,
+        "preparation_cpu_s": manifest.cost.cpu_s,
+        "resident_share": max(
+            (report["resident_share"] for report in reports if report["resident_share"] is not None), default=None
+        ),
         "read_bytes": float(sum(read)) if all(value is not None for value in read) else None,
         "expected_read_bytes": expected_read_bytes(spec, manifest, reports[0]["epochs_done"]),
         "batch_readiness": _mean([report["readiness"].get("batches") for report in reports]),
@@ -240,7 +245,7 @@ def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> flo
 
     From a cold cache each byte is read once; with a limit, what does not fit is read again in every later epoch.
     """
-    remote = spec.loader.origin is not None and "://" in spec.loader.origin and spec.stage is None
+    remote = spec.loader.origin is not None and "://" in spec.loader.origin and spec.stage.to is None
     if spec.loader.cache == "warm" or spec.loader.mode == "synthetic" or remote:
         return 0.0
     limit = spec.loader.memory_limit_mib
@@ -278,7 +283,7 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
             f"{LEAST_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
         )
     for report in reports:
-        if (stage := report["stage"]) and spec.stage is not None and not spec.stage.reuse:
+        if (stage := report["stage"]) and not spec.stage.reuse:
             copied = sum(other["stage"]["copied_bytes"] for other in reports if other["stage"]["node"] == stage["node"])
             if copied < stage["bytes"]:
                 yield f"node {stage['node']} was to copy {stage['bytes']:,} bytes, and copied {copied:,}"

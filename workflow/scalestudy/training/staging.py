@@ -45,8 +45,7 @@ class Stage:
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank, self.spec = job, rank, job.spec
-        assert job.spec.stage is not None
-        self.stage: run.Stage = job.spec.stage
+        self.stage = job.spec.stage
         self.node = job.node_of(rank)
         self.share = share_of(self.stage.share, self.node, job.resolved.nodes)
         begin = time.perf_counter()

@@ -109,6 +109,10 @@ def copy(
     return copier.bytes
 
 
+class _Ended(Exception):
+    """Another thread has failed, and says why."""
+
+
 class _Copier:
     def __init__(
         self, source: Source, wanted: Wanted, numbers: NDArray[np.int64], folder: Path, journal: Journal
@@ -146,6 +150,8 @@ class _Copier:
         try:
             while (piece := self._next()) is not None:
                 self._one(piece, buffer)
+        except _Ended:
+            return
         except BaseException:
             self._stop = True
             raise
@@ -196,8 +202,10 @@ class _Copier:
                 done = 0
                 while done < piece.size:
                     self.source.wait(min(len(buffer), piece.size - done))
+                    if self._stop:
+                        raise _Ended
                     count = os.readv(reading, [buffer])
-                    if count == 0 or self._stop:
+                    if count == 0:
                         break
                     digest.update(buffer[:count])
                     _write(writing, buffer[:count])
