@@ -213,7 +213,7 @@ def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> No
 
 def test_nothing_is_copied_where_there_is_no_room(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    small = site.model_copy(update={"scratch_gib": 1e-5})
+    small = site.model_copy(update={"staged_gib": 1e-5})
     with pytest.raises(UserError, match=r"copies of .* are needed; .* are allowed"):
         staged(manifest, Options(), Share(), small)
     assert not list(Path(site.scratch or "").rglob("*.tar"))
@@ -226,7 +226,7 @@ def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Pre
         long_ago = time.time() - age
         os.utime(copies.manifest.parent.with_name(f"{copies.entry.name}.json"), (long_ago, long_ago))
     limit = 2.2 * first.bytes / 2**30
-    capped = site.model_copy(update={"scratch_gib": limit})
+    capped = site.model_copy(update={"staged_gib": limit})
     second.release()  # the first is the older one, and in use
     third = staged(made[2], Options(), Share(), capped)
     assert first.manifest.exists() and not second.manifest.exists() and third.manifest.exists()

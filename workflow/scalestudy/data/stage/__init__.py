@@ -175,7 +175,7 @@ def _completed(
         numbers = missing(files, entry.folder, journal)
         if facts.get("state") == "whole" and not len(numbers):
             return 0  # another process was faster
-        limit = None if site.scratch_gib is None else int(site.scratch_gib * 2**30)
+        limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
         facts = {"state": "copying", "bytes": files.bytes, "boot": boot, "id": manifest.id, "from": source.address,
                  "private": options.private}  # fmt: skip
         cache.make_room(entry.root, entry, int(files.sizes[numbers].sum()), limit, facts)
