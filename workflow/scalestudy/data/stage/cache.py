@@ -138,7 +138,9 @@ def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | No
         oldest_first = iter(others)
         while short := _short(root, entry, needed_bytes, int(facts["bytes"]), limit_bytes):
             if not any(other.remove() for other in oldest_first):
-                remedy = "let `scratch` of the site name a larger place, raise `staged_gib`, or take `stage.share: by_shard`"
+                remedy = (
+                    "let `scratch` of the site name a larger place, raise `staged_gib`, or take `stage.share: by_shard`"
+                )
                 raise UserError(short, str(root), remedy)
         entry.say(facts)
 
@@ -183,7 +185,8 @@ def sync(folder: Path) -> None:
 
 def clean(root: Path) -> tuple[list[str], list[str]]:
     """Remove all copies that no process uses; names of those removed, and of those in use."""
-    removed, used = [], []
+    removed: list[str] = []
+    used: list[str] = []
     for entry in entries(root):
         (removed if entry.remove() else used).append(entry.name)
     return removed, used

@@ -27,7 +27,7 @@ from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Check, Wanted
 from scalestudy.errors import UserError
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 2 << 20
 """Read and written at once: it stays in a core's cache between reading, checksum and writing."""
 PIECE_BYTES = 8 << 20
 """Of one request to a store that is no folder."""
@@ -102,8 +102,11 @@ def copy(
     Raises UserError for the first file that cannot be had, or whose checksum is another one; the others end.
     """
     copier = _Copier(source, wanted, numbers, folder, journal)
-    with ThreadPoolExecutor(streams, "stage") as pool:
-        for done in [pool.submit(copier.work) for _ in range(min(streams, max(1, copier.units)))]:
+    others = min(streams, copier.units) - 1
+    with ThreadPoolExecutor(max(1, others), "stage") as pool:
+        more = [pool.submit(copier.work) for _ in range(others)]
+        copier.work()
+        for done in more:
             done.result()
     copier.progress.end()
     return copier.bytes
