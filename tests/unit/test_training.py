@@ -43,7 +43,7 @@ def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
     report = {
         "finite": True, "parameter_digest": "a", "samples_seen": steps * run.rank_batch, "steps_done": steps, "window": [2, steps],
         "evaluations": [], "evaluation_s": None, "loader_samples_per_s": None, "read_bytes": 0, "epochs_done": 1.0, "parameters": 5,
-        "loop_s": 1.5, "first_step": 0, "left_out": [], "pauses": [], "checkpoints": [],
+        "readiness": {}, "loop_s": 1.5, "first_step": 0, "left_out": [], "pauses": [], "checkpoints": [],
     }  # fmt: skip
     reports = [{**report, "rank": rank} for rank in range(run.ranks)]
     reports[-1].update(changes)

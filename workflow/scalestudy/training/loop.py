@@ -74,7 +74,8 @@ class Report:
     """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
     stage: dict[str, Any] | None = None
     """Copies on this node's own disk (staging.py), None where the data is read where it lies."""
-    steps_per_epoch: int = 0
+    node_steps: int | None = None
+    """Steps of an epoch, where each node has samples of its own and no others; else they follow from the data."""
     readiness: dict[str, float] = field(default_factory=dict)
     decoder: str = ""
     parameters: int = 0
@@ -162,8 +163,7 @@ class Rank:
         self.held_out: Dataset = open_dataset(manifest, "test", loader, place)
         self.steps_per_epoch = steps_per_epoch(self.data.samples, spec.global_batch, spec.loader.last_batch)
         if self.share is not None:
-            self.steps_per_epoch = self.share.steps
-        self.report.steps_per_epoch = self.steps_per_epoch
+            self.steps_per_epoch = self.report.node_steps = self.share.steps
         self.planned_steps = self.steps_per_epoch * spec.train.epochs
         if spec.measure.steps is not None:
             self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
@@ -296,7 +296,7 @@ class Rank:
             known = self.strategy.scaler.state_dict()
             self.strategy.scaler.load_state_dict({**known, "scale": scale, "_growth_tracker": int(tracker)})
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        if self.stage is not None and earlier["stage"]:
+        if self.stage is not None and earlier.get("stage"):
             self.report.stage = staging.plain(staging.together(earlier["stage"], self.stage.report))
         here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})

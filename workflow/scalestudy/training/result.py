@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.sampler import steps_per_epoch
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
 from scalestudy.spec.columns import METRICS, PREDICTED
@@ -118,7 +119,7 @@ def metrics(
     values: dict[str, float | None] = {
         "throughput_samples_per_s": throughput,
         "step_time_s": float(np.median(phases.sum(axis=2).max(axis=0))),
-        "epoch_time_s": reports[0]["steps_per_epoch"] * spec.global_batch / throughput,
+        "epoch_time_s": epoch_steps(spec, manifest, reports[0]) * spec.global_batch / throughput,
         "training_time_s": training_time_s,
         "time_to_train_s": training_time_s + (stage["stage_s"] or 0.0),
         **stage,
@@ -135,7 +136,7 @@ def metrics(
         "preparation_s": manifest.seconds,
         "preparation_cpu_s": manifest.cost.cpu_s,
         "resident_share": max(
-            (report["resident_share"] for report in reports if report["resident_share"] is not None), default=None
+            (report["resident_share"] for report in reports if report.get("resident_share") is not None), default=None
         ),
         "read_bytes": float(sum(read)) if all(value is not None for value in read) else None,
         "expected_read_bytes": expected_read_bytes(spec, manifest, reports[0]["epochs_done"]),
@@ -161,9 +162,16 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
+def epoch_steps(spec: RunSpec, manifest: Manifest, report: dict[str, Any]) -> int:
+    """Steps that one epoch of this run has."""
+    return report.get("node_steps") or steps_per_epoch(
+        manifest.train.samples, spec.global_batch, spec.loader.last_batch
+    )
+
+
 def stage_costs(reports: list[dict[str, Any]]) -> dict[str, float | None]:
     """Time until all nodes had their copies, and the bytes copied; None where the data was read where it lay."""
-    found = [report["stage"] for report in reports if report["stage"]]
+    found = [report["stage"] for report in reports if report.get("stage")]
     if not found:
         return {"stage_s": None, "staged_bytes": None}
     seconds = max(stage["seconds"] for stage in found)
@@ -215,7 +223,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     report = measured.reports[0]
     if _timed_in_full(spec, measured):
         return Estimate(float(max(report["loop_s"] for report in measured.reports)))
-    steps = spec.train.epochs * report["steps_per_epoch"]
+    steps = spec.train.epochs * epoch_steps(spec, manifest, report)
     done = report["steps_done"] - report["first_step"]
     rank = int(np.argmax(measured.window_s))
     done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
@@ -273,9 +281,9 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
     seen = sum(report["samples_seen"] for report in reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
-    steps_per_epoch = reports[0]["steps_per_epoch"]
-    if spec.runs_full_training and reports[0]["steps_done"] != steps_per_epoch * spec.train.epochs:
-        yield f"{reports[0]['steps_done']} of {steps_per_epoch * spec.train.epochs} steps were made"
+    all_steps = epoch_steps(spec, manifest, reports[0]) * spec.train.epochs
+    if spec.runs_full_training and reports[0]["steps_done"] != all_steps:
+        yield f"{reports[0]['steps_done']} of {all_steps} steps were made"
     steps, window_s = int(measured.in_window.sum()), float(measured.window_s.max())
     if steps < LEAST_WINDOW_STEPS or window_s < LEAST_WINDOW_S:
         yield (
@@ -283,7 +291,7 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
             f"{LEAST_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
         )
     for report in reports:
-        if (stage := report["stage"]) and not spec.stage.reuse:
+        if (stage := report.get("stage")) and not spec.stage.reuse:
             copied = sum(other["stage"]["copied_bytes"] for other in reports if other["stage"]["node"] == stage["node"])
             if copied < stage["bytes"]:
                 yield f"node {stage['node']} was to copy {stage['bytes']:,} bytes, and copied {copied:,}"
