@@ -29,6 +29,7 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
+        self.remembers_deleted = False
         self.submitted: list[str] = []
         self.deleted: list[str] = []
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
@@ -218,6 +219,17 @@ def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_n
     bench.until(lambda: bench.told.failures)
     assert "left the queue without having begun" in bench.told.failures["train a"]
     assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: Bench) -> None:
+    bench.scheduler.remembers_deleted = True
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert len(bench.scheduler.submitted) == 2
+    tokens = [(bench.marks.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
+    assert tokens == [Path("void"), Path("void")]
 
 
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:

@@ -79,6 +79,8 @@ class Followed:
     absent: int = 0
     absent_s: float | None = None
     never: int = 0
+    vanished: bool = False
+    """Its scheduler has lost it in the queue once: killed outright, one forgets what it took a moment before."""
     ended_s: float | None = None
     """When its end was noticed: its cause, or its mark, may come later."""
 
@@ -372,8 +374,10 @@ class Follower:
             if time.monotonic() - (followed.absent_s or 0.0) > 2 * self.limits.lost_s:
                 self._judge(followed, None)
             return  # it begins just now, or died in that moment
-        if link.id is None or followed.adopted:
-            what = "was not submitted" if link.id is None else "left the queue while no driver looked"
+        lost = self.scheduler.remembers_deleted and not followed.vanished
+        if link.id is None or followed.adopted or lost:
+            what = "was not submitted" if link.id is None else "left the queue without a trace"
+            followed.vanished = link.id is not None
             self._close(followed, None, what)
             self.tell.say(f"{followed.work.label}: {link.id or link.name} {what}; it is submitted now")
             followed.record.links.pop()

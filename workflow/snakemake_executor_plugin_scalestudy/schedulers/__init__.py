@@ -113,6 +113,8 @@ class Scheduler(ABC):
     """What must be in PATH."""
     default_request: ClassVar[str]
     """The resource request where the site names no other; see `template.py` for the notation."""
+    remembers_deleted: ClassVar[bool] = True
+    """Whether a job that was deleted in the queue leaves a record; then one without a record was lost, not deleted."""
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
