@@ -7,7 +7,6 @@ import time
 import pytest
 
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.study import check_figures
 from tests.cluster.workflow import Driver, Workflow, message
 
 SITE = {"kind": "sge"}
@@ -104,7 +103,3 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
     assert sorted(name for name in submitted if name in once) == sorted(once)
     assert submitted.count("long") == 2
-
-
-def test_a_mini_study_goes_from_its_file_to_its_figure(sge: SgeBox) -> None:
-    check_figures(sge, SITE)
