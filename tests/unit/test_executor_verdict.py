@@ -77,3 +77,18 @@ def test_progress_after_a_fruitless_link_starts_the_count_anew() -> None:
 def test_a_node_that_fails_twice_is_a_failure() -> None:
     judged = verdict(None, ended(Cause.NODE), None, [link(cause="x", node_fault=True), link()], ASKED)
     assert (judged.action, judged.cause) == (Action.FAIL, "the node or its software failed (WORDS), again")
+
+
+def test_a_job_that_a_restarted_scheduler_started_again_and_deleted_is_tried_once_more() -> None:
+    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
+    judged = verdict(TERMINATED, status, None, [link()], ASKED, began_s=100.0)
+    assert (judged.action, judged.node_fault) == (Action.GO_ON, True)
+    assert judged.cause == "the scheduler had forgotten that the job runs, started it again, and deleted it (CANCELLED)"
+    assert verdict(TERMINATED, status, None, [link(node_fault=True), link()], ASKED, 100.0).action is Action.FAIL
+
+
+@pytest.mark.parametrize("began_s", [105.0, 106.0, 110.0, None])
+def test_a_job_that_began_when_its_scheduler_says_was_cancelled_by_a_person(began_s: float | None) -> None:
+    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
+    judged = verdict(TERMINATED, status, None, [link()], ASKED, began_s)
+    assert (judged.action, judged.cause) == (Action.FAIL, "cancelled by its owner or an administrator (CANCELLED)")

@@ -328,7 +328,9 @@ class Follower:
         if left is not None and left.fresh:
             link.progress = left.progress
         link.host = self._host(followed, end)
-        judged = verdict(end, followed.status, left, followed.record.links, followed.asked)
+        began = self.marks.began(link.name)
+        began_s = began[0] if began is not None else None
+        judged = verdict(end, followed.status, left, followed.record.links, followed.asked, began_s)
         self._act(followed, end, judged)
 
     def _act(self, followed: Followed, end: End | None, judged: Verdict) -> None:

@@ -88,6 +88,8 @@ class Status:
     signal: int | None = None
     """The signal that ended it, where that is all that is known."""
     nodes: tuple[str, ...] = ()
+    started_s: float | None = None
+    """Unix seconds at which it was started, where the scheduler tells."""
 
 
 @dataclass(frozen=True)
