@@ -102,6 +102,35 @@ def prepare(out: Path, text: str | None, bulk: Path | None) -> None:
 
 
 @cli.command()
+@click.argument("manifest", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--from", "origin", default=None, help="A folder or an address that holds the same files.")
+@click.option("--share", default=None, help="K/N: what node K of N needs, counted from 0. By default everything.")
+@click.option("--streams", default=4, show_default=True, type=click.IntRange(1, 1024), help="Threads that copy.")
+@click.option("--mib-per-s", default=None, type=click.FloatRange(0, min_open=True), help="Copy at most so fast.")
+def stage(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> None:
+    """Copy prepared data to this node's own disk, ahead of the runs that will use the copies.
+
+    A run with `stage` does so by itself. What was whole when this was killed is not copied again.
+
+    Example: scalestudy stage results/data/digits-0123456789ab/manifest.json
+    """
+    from scalestudy.commands.stage import stage_data
+
+    click.echo(stage_data(manifest, origin, share, streams, mib_per_s))
+
+
+@cli.command()
+def unstage() -> None:
+    """Remove the copies on this node that no run is using.
+
+    Example: scalestudy unstage
+    """
+    from scalestudy.commands.stage import unstage_data
+
+    click.echo(unstage_data())
+
+
+@cli.command()
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it."
 )

@@ -89,6 +89,7 @@ def batches(
     *,
     last: LastBatch = "drop",
     stream: Stored | None = None,
+    steps: int | None = None,
 ) -> NDArray[np.int64]:
     """[steps, rank_batch] the samples of one rank in one epoch; the same number of steps on every rank.
 
@@ -97,16 +98,70 @@ def batches(
     sequence, so that no two ranks read the same bytes; the global batch then depends on the number of ranks.
 
     The last global batch, where it is incomplete, is dropped; or padded with samples from the start of the order, so
-    that every sample is seen, and fewer than `global_batch` of them twice.
+    that every sample is seen, and fewer than `global_batch` of them twice. `steps`, where it is given, cuts or pads to
+    another number of steps.
     """
     assert global_batch % ranks == 0, "the spec refuses batches that ranks cannot share equally"
-    steps = steps_per_epoch(samples, global_batch, last)
+    steps = steps or steps_per_epoch(samples, global_batch, last)
     order = epoch_order(samples, seed, epoch) if stream is None else stream_order(stream, seed, epoch)
     order = np.resize(order, steps * global_batch)  # cuts, or repeats from the start
     if stream is None:
         return np.ascontiguousarray(order.reshape(steps, ranks, global_batch // ranks)[:, rank])
     part = order.reshape(ranks, -1)[rank]
     return through_buffer(part, stream.buffer, draw.BUFFER, seed, epoch, rank).reshape(steps, -1)
+
+
+@dataclass(frozen=True)
+class NodeShare:
+    """The training samples of one node, where each node has its own and no others."""
+
+    samples: NDArray[np.int64]
+    """Numbers of the samples that the node has, ascending."""
+    steps: int
+    """Of one epoch, the same on all nodes."""
+
+    def batches(
+        self,
+        node_batch: int,
+        local_rank: int,
+        ranks_per_node: int,
+        seed: int,
+        epoch: int,
+        *,
+        last: LastBatch = "drop",
+        stream: Stored | None = None,
+    ) -> NDArray[np.int64]:
+        """[steps, rank_batch] the samples of one of the node's ranks in one epoch: as `batches`, among the node's own.
+
+        Nodes that have more samples than others leave some out (`drop`), others each epoch; or those that have fewer
+        repeat some (`pad`).
+        """
+        own = None if stream is None else self._own(stream)
+        order = batches(
+            len(self.samples), node_batch, local_rank, ranks_per_node, seed, epoch,
+            last=last, stream=own, steps=self.steps,
+        )  # fmt: skip
+        return self.samples[order]
+
+    def _own(self, stream: Stored) -> Stored:
+        """How the node's samples lie; numbers are places in `samples`."""
+        place = np.full(len(stream.order), -1, np.int64)
+        place[self.samples] = np.arange(len(self.samples))
+        shard = np.repeat(np.arange(len(stream.begins) - 1), np.diff(stream.begins))
+        kept = place[stream.order] >= 0
+        begins = np.append(np.unique(shard[kept], return_index=True)[1], kept.sum())
+        return Stored(place[stream.order[kept]], begins, stream.buffer)
+
+
+def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "drop") -> int:
+    """Steps of one epoch where nodes have so many samples each: as the node with the fewest has whole batches (`drop`),
+    or as the one with the most needs (`pad`). UserError where a node has not even one batch."""
+    if counts.min() == 0:
+        what = "a node would have no training data: there are fewer shards (or files) than nodes"
+        raise UserError(what, "stage.share", "make `data.shard.mib` smaller, or take `all`")
+    if last == "pad":
+        return steps_per_epoch(int(counts.max()), node_batch, last)
+    return steps_per_epoch(int(counts.min()), node_batch, last)
 
 
 def evaluation_share(samples: int, rank: int, ranks: int) -> NDArray[np.int64]:

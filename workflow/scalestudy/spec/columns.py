@@ -25,6 +25,9 @@ METRICS: dict[str, Column] = {
     "training_time_s": Column(
         "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
     ),
+    "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
+    "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
+    "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes together copied, without what was there"),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
@@ -54,6 +57,13 @@ METRICS: dict[str, Column] = {
         "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
     ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
+    "preparation_s": Column(
+        "Preparation", "s", "Time that preparing the data took, attempts that were killed included"
+    ),
+    "preparation_cpu_s": Column("Preparation, CPU time", "s", "CPU time that preparing the data took, all threads"),
+    "resident_share": Column(
+        "Resident", "", "Share of the training files in the page cache after it was warmed or emptied, largest of nodes"
+    ),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
     "expected_read_bytes": Column(
         "Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"

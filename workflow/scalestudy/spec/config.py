@@ -51,6 +51,8 @@ class Site(Spec):
     """Data that the site already has: source name to folder."""
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
+    staged_gib: Annotated[float, Field(gt=0)] | None = None
+    """What staged copies may take there, GiB: the oldest that no run uses are removed for new ones. Unset: what is free."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()

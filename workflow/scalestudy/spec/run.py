@@ -148,6 +148,28 @@ class Loader(Spec):
     """Before the run: leave the page cache, read all data once, or drop all data from it."""
 
 
+class Stage(Spec):
+    """Copies of the data on each node's own disk, made by the run before it trains.
+
+    `loader.storage` then limits the copying, not what is read from the copies.
+    """
+
+    to: Literal["scratch"] | None = None
+    """`scratch`: the folder that the site names for it (site.yaml); unset: no copies, the data is read where it lies."""
+    from_: Annotated[str | None, Field(alias="from")] = None
+    """A folder, or an http(s), s3, gs or az address, that holds the same files as the data; unset: `loader.origin`, or
+    where the data lies."""
+    share: Literal["all", "by_shard"] = "all"
+    """`all`: every node has everything; `by_shard`: node k of N has training shards (or files) k, k + N, k + 2 N, ..., and
+    its ranks see no others (ShardedByS3Key of Amazon SageMaker)."""
+    streams: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Threads of a node that copy, each with a connection of its own."""
+    mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """What a node copies at most, MiB/s; unset: no limit."""
+    reuse: bool = True
+    """Use whole copies that an earlier run left on the node, and leave them there. `false`: as on a new node."""
+
+
 LauncherName = Literal["auto", "local", "srun", "pbsdsh", "qrsh", "mpiexec", "ssh", "mpirun"]
 
 
@@ -235,6 +257,8 @@ class RunSpec(Spec):
     """The dataset."""
     loader: Loader = Loader()
     """How batches come to a rank."""
+    stage: Stage = Stage()
+    """Copies on the nodes' own disks."""
     batch: Batch = Batch(per_rank=32)
     """Samples per step."""
     optimiser: Optimiser = Optimiser()
@@ -322,6 +346,7 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
     yield from _node_problems(spec)
     yield from _loader_problems(spec)
+    yield from _stage_problems(spec)
     for index, fault in enumerate(spec.faults):
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
@@ -354,6 +379,20 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
     if loader.memory_limit_mib is not None and format == "database":
         what = "the pages of a database are mapped, and cannot be dropped"
         yield Problem(("loader", "memory_limit_mib"), what, "take shards, or limit `loader.storage`")
+
+
+def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Data that cannot be copied to nodes, or not in parts."""
+    if spec.stage.to is None:
+        return
+    form = getattr(getattr(spec.data, "shard", None), "format", None)
+    if spec.data.source == "synthetic":
+        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` away, or take other data")
+    elif spec.stage.share == "by_shard" and (
+        spec.data.source in TENSOR_SOURCES or form == "lmdb" or (form == "files" and spec.data.preprocess == "raw")
+    ):
+        what = "the data is one file, and nodes cannot have shards of it"
+        yield Problem(("stage", "share"), what, "take `all`, or `data.shard.format: tar` or `raw`")
 
 
 def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:

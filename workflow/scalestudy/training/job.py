@@ -72,6 +72,10 @@ class Job:
         """Ranks and parameter servers."""
         return self.spec.ranks + self.spec.strategy.servers_beside
 
+    def local_number(self, rank: int) -> int:
+        """The place of a rank among those of its node, perhaps a logical one."""
+        return rank % self.resolved.ranks_per_node
+
     def host_of(self, rank: int) -> int:
         """Index of the machine of a process. Ranks fill node after node, servers go round."""
         if len(self.hosts) == 1:

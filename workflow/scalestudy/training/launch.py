@@ -243,6 +243,7 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
             "backend": first["backend"],
             "network": None if spec.network is None else f"emulated, {spec.network.mib_per_s:g} MiB/s per node",
         },
+        "stage": staged_nodes(measured.reports),
         "emulated_storage": None if spec.loader.storage is None else spec.loader.storage.plain(),
         "instrument": {**result.instrument(first["device_name"]), "decoder": first["decoder"]},
         "affinity": [report["affinity"] for report in measured.reports],
@@ -250,6 +251,17 @@ def assemble(job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | 
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report["faults"]) for report in measured.reports), Counter())),
     }
+
+
+def staged_nodes(reports: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Per node what it has, from where, and what was copied for it in this run; None without staging."""
+    nodes: dict[int, dict[str, Any]] = {}
+    for report in reports:
+        if found := report["stage"]:
+            node = nodes.setdefault(found["node"], {**found, "copied_bytes": 0, "seconds": 0.0})
+            node["copied_bytes"] += found["copied_bytes"]
+            node["seconds"] = max(node["seconds"], found["seconds"])
+    return [nodes[node] for node in sorted(nodes)] or None
 
 
 def warnings(job: Job, reports: list[dict[str, Any]]) -> Iterator[str]:

@@ -20,8 +20,8 @@ from torch import nn
 from scalestudy.data import kernel
 from scalestudy.data.dataset import Dataset, normalise, open_dataset
 from scalestudy.data.loader import Loader, on_device
-from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, warm
-from scalestudy.data.sampler import batches, steps_per_epoch
+from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
+from scalestudy.data.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
@@ -30,7 +30,7 @@ from scalestudy.models.build import build as build_model
 from scalestudy.models.emulated import emulate
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
-from scalestudy.training import checkpoint, stopping
+from scalestudy.training import checkpoint, staging, stopping
 from scalestudy.training.agreement import Agreement, say_agreed
 from scalestudy.training.binding import placement
 from scalestudy.training.evaluate import evaluate, label_weights
@@ -70,6 +70,11 @@ class Report:
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    resident_share: float | None = None
+    """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
+    stage: dict[str, Any] | None = None
+    """Copies on this node's own disk (staging.py), None where the data is read where it lies."""
+    steps_per_epoch: int = 0
     readiness: dict[str, float] = field(default_factory=dict)
     decoder: str = ""
     parameters: int = 0
@@ -117,12 +122,16 @@ class Rank:
         self.resume()
         if self.world.is_server:
             self.serve()
+            if self.stage is not None:
+                self.stage.end()
             return
         self.prepare_cache()
         self.measure_loader()
         cause = self.train()
         if cause:
             self.stop(cause)
+            if self.stage is not None:
+                self.stage.end()
             return
         if self.world.rank == 0:
             say_agreed(self.job.folder)  # the result is near: a wish to stop is met by finishing
@@ -133,6 +142,8 @@ class Rank:
             self.check_parameters()
             self.keep_weights()
         self.write_report()
+        if self.stage is not None:
+            self.stage.end()
 
     # What is needed
 
@@ -141,9 +152,18 @@ class Rank:
         spec = self.spec
         # All ranks of a node share the rate of an emulated storage.
         place = self.job.folder / f"storage.{self.world.rank // self.resolved.ranks_per_node}"
-        self.data: Dataset = open_dataset(self.job.manifest, "train", spec.loader, place)
-        self.held_out: Dataset = open_dataset(self.job.manifest, "test", spec.loader, place)
+        manifest, loader = self.job.manifest, spec.loader
+        self.stage = staging.Stage(self.job, self.world.rank) if spec.stage.to else None
+        self.share: NodeShare | None = None
+        if self.stage is not None:
+            manifest, loader, self.share = self.stage.read_from, self.stage.loader, self.stage.node_share()
+            self.report.stage = staging.plain(self.stage.report)
+        self.data: Dataset = open_dataset(manifest, "train", loader, place)
+        self.held_out: Dataset = open_dataset(manifest, "test", loader, place)
         self.steps_per_epoch = steps_per_epoch(self.data.samples, spec.global_batch, spec.loader.last_batch)
+        if self.share is not None:
+            self.steps_per_epoch = self.share.steps
+        self.report.steps_per_epoch = self.steps_per_epoch
         self.planned_steps = self.steps_per_epoch * spec.train.epochs
         if spec.measure.steps is not None:
             self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
@@ -195,7 +215,7 @@ class Rank:
     def example(self) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's first batch, as `train` will hand it on."""
         spec = self.spec
-        indices = batches(self.data.samples, spec.global_batch, self.world.rank, self.world.ranks, spec.seed, 0)[0]
+        indices = self.order(0)[0]
         x, y = self.data.batch(
             indices, size=spec.loader.size, augment=spec.loader.augment, seed=spec.seed, epoch=0, train=True
         )
@@ -276,7 +296,9 @@ class Rank:
             known = self.strategy.scaler.state_dict()
             self.strategy.scaler.load_state_dict({**known, "scale": scale, "_growth_tracker": int(tracker)})
         self.timer.earlier, self.earlier_losses = own["marks"].numpy(), own["losses"].numpy()
-        here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface")
+        if self.stage is not None and earlier["stage"]:
+            self.report.stage = staging.plain(staging.together(earlier["stage"], self.stage.report))
+        here = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage")
         self.report = Report(**{**earlier, **{name: getattr(self.report, name) for name in here}})
         done = self.report.steps_done
         self.report.pauses.append(done)
@@ -335,31 +357,38 @@ class Rank:
     def prepare_cache(self) -> None:
         """Bring the page cache into the state that the spec names; on each node once, then all wait."""
         if self.world.rank % self.resolved.ranks_per_node == 0:
+            files = self.data.files if self.stage is None else self.stage.copies.here(self.data.files)
             if self.spec.loader.cache == "warm":
-                warm(self.data.files)
+                warm(files)
             elif self.spec.loader.cache == "cold" or self.cache_limit is not None:
-                drop(self.data.files)
+                drop(files)
+            if self.spec.loader.cache != "as_found" and files:
+                there = resident_bytes(files)
+                size = sum(file.stat().st_size for file in files)
+                self.report.resident_share = None if there is None or not size else min(1.0, there / size)
         self.barrier()
 
     def plan(self) -> Iterator[tuple[int, np.ndarray]]:
         """Epoch and sample indices of each of this rank's batches, from the first step that is not done."""
-        spec, world, step = self.spec, self.world, self.report.steps_done
+        spec, step = self.spec, self.report.steps_done
         for epoch in range(step // self.steps_per_epoch, spec.train.epochs):
-            order = batches(
-                self.data.samples,
-                spec.global_batch,
-                world.rank,
-                world.ranks,
-                spec.seed,
-                epoch,
-                last=spec.loader.last_batch,
-                stream=self.data.stream,
-            )
+            order = self.order(epoch)
             for indices in order[step % self.steps_per_epoch :]:
                 if step >= self.planned_steps:
                     return
                 step += 1
                 yield epoch, indices
+
+    def order(self, epoch: int) -> np.ndarray:
+        """[steps, rank_batch] this rank's samples of an epoch."""
+        spec, rank, per_node = self.spec, self.world.rank, self.resolved.ranks_per_node
+        last, stream = spec.loader.last_batch, self.data.stream
+        if self.share is not None:
+            place, node_batch = self.job.local_number(rank), per_node * spec.rank_batch
+            return self.share.batches(node_batch, place, per_node, spec.seed, epoch, last=last, stream=stream)
+        return batches(
+            self.data.samples, spec.global_batch, rank, self.world.ranks, spec.seed, epoch, last=last, stream=stream
+        )
 
     def loader(self) -> Loader:
         """The batches of the whole run."""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest
-from scalestudy.data.sampler import steps_per_epoch
 from scalestudy.files import read_json, sha256_text
 from scalestudy.measure.timers import PHASES
 from scalestudy.spec.columns import METRICS, PREDICTED
@@ -111,7 +110,7 @@ def metrics(
         return dict.fromkeys(METRICS)
     throughput = steps * spec.global_batch / float(window_s.max())
     slowest = np.median(phases, axis=1).max(axis=0)
-    steps_per_epoch = epoch_steps(spec, manifest)
+    training_time_s, stage = training_time(spec, measured, manifest).value, stage_costs(reports)
     final = reports[0]["evaluations"][-1] if reports[0]["evaluations"] else {}
     tail = max(1, len(measured.losses[0]) // 10)
     loader = [report["loader_samples_per_s"] for report in reports]
@@ -119,8 +118,10 @@ def metrics(
     values: dict[str, float | None] = {
         "throughput_samples_per_s": throughput,
         "step_time_s": float(np.median(phases.sum(axis=2).max(axis=0))),
-        "epoch_time_s": steps_per_epoch * spec.global_batch / throughput,
-        "training_time_s": training_time(spec, measured, manifest).value,
+        "epoch_time_s": reports[0]["steps_per_epoch"] * spec.global_batch / throughput,
+        "training_time_s": training_time_s,
+        "time_to_train_s": training_time_s + (stage["stage_s"] or 0.0),
+        **stage,
         "accuracy": final.get("accuracy"),
         "auroc": final.get("auroc"),
         "loss": None if job.resolved.step_time_s is not None else float(measured.losses[:, -tail:].mean()),
@@ -131,6 +132,11 @@ def metrics(
         else float((steps * job.resolved.step_time_s / window_s).mean()),
         "loader_samples_per_s": sum(loader) if all(value is not None for value in loader) else None,
         "dataset_bytes": float(manifest.train.bytes),
+        "preparation_s": manifest.seconds,
+        "preparation_cpu_s": manifest.cost.cpu_s,
+        "resident_share": max(
+            (report["resident_share"] for report in reports if report["resident_share"] is not None), default=None
+        ),
         "read_bytes": float(sum(read)) if all(value is not None for value in read) else None,
         "expected_read_bytes": expected_read_bytes(spec, manifest, reports[0]["epochs_done"]),
         "batch_readiness": _mean([report["readiness"].get("batches") for report in reports]),
@@ -155,9 +161,13 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def epoch_steps(spec: RunSpec, manifest: Manifest) -> int:
-    """Steps that one epoch of this run has."""
-    return steps_per_epoch(manifest.train.samples, spec.global_batch, spec.loader.last_batch)
+def stage_costs(reports: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Time until all nodes had their copies, and the bytes copied; None where the data was read where it lay."""
+    found = [report["stage"] for report in reports if report["stage"]]
+    if not found:
+        return {"stage_s": None, "staged_bytes": None}
+    seconds = max(stage["seconds"] for stage in found)
+    return {"stage_s": seconds, "staged_bytes": float(sum(stage["copied_bytes"] for stage in found))}
 
 
 def of_strategy(reports: list[dict[str, Any]]) -> dict[str, float | None]:
@@ -182,7 +192,9 @@ def checkpoint_costs(report: dict[str, Any]) -> dict[str, float | None]:
 
 def kinds(spec: RunSpec, measured: Measured, values: dict[str, float | None]) -> dict[str, str]:
     """Which metrics are not measured: the training time, where not all of the training was done here, and forecasts."""
-    found = {} if _timed_in_full(spec, measured) else {"training_time_s": "extrapolated"}
+    found = {}
+    if not _timed_in_full(spec, measured):
+        found = dict.fromkeys(("training_time_s", "time_to_train_s"), "extrapolated")
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
@@ -191,7 +203,11 @@ def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, lis
     found = training_time(job.spec, measured, manifest)
     if found.low is None or found.high is None:
         return {}
-    return {"training_time_s": [found.low, found.high]}
+    stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
+    return {
+        "training_time_s": [found.low, found.high],
+        "time_to_train_s": [found.low + stage_s, found.high + stage_s],
+    }
 
 
 def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
@@ -199,7 +215,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     report = measured.reports[0]
     if _timed_in_full(spec, measured):
         return Estimate(float(max(report["loop_s"] for report in measured.reports)))
-    steps = spec.train.epochs * epoch_steps(spec, manifest)
+    steps = spec.train.epochs * report["steps_per_epoch"]
     done = report["steps_done"] - report["first_step"]
     rank = int(np.argmax(measured.window_s))
     done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
@@ -229,7 +245,7 @@ def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> flo
 
     From a cold cache each byte is read once; with a limit, what does not fit is read again in every later epoch.
     """
-    remote = spec.loader.origin is not None and "://" in spec.loader.origin
+    remote = spec.loader.origin is not None and "://" in spec.loader.origin and spec.stage.to is None
     if spec.loader.cache == "warm" or spec.loader.mode == "synthetic" or remote:
         return 0.0
     limit = spec.loader.memory_limit_mib
@@ -257,7 +273,7 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
     seen = sum(report["samples_seen"] for report in reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
-    steps_per_epoch = epoch_steps(spec, manifest)
+    steps_per_epoch = reports[0]["steps_per_epoch"]
     if spec.runs_full_training and reports[0]["steps_done"] != steps_per_epoch * spec.train.epochs:
         yield f"{reports[0]['steps_done']} of {steps_per_epoch * spec.train.epochs} steps were made"
     steps, window_s = int(measured.in_window.sum()), float(measured.window_s.max())
@@ -266,6 +282,11 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
             f"the measured window is {steps} steps and {window_s:.2f} s; at least {LEAST_WINDOW_STEPS} steps and "
             f"{LEAST_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
         )
+    for report in reports:
+        if (stage := report["stage"]) and not spec.stage.reuse:
+            copied = sum(other["stage"]["copied_bytes"] for other in reports if other["stage"]["node"] == stage["node"])
+            if copied < stage["bytes"]:
+                yield f"node {stage['node']} was to copy {stage['bytes']:,} bytes, and copied {copied:,}"
     expected, read = values["expected_read_bytes"], values["read_bytes"]
     if expected and manifest.format != "tensors":
         if read is None:

@@ -1,0 +1,65 @@
+"""Runs whose data is copied to the nodes' own disks first, in real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.integration.test_trainer import attempt, result, weights
+
+PICTURES = (
+    "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.0625}}",
+    "strategy=allreduce",
+    "ranks=2",
+    "batch={per_rank: 8}",
+    "train.epochs=3",
+    "optimiser.learning_rate=0.01",
+    "keep=weights",
+)
+
+
+def site(folder: Path) -> str:
+    (folder / "site.yaml").write_text(json.dumps({"scratch": str(folder / "scratch")}))
+    return str(folder / "site.yaml")
+
+
+def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(tmp_path: Path) -> None:
+    loader = "loader={size: 32, storage: {mib_per_s: 1}}"
+    assert attempt(tmp_path / "read", *PICTURES, "loader={size: 32}").returncode == 0
+    done = attempt(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert weights(tmp_path / "read") == weights(tmp_path / "staged")
+    found = result(tmp_path / "staged")
+    (node,) = found["stage"]
+    metrics = found["metrics"]
+    assert node["share"] == "everything" and node["copied_bytes"] == node["bytes"] == metrics["staged_bytes"]
+    assert metrics["stage_s"] >= 0.9 * node["bytes"] / 2**20
+    assert metrics["time_to_train_s"] == metrics["training_time_s"] + metrics["stage_s"]
+    again = attempt(tmp_path / "again", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
+    assert again.returncode == 0, again.stdout
+    assert result(tmp_path / "again")["metrics"]["staged_bytes"] == 0
+    assert result(tmp_path / "read")["metrics"]["stage_s"] is None
+
+
+def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:
+    done = attempt(
+        tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream, last_batch: pad}",
+        "stage={to: scratch, share: by_shard, reuse: false}", SCALESTUDY_SITE=site(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    first, second = result(tmp_path / "run")["stage"]
+    assert first["share"] == "training shards k with k mod 2 = 0, and all held-out data"
+    assert second["share"] == "training shards k with k mod 2 = 1, and all held-out data"
+    metrics = result(tmp_path / "run")["metrics"]
+    assert metrics["staged_bytes"] == first["bytes"] + second["bytes"]
+    assert metrics["expected_read_bytes"] <= metrics["read_bytes"]
+    assert metrics["resident_share"] is not None
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.name != "room.lock"]
+
+
+def test_a_run_that_cannot_be_staged_says_why_and_leaves_no_result(tmp_path: Path) -> None:
+    done = attempt(tmp_path, "stage.to=scratch", "stage.share=by_shard")
+    assert done.returncode != 0 and "the data is one file" in done.stdout
+    done = attempt(tmp_path, *PICTURES, "stage={to: scratch, from: /nowhere}", SCALESTUDY_SITE=site(tmp_path))
+    assert done.returncode != 0 and "/nowhere/train-000000.tar" in done.stdout and "Traceback" not in done.stdout
+    assert not (tmp_path / "result.json").exists()

@@ -1,0 +1,372 @@
+"""Copies of prepared data on a node's own disk: from folders, nginx and an object store; kills, locks, room."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalestudy.data.dataset import open_dataset
+from scalestudy.data.manifest import bulk_folder, read_manifest
+from scalestudy.data.pagecache import drop
+from scalestudy.data.sampler import node_steps
+from scalestudy.data.stage import Options, Share, Staged, cache, copying, staged
+from scalestudy.data.stage.copying import Journal
+from scalestudy.data.stage.wanted import own_samples, wanted
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+from tests.unit.data import nginx
+from tests.unit.data.conftest import Prepared
+
+JPEG = {"source": "synthetic_jpeg", "samples": 60, "width": 64, "height": 48, "mean_kib": 2}
+TAR = {**JPEG, "shard": {"format": "tar", "mib": 0.03125}}
+FORMS = {
+    "files": JPEG,
+    "tar": TAR,
+    "lmdb": {**JPEG, "shard": {"format": "lmdb"}},
+    "pixels": {**JPEG, "preprocess": "raw", "resize": 48},
+    "tensors": {"source": "digits"},
+}
+HTTP = pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(scratch=str(tmp_path / "scratch"))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    with nginx.serving(tmp_path, tmp_path / "nginx") as address:
+        yield address
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in (".jpg", ".tar", ".npy", ".mdb") and path.name != "lock.mdb"
+    }
+
+
+def pixels(manifest: Path) -> np.ndarray:
+    data = open_dataset(manifest, "train")
+    return data.batch(np.arange(8), size=None, augment="none", seed=0, epoch=0, train=False)[0].numpy()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_copies_hold_what_the_data_holds_and_are_read_in_its_place(form: str, prepared: Prepared, site: Site) -> None:
+    manifest, facts = prepared(**FORMS[form])
+    copies = staged(manifest, Options(), Share(), site)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+    assert copies.copied_bytes == copies.bytes == sum(map(len, contents(copies.manifest.parent).values()))
+    before = pixels(manifest)
+    (manifest.parent / "bulk").rename(manifest.parent / "gone")
+    assert (pixels(copies.manifest) == before).all()
+
+
+def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    first = staged(manifest, Options(), Share(), site)
+    again = staged(manifest, Options(), Share(), site)
+    assert first.copied_bytes > 0 and again.copied_bytes == 0
+    lost = first.manifest.parent / "train-000001.tar"
+    size = lost.stat().st_size
+    lost.unlink()
+    os.utime(first.manifest.parent.with_name(f"{first.entry.name}.json"), (0, 0))  # long ago
+    first.release()
+    again.release()
+    assert staged(manifest, Options(), Share(), site).copied_bytes == size
+    assert lost.stat().st_size == size
+
+
+@HTTP
+@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
+def test_copies_come_over_http_by_range_requests(form: str, prepared: Prepared, site: Site, served: str) -> None:
+    manifest, facts = prepared(**FORMS[form])
+    copies = staged(manifest, Options(origin=f"{served}/data/{facts.bulk}"), Share(), site)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+@HTTP
+def test_large_files_come_in_pieces_and_those_that_came_are_not_asked_for_again(
+    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, facts = prepared(**TAR)
+    monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
+    with nginx.serving(tmp_path, tmp_path / "nginx", log="access.log") as address:
+        options = Options(origin=f"{address}/data/{facts.bulk}", streams=1)
+        victim = bulk_folder(manifest, facts) / "train-000001.tar"
+        good = victim.read_bytes()
+        victim.write_bytes(good[:4096])  # a server that has only the first piece
+        with pytest.raises(UserError, match=r"train-000001\.tar"):
+            staged(manifest, options, Share(), site)
+        victim.write_bytes(good)
+        came = (tmp_path / "nginx/access.log").read_text().count('" 206 ')
+        copies = staged(manifest, options, Share(), site)
+        asked = (tmp_path / "nginx/access.log").read_text().count('" 206 ')
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+    all_pieces = sum(-(-len(data) // 4096) for data in contents(copies.manifest.parent).values())
+    assert came > 4 and asked == all_pieces
+
+
+@HTTP
+def test_copies_come_from_an_object_store_that_speaks_s3(
+    prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    manifest, facts = prepared(**TAR)
+    # GetObject of S3 is a GET of /bucket/key: obstore's own client asks nginx, unsigned.
+    for name, value in {"ENDPOINT_URL": served, "ALLOW_HTTP": "true", "SKIP_SIGNATURE": "true", "REGION": "x"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    copies = staged(manifest, Options(origin=f"s3://data/{facts.bulk}"), Share(), site)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+@HTTP
+def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_goes_on(
+    prepared: Prepared, site: Site, served: str
+) -> None:
+    manifest, facts = prepared(**TAR)
+    lost = bulk_folder(manifest, facts) / "train-000002.tar"
+    lost.rename(lost.with_suffix(".away"))
+    options = Options(origin=f"{served}/data/{facts.bulk}", streams=1)
+    with pytest.raises(UserError, match=r"train-000002\.tar"):
+        staged(manifest, options, Share(), site)
+    lost.with_suffix(".away").rename(lost)
+    copies = staged(manifest, options, Share(), site)
+    assert 0 < copies.copied_bytes < copies.bytes
+
+
+@pytest.mark.parametrize("form", ["files", "tar"])
+def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, site: Site) -> None:
+    manifest, facts = prepared(**FORMS[form])
+    victim = sorted((bulk_folder(manifest, facts)).rglob("*.jpg" if form == "files" else "train*.tar"))[1]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    with pytest.raises(UserError, match="damaged") as raised:
+        staged(manifest, Options(), Share(), site)
+    assert victim.name in str(raised.value)
+    assert not list(Path(site.scratch or "").rglob("manifest.json"))
+
+
+def test_a_file_that_is_too_short_is_said(prepared: Prepared, site: Site) -> None:
+    manifest, facts = prepared(**TAR)
+    victim = bulk_folder(manifest, facts) / "train-000001.tar"
+    victim.write_bytes(victim.read_bytes()[:-512])
+    with pytest.raises(UserError, match="are expected"):
+        staged(manifest, Options(), Share(), site)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("form", ["files", "tar"])
+def test_shares_hold_each_training_sample_once_and_all_held_out_data(
+    form: str, nodes: int, prepared: Prepared, site: Site
+) -> None:
+    manifest, facts = prepared(**FORMS[form])
+    shares = [staged(manifest, Options(), Share(node, nodes), site) for node in range(nodes)]
+    samples = [own_samples(manifest, facts, Share(node, nodes)) for node in range(nodes)]
+    assert sorted(np.concatenate(samples).tolist()) == list(range(60))
+    everything = contents(bulk_folder(manifest, facts))
+    held_out = {name for name in everything if name.startswith("test")}
+    for copies, own in zip(shares, samples, strict=True):
+        there = contents(copies.manifest.parent)
+        assert there.items() <= everything.items() and held_out <= there.keys()
+        data = open_dataset(copies.manifest, "train")
+        data.batch(own, size=None, augment="none", seed=0, epoch=0, train=False)  # none of them is missing
+        test = open_dataset(copies.manifest, "test")
+        test.batch(np.arange(test.samples), size=None, augment="none", seed=0, epoch=0, train=False)
+        assert f"mod {nodes}" in copies.sentence
+    assert sum(len(contents(copies.manifest.parent)) - len(held_out) for copies in shares) == len(
+        everything.keys() - held_out
+    )
+
+
+def test_data_in_one_file_has_no_shares(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**FORMS["lmdb"])
+    with pytest.raises(UserError, match="one file"):
+        staged(manifest, Options(), Share(0, 2), site)
+
+
+def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> None:
+    counts = np.array([25, 17, 20])
+    assert node_steps(counts, 8) == 2
+    assert node_steps(counts, 8, "pad") == 4
+    with pytest.raises(UserError, match="no training data"):
+        node_steps(np.array([5, 0]), 1)
+
+
+# Room
+
+
+def test_nothing_is_copied_where_there_is_no_room(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    small = site.model_copy(update={"staged_gib": 1e-5})
+    with pytest.raises(UserError, match=r"copies of .* are needed; .* are allowed"):
+        staged(manifest, Options(), Share(), small)
+    assert not list(Path(site.scratch or "").rglob("*.tar"))
+
+
+def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Prepared, site: Site) -> None:
+    made = [prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62), ("c", 63))]
+    first, second = (staged(manifest, Options(), Share(), site) for manifest in made[:2])
+    for age, copies in ((200, first), (100, second)):
+        long_ago = time.time() - age
+        os.utime(copies.manifest.parent.with_name(f"{copies.entry.name}.json"), (long_ago, long_ago))
+    limit = 2.2 * first.bytes / 2**30
+    capped = site.model_copy(update={"staged_gib": limit})
+    second.release()  # the first is the older one, and in use
+    third = staged(made[2], Options(), Share(), capped)
+    assert first.manifest.exists() and not second.manifest.exists() and third.manifest.exists()
+    with pytest.raises(UserError, match="runs are using"):
+        staged(made[1], Options(), Share(), capped)
+    first.release()
+    assert staged(made[1], Options(), Share(), capped).manifest.exists()
+    assert not first.manifest.exists()
+
+
+def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
+    used, free = (
+        staged(prepared(name, **spec)[0], Options(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
+    )
+    free.release()
+    removed, kept = cache.clean(cache.scratch_folder(site))
+    assert (removed, kept) == ([free.entry.name], [used.entry.name])
+    assert used.manifest.exists() and not free.manifest.parent.exists()
+    used.release(remove=True)
+    assert not used.manifest.parent.exists()
+
+
+def test_a_scratch_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(UserError, match="variable that is not set"):
+        cache.scratch_folder(Site(scratch="$NOT_SET/here"))
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="no copies can be made"):
+        cache.scratch_folder(Site(scratch=str(tmp_path / "file")))
+
+
+def test_a_rate_limit_holds_for_all_streams_together(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    copies = staged(manifest, Options(streams=4, mib_per_s=1.0), Share(), site)
+    assert copies.seconds >= 0.9 * copies.bytes / 2**20
+
+
+# Several processes, and kills
+
+
+def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.Popen[str]:
+    (folder / "site.yaml").write_text(json.dumps({"scratch": site.scratch}))
+    environment = {**os.environ, "SCALESTUDY_SITE": str(folder / "site.yaml")}
+    words = [str(Path(sys.executable).parent / "scalestudy"), "stage", str(manifest), *more]
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    found: list[Staged] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(staged(manifest, Options(mib_per_s=2.0), Share(), site)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(copies.copied_bytes > 0 for copies in found) == [False, False, True]
+
+
+def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: Site, tmp_path: Path) -> None:
+    manifest, facts = prepared(**{**TAR, "samples": 200})
+    total = sum(map(len, contents(bulk_folder(manifest, facts)).values()))
+    process = command(manifest, site, tmp_path, "--mib-per-s", "0.4", "--streams", "2")
+    root = Path(site.scratch or "") / f"scalestudy-staged-{os.getuid()}"
+    deadline = time.monotonic() + 60
+    while sum(path.stat().st_size for path in root.glob("*.journal")) < 4 * 16:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (entry,) = (each for each in cache.entries(root))
+    assert entry.facts["state"] == "copying"
+    whole = len(Journal(entry.journal).whole)
+    copies = staged(manifest, Options(), Share(), site)
+    needed = wanted(manifest, facts, Share(), lambda name: 0)
+    assert whole >= 4
+    assert copies.copied_bytes == total - _first(needed.sizes, entry, whole)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+def _first(sizes: np.ndarray, entry: cache.Entry, whole: int) -> int:
+    """Bytes of the files that the journal's first `whole` records name."""
+    records = np.frombuffer(entry.journal.read_bytes(), [("file", "<u4"), ("piece", "<u4"), ("digest", "<u8")])
+    return int(sizes[records["file"][:whole]].sum())
+
+
+def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    copies = staged(manifest, Options(), Share(), site)
+    copies.release()
+    copies.entry.say({**copies.entry.facts, "state": "copying", "boot": "another one"})
+    assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
+
+
+def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add(3, copying.WHOLE, 7)
+    journal.close()
+    with open(tmp_path / "journal", "ab") as stream:
+        stream.write(b"\1\2\3")
+    again = Journal(tmp_path / "journal")
+    again.add(4, copying.WHOLE, 8)
+    again.close()
+    assert Journal(tmp_path / "journal").whole == {3: 7, 4: 8}
+
+
+def test_copies_may_be_dropped_from_the_page_cache_with_their_source(prepared: Prepared, site: Site) -> None:
+    manifest, facts = prepared(**TAR)
+    copies = staged(manifest, Options(cold=True), Share(), site)
+    drop([copies.manifest.parent / "train-000000.tar"])
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    waiting, remover = cache.Entry(tmp_path, "x"), cache.Entry(tmp_path, "x")
+    assert remover.hold(fcntl.LOCK_SH)
+    remover.let_go()
+    assert remover.remove()
+    assert waiting.hold(fcntl.LOCK_EX)
+    assert (tmp_path / "x.lock").exists()
+    assert not cache.Entry(tmp_path, "x").remove()
+    waiting.let_go()
+
+
+def test_an_unknown_kind_of_address_is_said(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    with pytest.raises(UserError, match="nothing can be copied from"):
+        staged(manifest, Options(origin="ftp://somewhere/data"), Share(), site)
+
+
+def test_data_made_while_it_is_read_cannot_be_copied(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(source="synthetic", samples=20)
+    with pytest.raises(UserError, match="made while it is read"):
+        staged(manifest, Options(), Share(), site)
+
+
+def test_a_manifest_of_copies_names_them(prepared: Prepared, site: Site) -> None:
+    manifest, facts = prepared(**TAR)
+    copies = staged(manifest, Options(), Share(), site)
+    assert read_manifest(copies.manifest) == replace(facts, bulk=".", index="index.npz")

@@ -1,0 +1,201 @@
+"""Copies of a dataset on a node's own disk, made by whoever needs them first; the others of the node wait for them.
+
+    copies = staged(manifest, Options(...), share, site)
+    open_dataset(copies.manifest, "train")
+    ...
+    copies.release()
+
+`wanted` says which files, `source` where they come from, `copying` copies them, `cache` keeps them. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
+from scalestudy.data.pagecache import drop
+from scalestudy.data.stage import cache
+from scalestudy.data.stage.cache import Entry
+from scalestudy.data.stage.copying import Journal, copy, missing
+from scalestudy.data.stage.source import Source
+from scalestudy.data.stage.wanted import Share, Wanted, wanted
+from scalestudy.data.throttle import Throttle
+from scalestudy.errors import UserError
+from scalestudy.files import sha256_text
+from scalestudy.spec.config import Site
+
+LOOKED_S = 600.0
+"""Copies that were found whole so recently are not looked at again: a node's ranks come one after the other."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How copies are made."""
+
+    origin: str | None = None
+    """A folder or an address that holds the same files as the data; None: where the data lies."""
+    streams: int = 4
+    mib_per_s: float | None = None
+    cold: bool = False
+    """Drop the source's files from the page cache first, where they are local."""
+    throttle: Throttle | None = None
+    """An emulated storage that the copying reads from."""
+    label: str = ""
+    """Copies of different labels are different ones: logical nodes of a machine, runs that take no earlier copies."""
+    private: bool = False
+    """Of no use to later runs: removed by the next one that finds them unused."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Copies that this process may read until it releases them, or ends."""
+
+    manifest: Path
+    """Names the copies."""
+    share: Share
+    seconds: float
+    """What this process waited for them."""
+    copied_bytes: int
+    """What this process copied; 0 where the copies were there, or others of the node made them."""
+    bytes: int
+    """Of all the copies of this node."""
+    files: int
+    origin: str
+    sentence: str
+    """Which part of the data the node has."""
+    entry: Entry
+
+    def here(self, files: list[Path]) -> list[Path]:
+        """Those of the dataset's files that this node has."""
+        return files if self.share.whole else [file for file in files if file.exists()]
+
+    def release(self, remove: bool = False) -> None:
+        """No longer use them; `remove`: delete them where nobody else does."""
+        self.entry.let_go()
+        if remove:
+            self.entry.remove()
+
+
+def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> Staged:
+    """The copies, made now where they are not there; other processes of the node that want the same wait.
+
+    Raises UserError where there is no room, a file cannot be had, or its checksum is another one.
+    """
+    begin = time.monotonic()
+    manifest = read_manifest(manifest_path)
+    if not manifest.bulk:
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+    root = cache.scratch_folder(site)
+    entry = Entry(root, _name(manifest, share, options.label))
+    origin = options.origin or str(bulk_folder(manifest_path, manifest))
+    with _source(origin, options) as source:
+        files = wanted(manifest_path, manifest, share, source.size)
+        copied = 0
+        while not _usable(entry, files):
+            entry.hold(fcntl.LOCK_EX)
+            try:
+                copied += _completed(entry, manifest_path, manifest, files, source, options, site)
+            finally:
+                # The lock cannot be shared without being given up for a moment: look again.
+                entry.let_go()
+    unit = "files" if manifest.format == "files" else "shards"
+    return Staged(
+        entry.folder / "manifest.json", share, time.monotonic() - begin, copied, files.bytes, len(files), origin,
+        share.sentence(unit), entry,
+    )  # fmt: skip
+
+
+def _name(manifest: Manifest, share: Share, label: str) -> str:
+    """Folder of the copies: what they are, whatever place they were copied from."""
+    part = f"-{share.part}of{share.of}" if not share.whole else ""
+    return f"{manifest.id}-{sha256_text(manifest.fingerprint)[:12]}{part}{f'-{label}' if label else ''}"
+
+
+@contextlib.contextmanager
+def _source(origin: str, options: Options) -> Iterator[Source]:
+    throttles = [options.throttle] if options.throttle is not None else []
+    own = -1
+    if options.mib_per_s is not None:
+        own = os.memfd_create("scalestudy-stage")
+        throttles.append(Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}"))
+    source = Source(origin, throttles)
+    try:
+        yield source
+    finally:
+        source.close()
+        if own >= 0:
+            throttles[-1].close()
+            os.close(own)
+
+
+def _usable(entry: Entry, files: Wanted) -> bool:
+    """Whether the copies are whole; then this process shares the lock on them."""
+    entry.hold(fcntl.LOCK_SH)
+    looked = time.time() - entry.last_used_s < LOOKED_S
+    if entry.facts.get("state") == "whole" and (looked or not len(_missing(entry, files))):
+        entry.used_now()
+        return True
+    entry.let_go()
+    return False
+
+
+def _missing(entry: Entry, files: Wanted) -> NDArray[np.int64]:
+    journal = Journal(entry.journal)
+    try:
+        return missing(files, entry.folder, journal)
+    finally:
+        journal.close()
+
+
+def _completed(
+    entry: Entry, manifest_path: Path, manifest: Manifest, files: Wanted, source: Source, options: Options, site: Site
+) -> int:
+    """Make the copies whole, with the lock held; returns the bytes copied."""
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    facts = entry.facts
+    if facts.get("state") != "whole" and facts.get("boot") != boot:
+        # What was not synced may look whole after a crash of the machine, and not be.
+        shutil.rmtree(entry.folder, ignore_errors=True)
+        entry.journal.unlink(missing_ok=True)
+    entry.folder.mkdir(exist_ok=True)
+    journal = Journal(entry.journal)
+    try:
+        numbers = missing(files, entry.folder, journal)
+        if facts.get("state") == "whole" and not len(numbers):
+            return 0  # another process was faster
+        limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
+        facts = {"state": "copying", "bytes": files.bytes, "boot": boot, "id": manifest.id, "from": source.address,
+                 "private": options.private}  # fmt: skip
+        cache.make_room(entry.root, entry, int(files.sizes[numbers].sum()), limit, facts)
+        if options.cold and source.folder:
+            drop([f"{source.folder}/{files.name(number)}" for number in numbers.tolist()])
+        copied = copy(source, files, numbers, entry.folder, journal, options.streams)
+    finally:
+        journal.close()
+    local = dataclasses.replace(manifest, bulk=".", index="index.npz" if manifest.index else "")
+    if manifest.index:
+        shutil.copyfile(index_file(manifest_path, manifest), entry.folder / "index.npz")
+    write_manifest(entry.folder / "manifest.json", local)
+    cache.sync(entry.folder)
+    entry.say({**facts, "state": "whole"})
+    return copied
+
+
+def share_of(kind: str, node: int, nodes: int) -> Share:
+    """The share of a node, by the run's `stage.share`."""
+    return Share() if kind == "all" or nodes == 1 else Share(node, nodes)
+
+
+__all__ = ["Options", "Share", "Staged", "share_of", "staged"]

@@ -1,0 +1,186 @@
+"""Where copies come from: a folder, an http(s) address, or an object store; each slowed down where that is asked for."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from scalestudy.data.readers.stores import TIMEOUT_S, FolderStore, HttpStore, Store
+from scalestudy.data.throttle import Throttle
+from scalestudy.errors import UserError
+
+OBJECT_STORES = ("s3", "gs", "az", "s3a", "abfs", "abfss", "file", "memory")
+HTTP_TIMEOUT_S = 30.0
+HEAD_BYTES = 16 << 10
+
+
+class ObjectStore(Store):
+    """Files below an address that obstore (the optional extra `stores`) understands, by range requests.
+
+    Credentials, regions and endpoints come from the environment, as obstore's documentation names them.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import obstore
+            from obstore.store import from_url
+        except ImportError:
+            what = f"`{address}` needs the package obstore, which is not installed"
+            raise UserError(what, "stage.from", "install `scalestudy[stores]`") from None
+        self._obstore: Any = obstore
+        self._address = address.rstrip("/")
+        try:
+            self._store: Any = from_url(self._address)
+        except Exception as error:  # obstore's errors have no base of their own
+            raise UserError(f"obstore cannot open it: {error}", self._address, "see stage.from") from None
+
+    def path(self, name: str) -> str:
+        return f"{self._address}/{name}"
+
+    def read_into(self, name: str, start: int, out: memoryview) -> None:
+        if not len(out):
+            return
+        try:
+            out[:] = memoryview(self._obstore.get_range(self._store, name, start=start, end=start + len(out)))
+        except Exception as error:
+            raise OSError(str(error).partition("\n")[0]) from None
+
+    def size(self, name: str) -> int:
+        """Bytes of an object."""
+        try:
+            return int(self._obstore.head(self._store, name)["size"])
+        except Exception as error:
+            raise UserError(f"cannot be read: {str(error).partition(chr(10))[0]}", self.path(name)) from None
+
+
+class PlainHttpStore(HttpStore):
+    """An http address, read from the socket itself: http.client's parsing of headers costs as much as a small file does.
+
+    What is unusual (a transfer coding, a connection that is to be closed, an answer that is no 206) is asked for again
+    in the usual way.
+    """
+
+    def _request(self, name: str, start: int, out: memoryview) -> None:
+        if not self._lean(name, start, out):
+            super()._request(name, start, out)
+
+    def _lean(self, name: str, start: int, out: memoryview) -> bool:
+        connection, head = self._socket()
+        connection.sendall(
+            f"GET {self._base}/{urllib.parse.quote(name)} HTTP/1.1\r\nHost: {self._host}\r\n"
+            f"Range: bytes={start}-{start + len(out) - 1}\r\n\r\n".encode("latin1")
+        )
+        there, end = 0, -1
+        while end < 0 and there < len(head):
+            count = connection.recv_into(memoryview(head)[there:])
+            if not count:
+                self._forget()
+                raise ConnectionResetError("the server closed the connection")
+            there += count
+            end = head.find(b"\r\n\r\n", 0, there)
+        if end < 0 or not _usual(bytes(head[:end]), len(out)):
+            self._forget()
+            return False
+        done = there - end - 4
+        if done > len(out):
+            self._forget()
+            return False
+        out[:done] = memoryview(head)[end + 4 : there]
+        while done < len(out):
+            count = connection.recv_into(out[done:])
+            if not count:
+                raise ConnectionResetError(f"the server closed the connection after {done:,} of {len(out):,} bytes")
+            done += count
+        return True
+
+    def _socket(self) -> tuple[socket.socket, bytearray]:
+        """This thread's connection, and memory for the head of an answer and what comes with it."""
+        found = getattr(self._local, "socket", None)
+        if found is None:
+            host, _, port = self._host.rpartition(":") if ":" in self._host else (self._host, "", "80")
+            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found = self._local.socket = (connection, bytearray(HEAD_BYTES))
+        return found  # type: ignore[no-any-return]
+
+    def _forget(self) -> None:
+        super()._forget()
+        if (found := getattr(self._local, "socket", None)) is not None:
+            found[0].close()
+            self._local.socket = None
+
+
+def _usual(head: bytes, size: int) -> bool:
+    """Whether an answer holds exactly the range, and another request may follow it."""
+    fields = head.lower()
+    return (
+        fields.startswith(b"http/1.1 206 ")
+        and b"\r\ncontent-length: %d" % size in fields
+        and b"\r\ntransfer-encoding:" not in fields
+        and b"\r\nconnection: close" not in fields
+    )
+
+
+class Source:
+    """A store, and what it costs to read from it."""
+
+    def __init__(self, address: str, throttles: list[Throttle]) -> None:
+        """`throttles` limit the rate, all of them together."""
+        self.address, self.throttles = address, throttles
+        scheme = address.partition("://")[0] if "://" in address else ""
+        self.folder = "" if scheme else str(Path(address).absolute())
+        """Of local files; empty for others."""
+        self.store: Store
+        if scheme == "http":
+            self.store = PlainHttpStore(address)
+        elif scheme == "https":
+            self.store = HttpStore(address)
+        elif scheme in OBJECT_STORES:
+            self.store = ObjectStore(address)
+        elif scheme:
+            remedy = "it can be a folder, or begin with http, https, s3, gs or az"
+            raise UserError(f"nothing can be copied from `{address}`", "stage.from", remedy)
+        else:
+            self.store = FolderStore(self.folder, kept_open=False)
+
+    def wait(self, size: int) -> None:
+        """Return when that many bytes may be read."""
+        for throttle in self.throttles:
+            throttle.wait(size)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file; UserError where the storage does not tell."""
+        if isinstance(self.store, ObjectStore):
+            return self.store.size(name)
+        if self.folder:
+            try:
+                return Path(self.folder, name).stat().st_size
+            except OSError as error:
+                remedy = "prepare the data again, or see that `stage.from` holds the same files"
+                raise UserError(f"cannot be read: {error.strerror}", f"{self.folder}/{name}", remedy) from None
+        return _http_size(self.store.path(name))
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.store.close()
+
+
+def _http_size(address: str) -> int:
+    parts = urllib.parse.urlsplit(address)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("HEAD", urllib.parse.quote(parts.path))
+        answer = connection.getresponse()
+        length = answer.getheader("Content-Length")
+        if answer.status != 200 or length is None:
+            raise OSError(f"the server answers {answer.status} {answer.reason}")
+        return int(length)
+    except (OSError, http.client.HTTPException) as error:
+        remedy = "see that the server runs and holds the same files"
+        raise UserError(f"its size cannot be had: {error or type(error).__name__}", address, remedy) from None
+    finally:
+        connection.close()

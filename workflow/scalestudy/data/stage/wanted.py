@@ -1,0 +1,123 @@
+"""What a node needs of a dataset: files, their sizes, and what is known of their content. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_name
+from scalestudy.data.pictures import mapped_index
+from scalestudy.errors import UserError
+from scalestudy.files import read_json
+
+Check = Literal["xxh3_64", "crc32"]
+NO_PARTS = "the data is one file, and nodes cannot have shards of it"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of the training data a node has: shards (or files) `part`, `part` + `of`, `part` + 2 `of`, ..."""
+
+    part: int = 0
+    of: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether that is everything."""
+        return self.of == 1
+
+    def sentence(self, unit: str) -> str:
+        """The assignment, as a result states it."""
+        if self.whole:
+            return "everything"
+        return f"training {unit} k with k mod {self.of} = {self.part}, and all held-out data"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Files that a node needs, by number: a million of them cost arrays, not objects."""
+
+    name: Callable[[int], str]
+    """Path of a file below the data's folder."""
+    sizes: NDArray[np.int64]
+    """[files] bytes."""
+    checks: NDArray[np.uint64]
+    """[files] checksum of the content, or empty where none is known."""
+    check: Check
+    """Which checksum `checks` holds."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all files together."""
+        return int(self.sizes.sum())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> Wanted:
+    """What a node with this share needs; `size_of` asks the storage where the manifest does not know.
+
+    Raises UserError where the data is not stored, or cannot be had in parts.
+    """
+    if not manifest.bulk:
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+    if manifest.format == "files":
+        return _files(manifest_path, manifest, share)
+    if manifest.format == "shards" and not manifest.containers:
+        return _shards(manifest_path, manifest, share)
+    if manifest.format == "shards":
+        names = manifest.containers["train"][share.part :: share.of] + manifest.containers.get("test", [])
+        return _asked(list(dict.fromkeys(names)), size_of)
+    if not share.whole:
+        raise UserError(NO_PARTS, "stage.share", "take `all`")
+    if manifest.format == "database":
+        return _asked(["train.lmdb/data.mdb", "test.lmdb/data.mdb"], size_of)
+    return _asked([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
+
+
+def _asked(names: list[str], size_of: Callable[[str], int]) -> Wanted:
+    sizes = np.array([size_of(name) for name in names], np.int64)
+    return Wanted(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
+
+
+def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
+    """Pictures, a file each."""
+    file = index_file(manifest_path, manifest)
+    train, test = mapped_index(file, "train"), mapped_index(file, "test")
+    mine = np.arange(share.part, len(train), share.of)
+
+    def name(number: int) -> str:
+        return train.path(int(mine[number])) if number < len(mine) else test.path(number - len(mine))
+
+    known = len(train.checks) > 0 and len(test.checks) > 0
+    checks = np.concatenate([train.checks[mine], test.checks]) if known else np.zeros(0)
+    return Wanted(name, np.concatenate([train.bytes[mine], test.bytes]), checks.astype(np.uint64), "crc32")
+
+
+def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
+    """Shards by the lists that were written beside them."""
+    bulk = bulk_folder(manifest_path, manifest)
+    rows = []
+    splits: tuple[Split, Split] = ("train", "test")
+    for split in splits:
+        listed = read_json(bulk / f"{split}.json")["shards"]
+        mine = {shard_name(split, k, manifest.payload) for k in range(share.part, manifest.train.shards, share.of)}
+        rows += [row for row in listed if split == "test" or row["name"] in mine]
+    names = [row["name"] for row in rows]
+    sizes = np.array([row["bytes"] for row in rows], np.int64)
+    return Wanted(names.__getitem__, sizes, np.array([int(row["xxh3_64"], 16) for row in rows], np.uint64), "xxh3_64")
+
+
+def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
+    """[samples] the training samples that a node with this share has, in ascending order."""
+    index = mapped_index(index_file(manifest_path, manifest), "train")
+    if share.whole:
+        return np.arange(len(index))
+    number = index.shard if len(index.shard) else np.arange(len(index))
+    return np.flatnonzero(number % share.of == share.part)

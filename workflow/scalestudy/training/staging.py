@@ -1,0 +1,125 @@
+"""A run's data on its nodes' own disks: copied before the ranks open it, a phase with a time of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch.distributed as dist
+
+from scalestudy.data.manifest import read_manifest
+from scalestudy.data.sampler import NodeShare, node_steps
+from scalestudy.data.stage import Options, Share, Staged, share_of, staged
+from scalestudy.data.stage.wanted import own_samples
+from scalestudy.data.throttle import Throttle
+from scalestudy.files import sha256_text
+from scalestudy.spec import run
+from scalestudy.spec.config import read_site
+from scalestudy.training.job import Job
+
+LONGEST = timedelta(days=7)
+"""Nodes wait so long for the slowest. One that fails ends the run, so this is no way to find that out."""
+
+
+@dataclass
+class Staging:
+    """What one rank knows of the staging; plain data."""
+
+    node: int
+    seconds: float
+    """From the first byte until all nodes had their copies; of several links of a run, all together."""
+    copied_bytes: int
+    """What this rank copied: one of each node does."""
+    bytes: int
+    """All copies of its node."""
+    files: int
+    origin: str
+    share: str
+
+
+class Stage:
+    """The copies that one process uses. `read_from` and `loader` are what it opens instead of the run's own."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.job, self.rank, self.spec = job, rank, job.spec
+        self.stage = job.spec.stage
+        self.node = job.node_of(rank)
+        self.share = share_of(self.stage.share, self.node, job.resolved.nodes)
+        begin = time.perf_counter()
+        self.copies = self._copies()
+        wait_for_all(job)
+        copies = self.copies
+        self.report = Staging(
+            self.node, time.perf_counter() - begin, copies.copied_bytes, copies.bytes, copies.files, copies.origin,
+            copies.sentence,
+        )  # fmt: skip
+
+    @property
+    def read_from(self) -> Path:
+        """The manifest of the copies."""
+        return self.copies.manifest
+
+    @property
+    def loader(self) -> run.Loader:
+        """The run's way of loading, from the node's own disk: without the limits of the storage that it was copied from."""
+        return self.spec.loader.model_copy(update={"origin": None, "storage": None})
+
+    def node_share(self) -> NodeShare | None:
+        """The samples of this node, where not every node has all."""
+        if self.share.whole:
+            return None
+        manifest, nodes = read_manifest(self.job.manifest), self.job.resolved.nodes
+        all_nodes = [own_samples(self.job.manifest, manifest, Share(node, nodes)) for node in range(nodes)]
+        counts = np.array([len(samples) for samples in all_nodes])
+        node_batch = self.spec.rank_batch * self.job.resolved.ranks_per_node
+        return NodeShare(all_nodes[self.node], node_steps(counts, node_batch, self.spec.loader.last_batch))
+
+    def end(self) -> None:
+        """Let go of the copies; those that no later run may use are deleted by the last to let go."""
+        self.copies.release(remove=not self.stage.reuse)
+
+    def _copies(self) -> Staged:
+        storage, throttle = self.spec.loader.storage, None
+        if storage is not None:
+            place = self.job.folder / f"storage.{self.node}"
+            throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(place))
+        # Logical nodes of one machine have copies of their own, as real ones do.
+        logical = len(self.job.hosts) == 1 and self.job.resolved.nodes > 1
+        labels = [f"node{self.node}"] if logical else []
+        labels += [] if self.stage.reuse else [sha256_text(str(self.job.folder))[:8]]
+        options = Options(
+            origin=self.stage.from_ or self.spec.loader.origin,
+            streams=self.stage.streams,
+            mib_per_s=self.stage.mib_per_s,
+            cold=self.spec.loader.cache == "cold",
+            throttle=throttle,
+            label="-".join(labels),
+            private=not self.stage.reuse,
+        )
+        try:
+            return staged(self.job.manifest, options, self.share, read_site())
+        finally:
+            if throttle is not None:
+                throttle.close()
+
+
+def wait_for_all(job: Job) -> None:
+    """Return when every process has come here; not within the time that an exchange may take."""
+    if job.processes > 1:
+        group = dist.new_group(backend="gloo", timeout=LONGEST)
+        dist.barrier(group=group)
+        dist.destroy_process_group(group)
+
+
+def together(before: dict[str, object], now: Staging) -> Staging:
+    """Of a run that was stopped: what staging took in all its links."""
+    earlier = Staging(**before)  # type: ignore[arg-type]
+    return replace(now, seconds=earlier.seconds + now.seconds, copied_bytes=earlier.copied_bytes + now.copied_bytes)
+
+
+def plain(staging: Staging) -> dict[str, object]:
+    """As a report holds it."""
+    return asdict(staging)
