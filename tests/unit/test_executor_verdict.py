@@ -33,7 +33,7 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
         (FAILED, None, SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (FAILED, ended(Cause.COMMAND), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.WALLTIME), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "preempted (WORDS): the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.CANCELLED), SAVED, Action.FAIL, "cancelled by its owner or an administrator (WORDS)"),
         (None, ended(Cause.WALLTIME), OLD, Action.GO_ON, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
         (None, ended(Cause.WALLTIME), None, Action.FAIL, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),

@@ -79,7 +79,8 @@ def verdict(
         case Cause.MEMORY:
             return Verdict(Action.FAIL, _memory(asked, words))
     if left is not None and left.fresh and left.state == "checkpointed":
-        return _go_on(left, links, left.cause or "stopped at a checkpoint")
+        why = left.cause or "stopped at a checkpoint"
+        return _go_on(left, links, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
     return _without_checkpoint(end, status, cause, left, links, asked)
 
 
