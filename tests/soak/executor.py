@@ -40,7 +40,7 @@ def kills(box: SlurmBox, count: int) -> bool:
     print(f"at the end: exit {code}, {arrived} submissions that arrived, {sum(starts.values())} starts, "
           f"{workflow.results()} results of {jobs}")  # fmt: skip
     if code:
-        print(output[-3000:])
+        print(failures(output))
     return code == 0 and arrived == jobs and set(starts.values()) == {1} and workflow.results() == jobs
 
 
@@ -59,7 +59,7 @@ def jobs(box: SlurmBox, count: int) -> bool:
         f"exit {code}; {workflow.results()} results, {sum(starts.values())} starts, {len(workflow.events('submitted'))} submissions"
     )
     if code:
-        print(output[-3000:])
+        print(failures(output))
     return code == 0 and set(starts.values()) == {1} and workflow.results() == count
 
 
@@ -114,8 +114,15 @@ def restarted(box: SlurmBox) -> bool:
           f"{sum(workflow.starts().values())} starts")  # fmt: skip
     print("".join(f"  {cause}\n" for cause in causes), end="")
     if code:
-        print(output[-3000:])
+        print(failures(output))
     return code == 0 and workflow.results() == jobs
+
+
+def failures(output: str) -> str:
+    """What a driver said about each job that failed."""
+    return "\n".join(
+        line.strip() for line in output.splitlines() if line.startswith(("    message:", "WorkflowError", "Missing"))
+    )
 
 
 def usage(driver: Driver, seconds: float, results: int) -> str:
