@@ -16,7 +16,7 @@ from tests.cluster.workflow import Driver, Workflow, message
 
 Shown = Callable[[], tuple[Studies, int, str]]
 SITE = {"kind": "slurm"}
-QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2")
+QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 FATES = {
     "well": {},
     "two nodes": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2},

@@ -32,6 +32,7 @@ class FakeScheduler:
         self.remembers_deleted = False
         self.submitted: list[str] = []
         self.deleted: list[str] = []
+        self.deleted_ids: list[str | None] = []
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
         self.on_question: Callable[[Sequence[Job]], dict[str, Status]] = self.all_running
 
@@ -47,6 +48,7 @@ class FakeScheduler:
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         self.deleted += [job.name for job in jobs]
+        self.deleted_ids += [job.id for job in jobs]
 
     @staticmethod
     def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
@@ -359,6 +361,17 @@ def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_agai
     assert second.scheduler.submitted == []
     first.end(1, 0, "TERM")
     second.until(lambda: second.scheduler.submitted)
+
+
+@pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
+def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_away(
+    bench: Bench, known: bool, job_id: str | None
+) -> None:
+    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs) if known else {}
+    bench.add()
+    bench.until(lambda: bench.follower.jobs and (bench.follower.jobs[0].status or bench.follower.jobs[0].absent))
+    bench.follower.cancel_all()
+    assert bench.scheduler.deleted_ids == [job_id]
 
 
 def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
     [
         (End(0, "", 1, 2, "n"), None, None, Action.SUCCEED, "finished"),
         (End(0, "TERM", 1, 2, "n"), ended(Cause.CANCELLED), None, Action.SUCCEED, "finished"),
-        (None, ended(Cause.FINISHED), None, Action.SUCCEED, "finished, by the scheduler's record"),
+        (None, ended(Cause.FINISHED), None, Action.GO_ON, "its script did not begin, although the scheduler says that it has ended well (WORDS)"),
         (FAILED, None, SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (FAILED, ended(Cause.COMMAND), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.WALLTIME), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "preempted (WORDS): the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.CANCELLED), SAVED, Action.FAIL, "cancelled by its owner or an administrator (WORDS)"),
         (None, ended(Cause.WALLTIME), OLD, Action.GO_ON, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
         (None, ended(Cause.WALLTIME), None, Action.FAIL, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
@@ -56,6 +56,11 @@ def test_an_end_is_answered_by_its_cause(
 ) -> None:
     judged = verdict(end, status, left, [link()], ASKED)
     assert (judged.action, judged.cause) == (action, sentence)
+
+
+def test_a_job_that_began_and_left_no_end_has_finished_where_the_scheduler_says_so() -> None:
+    judged = verdict(None, ended(Cause.FINISHED), None, [link()], ASKED, began_s=100.0)
+    assert (judged.action, judged.cause) == (Action.SUCCEED, "finished, by the scheduler's record")
 
 
 def test_two_links_in_a_row_without_progress_are_a_failure() -> None:

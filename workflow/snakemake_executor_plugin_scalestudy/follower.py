@@ -547,7 +547,8 @@ class Follower:
             if link is not None:
                 link.cancelled = True
                 self.records.write(one.record)
-                jobs.append(Job(link.name, link.id))
+                # A scheduler that has forgotten a job may have given its id to another.
+                jobs.append(Job(link.name, None if one.absent else link.id))
         if not jobs:
             return
         try:

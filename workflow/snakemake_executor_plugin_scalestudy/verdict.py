@@ -73,14 +73,22 @@ def verdict(
         case _ if end is not None and end.code == 0:
             return Verdict(Action.SUCCEED, "finished")
         case Cause.FINISHED if end is None:
-            return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
+            return _finished(links, words, began_s)
         case Cause.CANCELLED:
             return _cancelled(status, words, links, began_s)
         case Cause.MEMORY:
             return Verdict(Action.FAIL, _memory(asked, words))
     if left is not None and left.fresh and left.state == "checkpointed":
-        return _go_on(left, links, left.cause or "stopped at a checkpoint")
+        why = left.cause or "stopped at a checkpoint"
+        return _go_on(left, links, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
     return _without_checkpoint(end, status, cause, left, links, asked)
+
+
+def _finished(links: Sequence[Link], words: str, began_s: float | None) -> Verdict:
+    """A job that left no word of its end. Slurm calls it COMPLETED too if the node could not start its script."""
+    if began_s is None:
+        return _fault(links, f"its script did not begin, although the scheduler says that it has ended well ({words})")
+    return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
 
 
 def _cancelled(status: Status | None, words: str, links: Sequence[Link], began_s: float | None) -> Verdict:
