@@ -83,7 +83,7 @@ class Studies:
         """Results of a study's runs, in the order of their ranks."""
         of_study = {"through": "small_cnn", "long": "mlp"}[study]
         found = [json.loads(path.read_text()) for path in self.clone.glob(f"results/box/runs/*{of_study}*/result.json")]
-        return sorted(found, key=lambda result: int(result["spec"]["ranks"]))
+        return sorted(found, key=ranks)
 
     def job_ids(self, run: str) -> list[str]:
         """The scheduler's ids of the jobs of one run, from the executor's own account."""
@@ -94,6 +94,11 @@ class Studies:
     def drawn(self, study: str) -> list[str]:
         """Names of the figures and tables of a study."""
         return sorted(path.name for path in self.clone.glob(f"results/box/mini/*/{study}/*"))
+
+
+def ranks(result: dict[str, Any]) -> int:
+    """Of a run; a spec leaves defaults out."""
+    return int(result["spec"].get("ranks", 1))
 
 
 def studies(box: Box) -> Studies:

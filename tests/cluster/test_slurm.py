@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import ONE_MINUTE, Studies, studies
+from tests.cluster.study import ONE_MINUTE, Studies, ranks, studies
 from tests.cluster.workflow import Driver, Workflow, message
 
 Shown = Callable[[], tuple[Studies, int, str]]
@@ -199,7 +199,7 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
     made, code, output = study()
     assert code == 0, output
     results = made.results("through")
-    assert [(result["status"], result["spec"]["ranks"]) for result in results] == [
+    assert [(result["status"], ranks(result)) for result in results] == [
         ("valid", 1),
         ("valid", 2),
         ("valid", 4),

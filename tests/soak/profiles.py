@@ -14,7 +14,7 @@ from tests.cluster.box import Box
 from tests.cluster.pbs_here import PbsHere
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import Studies, studies
+from tests.cluster.study import Studies, ranks, studies
 from tests.cluster.workflow import ROOT
 
 BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsHere, "allocation": SlurmBox}
@@ -34,7 +34,7 @@ def run_study(box: Box, name: str) -> bool:
     results = made.results("through")
     for result in results:
         ids = [link["job"] for link in result["links"]]
-        print(f"{result['run']}: {result['status']}, {len(result['affinity'])} ranks, job {' '.join(map(str, ids))}")
+        print(f"{result['run']}: {result['status']}, {ranks(result)} ranks, job {' '.join(map(str, ids))}")
     print("drawn:", *made.drawn("through"))
     well = (
         code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in made.drawn("through")
