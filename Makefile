@@ -58,6 +58,9 @@ soak: .venv-dev
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
 	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
 	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
+	python -m tests.soak.executor faults | tee docs/measured/executor_faults.txt
+	for profile in slurm sge allocation; do \
+	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done
 
 # About 20 minutes on a quiet machine; stopped, it goes on where it was. OPTIONS="--peers ours dali" for a part.
 bench-loader: setup

@@ -16,7 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-USER, USER_ID = "alice", 21500
+USER = "alice"
+USER_ID = 21500 + os.getpid() % 8000
+"""Of its own for each process: the kernel's control groups of two boxes would meet under one user."""
 PRIVATE = ("/etc", "/var/lib", "/var/spool", "/var/log")
 
 

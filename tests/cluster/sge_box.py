@@ -53,7 +53,7 @@ class SgeBox(Box):
         self.run(["runuser", "-u", "sgeadmin", "--", "env", f"SGE_ROOT={ROOT}", "qconf", "-am", "root"])
         self.run(["qconf", "-ah", "sgehead,sgetail"])
         self.run(["qconf", "-as", "sgehead"])
-        self._configured("-Mc", ["qconf", "-sc"], lambda text: text + "gpu gpu INT <= YES YES 0 0\n", "complexes")
+        self._configured("-Mc", ["qconf", "-sc"], lambda text: text + COMPLEXES, "complexes")
         for host in ("sgehead", "sgetail"):
             self._configured("-Ae", None, lambda _, host=host: HOST.format(host=host), "host")
         for name, rule in (("mpi", "$fill_up"), ("two", "2")):
@@ -102,10 +102,14 @@ class SgeBox(Box):
         self.until(["bash", "-c", "kill -0 $(cat /var/spool/gridengine/qmaster/qmaster.pid) 2>&1"], "No such")
 
 
+COMPLEXES = """\
+gpu gpu INT <= YES YES 0 0
+exclusive excl BOOL EXCL YES YES 0 1000
+"""
 HOST = """\
 hostname {host}
 load_scaling NONE
-complex_values gpu=8
+complex_values gpu=8,exclusive=true
 user_lists NONE
 xuser_lists NONE
 projects NONE

@@ -1,38 +1,40 @@
-"""A mini study from its YAML file to its figures, each run a job of its own, for any scheduler in a box."""
+"""Two small studies through a profile as it is shipped, from their YAML files to their figures, for any scheduler here."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.box import USER, Box
-from tests.integration.project import make_project
+from tests.cluster.box import Box
+from tests.cluster.try_box import command_of, copy_of_project
 
-PROFILE = """\
-executor: scalestudy
-scalestudy-site: site.yaml
-jobs: 20
-nolock: true
-latency-wait: 20
-seconds-between-status-checks: 2
-config: [machine=local, site=site.yaml]
-default-resources: [mem_mb=1500, runtime=10]
+MACHINE = """\
+description: "A box on one machine: two nodes of 16 CPUs and 4 devices, which are a fiction"
+nodes: 2
+devices_per_node: 4
+device: cpu
+cores_per_node: 16
+memory_gib: 3.9
+job_memory_gib: 3
+walltime_limit_h: 1
+sources: {description: tests/cluster}
 """
-STUDY = """\
+THROUGH = """\
 question: Does the cluster way lead to a figure?
 base:
   model: small_cnn
   data: {source: digits}
   strategy: allreduce
+  ranks_per_node: 2
   batch: {per_rank: 32}
   optimiser: {learning_rate: 0.05}
   train: {epochs: 4}
 vary:
-  ranks: [1, 2]
+  ranks: [1, 2, 4]
 scales:
   mini: {}
 figures:
@@ -40,45 +42,75 @@ figures:
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 """
+# 45 steps an epoch, each of which waits: more than a minute, and hardly any work.
+LONG = """\
+question: Does a run go on that takes longer than its walltime?
+base:
+  model: {name: mlp, hidden: 8, layers: 2}
+  data: {source: digits}
+  strategy: allreduce
+  batch: {per_rank: 32}
+  optimiser: {learning_rate: 0.05}
+  train: {epochs: 30, evaluate_every_epochs: 0}
+  faults: [{kind: slow_rank, rank: 0, seconds: 0.05}]
+vary:
+  ranks: [1]
+scales:
+  mini: {}
+tables:
+  - {name: times, values: [step_time_s]}
+"""
+ONE_MINUTE = ("--set-resources", "train:runtime=1")
 
 
-def make_figures(box: Box, site: dict[str, Any]) -> tuple[Path, int, str]:
-    """The folder, the driver's exit status and its output."""
-    project = make_project(box.home / "study")
-    project.study.write_text(STUDY)
-    profile = project.folder / "profiles" / "cluster"
-    profile.mkdir()
-    (profile / "config.yaml").write_text(PROFILE)
-    (project.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
-    owner = box.home.stat()
-    for path in (project.folder, *project.folder.rglob("*")):
-        os.chown(path, owner.st_uid, owner.st_gid)
-    environment = {
-        "HOME": str(box.home),
-        "TMPDIR": "/tmp",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(project.folder / "workflow"),
-        "XDG_CACHE_HOME": str(box.home / "cache"),
+@dataclass(frozen=True)
+class Studies:
+    """A clone of the project that the box's user owns, with both studies and a machine of the box's size."""
+
+    box: Box
+    clone: Path
+
+    def command(self, *words: str) -> list[str]:
+        """The command line that runs a command in the clone as the box's user."""
+        return command_of(self.box, self.clone, *words)
+
+    def start(self, log: Path, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command; what it says goes to `log`."""
+        with open(log, "w") as stream:
+            return subprocess.Popen(self.command(*words), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+
+    def results(self, study: str) -> list[dict[str, Any]]:
+        """Results of a study's runs, in the order of their ranks."""
+        of_study = {"through": "small_cnn", "long": "mlp"}[study]
+        found = [json.loads(path.read_text()) for path in self.clone.glob(f"results/box/runs/*{of_study}*/result.json")]
+        return sorted(found, key=ranks)
+
+    def job_ids(self, run: str) -> list[str]:
+        """The scheduler's ids of the jobs of one run, from the executor's own account."""
+        lines = [json.loads(line) for line in (self.clone / ".scalestudy/jobs.jsonl").read_text().splitlines()]
+        names = {line["name"] for line in lines if line["event"] == "submitted" and line["job"].endswith(run)}
+        return [line["id"] for line in lines if line["event"] == "id" and line["name"] in names]
+
+    def drawn(self, study: str) -> list[str]:
+        """Names of the figures and tables of a study."""
+        return sorted(path.name for path in self.clone.glob(f"results/box/mini/*/{study}/*"))
+
+
+def ranks(result: dict[str, Any]) -> int:
+    """Of a run; a spec leaves defaults out."""
+    return int(result["spec"].get("ranks", 1))
+
+
+def studies(box: Box) -> Studies:
+    """Set them up."""
+    clone = copy_of_project(box)
+    written = {
+        clone / "config/machines/box.yaml": MACHINE,
+        clone / "config/studies/through.yaml": THROUGH,
+        clone / "config/studies/long.yaml": LONG,
     }
-    command = box.command(["snakemake", "--profile", "profiles/cluster", "tiny"], USER, project.folder, **environment)
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    return project.folder, done.returncode, done.stdout
-
-
-def check_figures(box: Box, site: dict[str, Any]) -> None:
-    """Both runs are valid results of jobs of their own, and the figure is drawn from them."""
-    folder, code, output = make_figures(box, site)
-    assert code == 0, output
-    results = [json.loads(path.read_text()) for path in folder.glob("results/local/runs/*/result.json")]
-    assert [result["status"] for result in results] == ["valid", "valid"], output
-    assert (folder / "results/local/mini/figures/tiny/time.svg").stat().st_size > 300
-    lines = [json.loads(line) for line in (folder / ".scalestudy/jobs.jsonl").read_text().splitlines()]
-    assert sum(line["event"] == "submitted" and line["job"].startswith("train ") for line in lines) == 2
+    owner = box.home.stat()
+    for path, text in written.items():
+        path.write_text(text)
+        os.chown(path, owner.st_uid, owner.st_gid)
+    return Studies(box, clone)

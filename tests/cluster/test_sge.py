@@ -7,8 +7,7 @@ import time
 import pytest
 
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.study import check_figures
-from tests.cluster.workflow import Workflow, message
+from tests.cluster.workflow import Driver, Workflow, message
 
 SITE = {"kind": "sge"}
 BOTH_HOSTS = {"kind": "sge", "request": "-pe two {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"}
@@ -23,7 +22,9 @@ FATES = {
 }
 
 
-def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(sge: SgeBox) -> None:
+@pytest.fixture(scope="module")
+def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
+    """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
     workflow = Workflow(sge, "fates", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
@@ -36,26 +37,10 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(sge
     sge.start_master()
     ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
     sge.must(["qdel", ids["deleted"]])
-    code, output = driver.wait(280)
-
-    assert code == 1
-    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"well", "four gpus", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
-    assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
-    # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
-    assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, "deleted")
-    starts = workflow.starts()
-    assert starts["long"] == 2
-    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
-    once = [name for name in starts if name not in ("long", "fails", "crashes")]
-    assert {starts[name] for name in once} == {1}
-    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
-    assert sorted(name for name in submitted if name in once) == sorted(once)
-    assert submitted.count("long") == 2
+    return workflow, driver
 
 
-def test_one_job_has_slots_on_both_hosts(sge: SgeBox) -> None:
+def test_one_job_has_slots_on_both_hosts(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
     workflow = Workflow(
         sge, "both", BOTH_HOSTS, {"run": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2, "steps": 8, "step_s": 1}}
     )
@@ -100,5 +85,21 @@ def test_names_and_paths_are_quoted_or_refused(sge: SgeBox, folder: str) -> None
         assert not workflow.starts()
 
 
-def test_a_mini_study_goes_from_its_file_to_its_figure(sge: SgeBox) -> None:
-    check_figures(sge, SITE)
+def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
+    workflow, driver = fates
+    code, output = driver.wait(280)
+    assert code == 1
+    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"well", "four gpus", "long"}
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
+    assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
+    # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
+    assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, "deleted")
+    starts = workflow.starts()
+    assert starts["long"] == 2
+    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
+    once = [name for name in starts if name not in ("long", "fails", "crashes")]
+    assert {starts[name] for name in once} == {1}
+    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
+    assert sorted(name for name in submitted if name in once) == sorted(once)
+    assert submitted.count("long") == 2

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.box import USER, USER_ID, Box, Unavailable
+from tests.cluster.box import USER, Box, Unavailable
 from tests.cluster.slurm_box import SlurmBox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,14 +74,21 @@ def copy_of_project(box: Box) -> Path:
     shutil.copy(STUDY / "box_scaling.yaml", clone / "config" / "studies")
     shutil.copy(STUDY / f"{MACHINE}.yaml", clone / "config" / "machines")
     (clone / ".venv").symlink_to(sys.prefix)
+    owner = box.home.stat()
     for path in (clone, *clone.rglob("*")):
-        os.chown(path, USER_ID, USER_ID, follow_symlinks=False)
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     return clone
 
 
 def call(box: Box, clone: Path, *words: str, quiet: bool = False) -> int:
     """Run a command in the clone as the box's user, and show it; its exit status."""
     print(f"\n$ {' '.join(words[:12])}{' …' if len(words) > 12 else ''}", flush=True)
+    out = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command_of(box, clone, *words), stdin=subprocess.DEVNULL, stdout=out, check=False).returncode
+
+
+def command_of(box: Box, clone: Path, *words: str) -> list[str]:
+    """The command line that runs a command in the clone as the box's user."""
     environment = {
         "HOME": str(box.home),
         "TMPDIR": "/tmp",
@@ -90,9 +97,7 @@ def call(box: Box, clone: Path, *words: str, quiet: bool = False) -> int:
         "XDG_CACHE_HOME": str(box.home / "cache"),
         "SCALESTUDY_WARM": "0",
     }
-    command = box.command(words, USER, clone, **environment)
-    out = subprocess.DEVNULL if quiet else None
-    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, check=False).returncode
+    return box.command(words, USER, clone, **environment)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""`python -m tests.soak.executor [kills|jobs] [COUNT]`, as root: the executor on a private Slurm, for long.
+"""`python -m tests.soak.executor [kills|jobs|faults] [COUNT]`, as root: the executor on a private Slurm, for long.
 
 kills: 30 jobs, and a driver killed at 20 moments; each job must have been submitted and started once.
 jobs: 1,000 short jobs without an error, with the driver's memory and CPU time.
+faults: hold, preemption, a node that goes down, an administrator's cancel, and a controller killed while it takes jobs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def kills(box: SlurmBox, count: int) -> bool:
     print(f"at the end: exit {code}, {arrived} submissions that arrived, {sum(starts.values())} starts, "
           f"{workflow.results()} results of {jobs}")  # fmt: skip
     if code:
-        print(output[-3000:])
+        print(failures(output))
     return code == 0 and arrived == jobs and set(starts.values()) == {1} and workflow.results() == jobs
 
 
@@ -58,8 +59,70 @@ def jobs(box: SlurmBox, count: int) -> bool:
         f"exit {code}; {workflow.results()} results, {sum(starts.values())} starts, {len(workflow.events('submitted'))} submissions"
     )
     if code:
-        print(output[-3000:])
+        print(failures(output))
     return code == 0 and set(starts.values()) == {1} and workflow.results() == count
+
+
+def faults(box: SlurmBox) -> bool:
+    """What may happen to a job: how long after it the driver says so, and in which words."""
+    alone = {"steps": 40, "step_s": 1, "mem_mb": 2500}
+    runs = {"preempted": alone, "node": {**alone, "what": "deaf"}, "cancelled": alone, "waits": {"nodes": 4}}
+    workflow = Workflow(box, "faults", SITE, runs)
+    driver = workflow.start("--seconds-between-status-checks", "10")
+    workflow.until(
+        lambda: len(workflow.starts()) == 3 and len(workflow.events("id")) == 4, "starts and a job that waits"
+    )
+    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
+    nodes = {run: box.must(["squeue", "-h", "-j", ids[run], "-o", "%N"]).strip() for run in ("preempted", "node")}
+    urgent = ["sbatch", "-p", "urgent", "-w", nodes["preempted"], "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2"]
+    provoked = [
+        (["scontrol", "hold", ids["waits"]], f"waits: job {ids['waits']} is held"),
+        (["scontrol", "release", ids["waits"]], f"waits: job {ids['waits']} is queued again"),
+        (["scancel", ids["cancelled"]], f"job {ids['cancelled']}: cancelled by its owner or an administrator"),
+        (urgent, f"preempted: job {ids['preempted']}: preempted"),
+        (
+            ["scontrol", "update", f"nodename={nodes['node']}", "state=down", "reason=soak"],
+            f"node: job {ids['node']}: the node",
+        ),
+    ]
+    for command, words in provoked:
+        box.must(command)
+        begin = time.monotonic()
+        workflow.until(lambda words=words: words in driver.log.read_text(), words, 120)
+        said = next(line for line in driver.log.read_text().splitlines() if words in line)
+        print(f"{' '.join(command[:4])}: after {time.monotonic() - begin:.0f} s: {said.strip()}", flush=True)
+    box.must(["scontrol", "update", f"nodename={nodes['node']}", "state=resume"])
+    code, _ = driver.wait(300)
+    finished = sorted(path.parent.name for path in workflow.folder.glob("results/*/result.json"))
+    print(f"exit {code}; results of {', '.join(finished)}; starts {dict(workflow.starts())}")
+    return code == 1 and finished == ["node", "preempted", "waits"] and restarted(box)
+
+
+def restarted(box: SlurmBox) -> bool:
+    """A controller killed while it takes jobs forgets its last seconds: every run must have its result all the same."""
+    jobs = 60
+    workflow = Workflow(box, "restarted", SITE, {f"run{number:02}": {} for number in range(jobs)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.events("id")) >= jobs // 2, "half of the submissions")
+    box.stop_controller()
+    time.sleep(3)
+    box.start_controller()
+    box.run(["scontrol", "update", "nodename=node[1-4]", "state=resume"])  # it drains a node that ran what it forgot
+    code, output = driver.wait(600)
+    causes = [event["cause"] for event in workflow.events("ended") if event["cause"] != "finished"]
+    print(f"controller killed at {jobs // 2} of {jobs} submissions: exit {code}, {workflow.results()} results, "
+          f"{sum(workflow.starts().values())} starts")  # fmt: skip
+    print("".join(f"  {cause}\n" for cause in causes), end="")
+    if code:
+        print(failures(output))
+    return code == 0 and workflow.results() == jobs
+
+
+def failures(output: str) -> str:
+    """What a driver said about each job that failed."""
+    return "\n".join(
+        line.strip() for line in output.splitlines() if line.startswith(("    message:", "WorkflowError", "Missing"))
+    )
 
 
 def usage(driver: Driver, seconds: float, results: int) -> str:
@@ -76,7 +139,7 @@ def usage(driver: Driver, seconds: float, results: int) -> str:
 
 def main() -> int:
     """Run one soak or both; exit status 1 if one of them failed."""
-    which = sys.argv[1:2] or ["kills", "jobs"]
+    which = sys.argv[1:2] or ["kills", "jobs", "faults"]
     print(f"Slurm {version()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
     box = SlurmBox(ROOT)
     try:
@@ -85,6 +148,8 @@ def main() -> int:
             well &= kills(box, int(sys.argv[2]) if sys.argv[2:] else 20)
         if "jobs" in which:
             well &= jobs(box, int(sys.argv[2]) if sys.argv[2:] else 1000)
+        if "faults" in which:
+            well &= faults(box)
     finally:
         box.stop()
     print("well" if well else "NOT WELL")

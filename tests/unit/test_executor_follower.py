@@ -29,8 +29,10 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
+        self.remembers_deleted = False
         self.submitted: list[str] = []
         self.deleted: list[str] = []
+        self.deleted_ids: list[str | None] = []
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
         self.on_question: Callable[[Sequence[Job]], dict[str, Status]] = self.all_running
 
@@ -46,6 +48,7 @@ class FakeScheduler:
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         self.deleted += [job.name for job in jobs]
+        self.deleted_ids += [job.id for job in jobs]
 
     @staticmethod
     def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
@@ -220,6 +223,17 @@ def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_n
     assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
 
 
+def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: Bench) -> None:
+    bench.scheduler.remembers_deleted = True
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert len(bench.scheduler.submitted) == 2
+    tokens = [(bench.marks.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
+    assert tokens == [Path("void"), Path("void")]
+
+
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
     bench.scheduler.on_submit = raising(NoAnswer("sbatch: Socket timed out"))
     bench.scheduler.on_question = lambda jobs: {job.name: Status("77", State.QUEUED, "PENDING") for job in jobs}
@@ -347,6 +361,17 @@ def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_agai
     assert second.scheduler.submitted == []
     first.end(1, 0, "TERM")
     second.until(lambda: second.scheduler.submitted)
+
+
+@pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
+def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_away(
+    bench: Bench, known: bool, job_id: str | None
+) -> None:
+    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs) if known else {}
+    bench.add()
+    bench.until(lambda: bench.follower.jobs and (bench.follower.jobs[0].status or bench.follower.jobs[0].absent))
+    bench.follower.cancel_all()
+    assert bench.scheduler.deleted_ids == [job_id]
 
 
 def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:

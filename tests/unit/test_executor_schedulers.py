@@ -128,25 +128,31 @@ def slurm(table: str, **others: Answer) -> Any:
 @pytest.mark.parametrize(
     ("row", "state", "cause"),
     [
-        ("7|PENDING|Resources||a", State.QUEUED, Cause.UNKNOWN),
-        ("7|PENDING|JobHeldUser||a", State.HELD, Cause.UNKNOWN),
-        ("7|PENDING|PartitionTimeLimit||a", State.NEVER, Cause.UNKNOWN),
-        ("7|RUNNING|None|node1|a", State.RUNNING, Cause.UNKNOWN),
-        ("7|COMPLETING|None|node1|a", State.RUNNING, Cause.UNKNOWN),
-        ("7|SUSPENDED|None|node1|a", State.SUSPENDED, Cause.UNKNOWN),
-        ("7|COMPLETED|None|node1|a", State.ENDED, Cause.FINISHED),
-        ("7|TIMEOUT|TimeLimit|node1|a", State.ENDED, Cause.WALLTIME),
-        ("7|OUT_OF_MEMORY|OutOfMemory|node1|a", State.ENDED, Cause.MEMORY),
-        ("7|NODE_FAIL|NodeDown|node1|a", State.ENDED, Cause.NODE),
-        ("7|PREEMPTED|None|node1|a", State.ENDED, Cause.PREEMPTED),
-        ("7|CANCELLED|None|node1|a", State.ENDED, Cause.CANCELLED),
-        ("7|FAILED|JobLaunchFailure|node1|a", State.ENDED, Cause.NODE),
-        ("7|BRAND_NEW_STATE|None|node1|a", State.UNKNOWN, Cause.UNKNOWN),
+        ("7|PENDING|Resources||N/A|a", State.QUEUED, Cause.UNKNOWN),
+        ("7|PENDING|JobHeldUser||N/A|a", State.HELD, Cause.UNKNOWN),
+        ("7|PENDING|PartitionTimeLimit||N/A|a", State.NEVER, Cause.UNKNOWN),
+        ("7|RUNNING|None|node1|N/A|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|COMPLETING|None|node1|N/A|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|SUSPENDED|None|node1|N/A|a", State.SUSPENDED, Cause.UNKNOWN),
+        ("7|COMPLETED|None|node1|N/A|a", State.ENDED, Cause.FINISHED),
+        ("7|TIMEOUT|TimeLimit|node1|N/A|a", State.ENDED, Cause.WALLTIME),
+        ("7|OUT_OF_MEMORY|OutOfMemory|node1|N/A|a", State.ENDED, Cause.MEMORY),
+        ("7|NODE_FAIL|NodeDown|node1|N/A|a", State.ENDED, Cause.NODE),
+        ("7|PREEMPTED|None|node1|N/A|a", State.ENDED, Cause.PREEMPTED),
+        ("7|CANCELLED|None|node1|N/A|a", State.ENDED, Cause.CANCELLED),
+        ("7|FAILED|JobLaunchFailure|node1|N/A|a", State.ENDED, Cause.NODE),
+        ("7|BRAND_NEW_STATE|None|node1|N/A|a", State.UNKNOWN, Cause.UNKNOWN),
     ],
 )
 def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
-    status = slurm(f"9|RUNNING|None|node2|other name\n{row}\n").statuses([Job("a", "7")])["a"]
+    status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([Job("a", "7")])["a"]
     assert (status.id, status.state, status.cause) == ("7", state, cause)
+
+
+@pytest.mark.parametrize(("start", "started_s"), [("2026-11-21T18:23:09+00:00", 1795285389.0), ("N/A", None)])
+def test_when_slurm_started_a_job_is_read(start: str, started_s: float | None) -> None:
+    status = slurm(f"7|CANCELLED|None|node1|{start}|a\n").statuses([Job("a", "7")])["a"]
+    assert status.started_s == started_s
 
 
 @pytest.mark.parametrize(
@@ -154,7 +160,7 @@ def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
 )
 def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
     shown = Answer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
-    status = slurm("7|FAILED|NonZeroExitCode|node1|a\n", scontrol=shown).statuses([Job("a", "7")])["a"]
+    status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([Job("a", "7")])["a"]
     assert (status.cause, status.signal) == (cause, number)
 
 

@@ -29,11 +29,11 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
     [
         (End(0, "", 1, 2, "n"), None, None, Action.SUCCEED, "finished"),
         (End(0, "TERM", 1, 2, "n"), ended(Cause.CANCELLED), None, Action.SUCCEED, "finished"),
-        (None, ended(Cause.FINISHED), None, Action.SUCCEED, "finished, by the scheduler's record"),
+        (None, ended(Cause.FINISHED), None, Action.GO_ON, "its script did not begin, although the scheduler says that it has ended well (WORDS)"),
         (FAILED, None, SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (FAILED, ended(Cause.COMMAND), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.WALLTIME), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.GO_ON, "preempted (WORDS): the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.CANCELLED), SAVED, Action.FAIL, "cancelled by its owner or an administrator (WORDS)"),
         (None, ended(Cause.WALLTIME), OLD, Action.GO_ON, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
         (None, ended(Cause.WALLTIME), None, Action.FAIL, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
@@ -58,6 +58,11 @@ def test_an_end_is_answered_by_its_cause(
     assert (judged.action, judged.cause) == (action, sentence)
 
 
+def test_a_job_that_began_and_left_no_end_has_finished_where_the_scheduler_says_so() -> None:
+    judged = verdict(None, ended(Cause.FINISHED), None, [link()], ASKED, began_s=100.0)
+    assert (judged.action, judged.cause) == (Action.SUCCEED, "finished, by the scheduler's record")
+
+
 def test_two_links_in_a_row_without_progress_are_a_failure() -> None:
     before = [link(100.0, "the deadline is near"), link(100.0, "the deadline is near")]
     judged = verdict(FAILED, None, SAVED, [*before, link()], ASKED)
@@ -77,3 +82,18 @@ def test_progress_after_a_fruitless_link_starts_the_count_anew() -> None:
 def test_a_node_that_fails_twice_is_a_failure() -> None:
     judged = verdict(None, ended(Cause.NODE), None, [link(cause="x", node_fault=True), link()], ASKED)
     assert (judged.action, judged.cause) == (Action.FAIL, "the node or its software failed (WORDS), again")
+
+
+def test_a_job_that_a_restarted_scheduler_started_again_and_deleted_is_tried_once_more() -> None:
+    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
+    judged = verdict(TERMINATED, status, None, [link()], ASKED, began_s=100.0)
+    assert (judged.action, judged.node_fault) == (Action.GO_ON, True)
+    assert judged.cause == "the scheduler had forgotten that the job runs, started it again, and deleted it (CANCELLED)"
+    assert verdict(TERMINATED, status, None, [link(node_fault=True), link()], ASKED, 100.0).action is Action.FAIL
+
+
+@pytest.mark.parametrize("began_s", [105.0, 106.0, 110.0, None])
+def test_a_job_that_began_when_its_scheduler_says_was_cancelled_by_a_person(began_s: float | None) -> None:
+    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
+    judged = verdict(TERMINATED, status, None, [link()], ASKED, began_s)
+    assert (judged.action, judged.cause) == (Action.FAIL, "cancelled by its owner or an administrator (CANCELLED)")

@@ -79,6 +79,8 @@ class Followed:
     absent: int = 0
     absent_s: float | None = None
     never: int = 0
+    vanished: bool = False
+    """Its scheduler has lost it in the queue once: killed outright, one forgets what it took a moment before."""
     ended_s: float | None = None
     """When its end was noticed: its cause, or its mark, may come later."""
 
@@ -326,7 +328,9 @@ class Follower:
         if left is not None and left.fresh:
             link.progress = left.progress
         link.host = self._host(followed, end)
-        judged = verdict(end, followed.status, left, followed.record.links, followed.asked)
+        began = self.marks.began(link.name)
+        began_s = began[0] if began is not None else None
+        judged = verdict(end, followed.status, left, followed.record.links, followed.asked, began_s)
         self._act(followed, end, judged)
 
     def _act(self, followed: Followed, end: End | None, judged: Verdict) -> None:
@@ -372,8 +376,10 @@ class Follower:
             if time.monotonic() - (followed.absent_s or 0.0) > 2 * self.limits.lost_s:
                 self._judge(followed, None)
             return  # it begins just now, or died in that moment
-        if link.id is None or followed.adopted:
-            what = "was not submitted" if link.id is None else "left the queue while no driver looked"
+        lost = self.scheduler.remembers_deleted and not followed.vanished
+        if link.id is None or followed.adopted or lost:
+            what = "was not submitted" if link.id is None else "left the queue without a trace"
+            followed.vanished = link.id is not None
             self._close(followed, None, what)
             self.tell.say(f"{followed.work.label}: {link.id or link.name} {what}; it is submitted now")
             followed.record.links.pop()
@@ -541,7 +547,8 @@ class Follower:
             if link is not None:
                 link.cancelled = True
                 self.records.write(one.record)
-                jobs.append(Job(link.name, link.id))
+                # A scheduler that has forgotten a job may have given its id to another.
+                jobs.append(Job(link.name, None if one.absent else link.id))
         if not jobs:
             return
         try:

@@ -13,6 +13,8 @@ from snakemake_executor_plugin_scalestudy.schedulers import Cause, State, Status
 FRUITLESS_LINKS = 2
 """So many links in a row without progress are a failure."""
 NODE_RETRIES = 1
+CLOCK_SKEW_S = 1.0
+"""Between a node and the scheduler, as `scalestudy doctor` allows; times of either are whole seconds."""
 
 
 class Action(Enum):
@@ -52,10 +54,18 @@ class Asked:
     runtime_min: int | None
 
 
-def verdict(end: End | None, status: Status | None, left: Left | None, links: Sequence[Link], asked: Asked) -> Verdict:
+def verdict(
+    end: End | None,
+    status: Status | None,
+    left: Left | None,
+    links: Sequence[Link],
+    asked: Asked,
+    began_s: float | None = None,
+) -> Verdict:
     """Judge the last of `links`.
 
-    `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give.
+    `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give;
+    `began_s` is when the job script began, in Unix seconds.
     """
     cause = status.cause if status is not None and status.state is State.ENDED else None
     words = status.words if status is not None else ""
@@ -63,14 +73,35 @@ def verdict(end: End | None, status: Status | None, left: Left | None, links: Se
         case _ if end is not None and end.code == 0:
             return Verdict(Action.SUCCEED, "finished")
         case Cause.FINISHED if end is None:
-            return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
+            return _finished(links, words, began_s)
         case Cause.CANCELLED:
-            return Verdict(Action.FAIL, f"cancelled by its owner or an administrator ({words})")
+            return _cancelled(status, words, links, began_s)
         case Cause.MEMORY:
             return Verdict(Action.FAIL, _memory(asked, words))
     if left is not None and left.fresh and left.state == "checkpointed":
-        return _go_on(left, links, left.cause or "stopped at a checkpoint")
+        why = left.cause or "stopped at a checkpoint"
+        return _go_on(left, links, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
     return _without_checkpoint(end, status, cause, left, links, asked)
+
+
+def _finished(links: Sequence[Link], words: str, began_s: float | None) -> Verdict:
+    """A job that left no word of its end. Slurm calls it COMPLETED too if the node could not start its script."""
+    if began_s is None:
+        return _fault(links, f"its script did not begin, although the scheduler says that it has ended well ({words})")
+    return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
+
+
+def _cancelled(status: Status | None, words: str, links: Sequence[Link], began_s: float | None) -> Verdict:
+    """By a person, unless the job had begun before the start that its scheduler knows of.
+
+    A Slurm that was killed has its state as it was up to some seconds before. Started anew, it launches a job that it
+    believes to wait; where the node says that the job runs there, it deletes the job (22.05, `job_requeue` being off).
+    """
+    known_s = status.started_s if status is not None else None
+    if known_s is not None and began_s is not None and began_s + CLOCK_SKEW_S < known_s:
+        why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({words})"
+        return _fault(links, why)
+    return Verdict(Action.FAIL, f"cancelled by its owner or an administrator ({words})")
 
 
 def _without_checkpoint(
@@ -137,6 +168,11 @@ def _node(status: Status | None, links: Sequence[Link], words: str) -> Verdict:
     else:
         where = f" {', '.join(status.nodes)}" if status.nodes else ""
         why = f"the node{where} or its software failed ({words})"
+    return _fault(links, why)
+
+
+def _fault(links: Sequence[Link], why: str) -> Verdict:
+    """No fault of the run: tried once more."""
     if sum(link.node_fault for link in links[:-1]) >= NODE_RETRIES:
         return Verdict(Action.FAIL, f"{why}, again", node_fault=True)
     return Verdict(Action.GO_ON, why, node_fault=True)

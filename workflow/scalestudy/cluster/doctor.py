@@ -24,6 +24,8 @@ from scalestudy.training.allocation import allocation
 
 FOLDER = Path(".scalestudy/doctor")
 POLL_S = 2.0
+TASKS_S = 420.0
+"""Within the job's walltime, and longer than a probe's own limits."""
 SKEW_S = 1.0
 """Clocks further apart than this make a deadline wrong."""
 
@@ -215,8 +217,22 @@ def on_nodes(folder: Path, token: str) -> int:
         return subprocess.run(["/bin/sh", str(script), "0"], check=False).returncode
     commands = launchers.node_commands(where.launcher, hosts, script)
     environment = launchers.environment_for(where.launcher)
+    if where.launcher == "pbsdsh":
+        return _by_pbsdsh(commands, environment, folder)
     started = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) for command in commands]
     return max([process.wait() for process in started], default=0)
+
+
+def _by_pbsdsh(commands: Sequence[list[str]], environment: dict[str, str], folder: Path) -> int:
+    """pbsdsh comes back once its task has started, and the end of the job would end it: wait for what it writes."""
+    for command in commands:  # PBS takes one request of a job at a time
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)
+    end = time.monotonic() + TASKS_S
+    while len(list(folder.glob("node.*.json"))) < len(commands):
+        if time.monotonic() > end:
+            return 1
+        time.sleep(POLL_S)
+    return 0
 
 
 def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:

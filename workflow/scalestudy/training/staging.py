@@ -110,6 +110,7 @@ def wait_for_all(job: Job) -> None:
     """Return when every process has come here; not within the time that an exchange may take."""
     if job.processes > 1:
         group = dist.new_group(backend="gloo", timeout=LONGEST)
+        assert isinstance(group, dist.ProcessGroup)
         dist.barrier(group=group)
         dist.destroy_process_group(group)
 

@@ -88,6 +88,8 @@ class Status:
     signal: int | None = None
     """The signal that ended it, where that is all that is known."""
     nodes: tuple[str, ...] = ()
+    started_s: float | None = None
+    """Unix seconds at which it was started, where the scheduler tells."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class Scheduler(ABC):
     """What must be in PATH."""
     default_request: ClassVar[str]
     """The resource request where the site names no other; see `template.py` for the notation."""
+    remembers_deleted: ClassVar[bool] = True
+    """Whether a job that was deleted in the queue leaves a record; then one without a record was lost, not deleted."""
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from snakemake_executor_plugin_scalestudy.schedulers import (
     Cause,
@@ -76,7 +77,10 @@ AWAY = (
     "Unexpected message received",
 )
 UNKNOWN_ID = "Invalid job id specified"
-ROW = re.compile(r"^(?P<id>\d+)\|(?P<state>[A-Z_]+)\|(?P<reason>[^|]*)\|(?P<nodes>[^|]*)\|(?P<name>\S+)$", re.MULTILINE)
+ROW = re.compile(
+    r"^(?P<id>\d+)\|(?P<state>[A-Z_]+)\|(?P<reason>[^|]*)\|(?P<nodes>[^|]*)\|(?P<start>[^|]*)\|(?P<name>\S+)$",
+    re.MULTILINE,
+)
 # scontrol: "Exited with exit code N" is ExitCode=N:0, a signal ExitCode=0:N.
 EXIT_CODE = re.compile(r"\bExitCode=(\d+):(\d+)")
 REASON = re.compile(r"\bReason=(\S+)")
@@ -120,7 +124,7 @@ class Slurm(Scheduler):
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
         user = pwd.getpwuid(os.getuid()).pw_name
-        answer = self.run(["squeue", "-h", "-t", "all", "-u", user, "-o", "%i|%T|%r|%N|%j"], self.query_s)
+        answer = self.run(["squeue", "-h", "-t", "all", "-u", user, "-o", "%i|%T|%r|%N|%S|%j"], self.query_s)
         if answer.code != 0:
             raise NoAnswer(f"squeue: {answer.words}")
         rows = {row["name"]: row for row in ROW.finditer(answer.out)}
@@ -140,7 +144,7 @@ class Slurm(Scheduler):
             state = State.NEVER if base in NEVER else State.HELD if base in HELD else state
         if state is State.ENDED and cause is Cause.COMMAND:
             return self._failed(row["id"], words, reason, nodes)
-        return Status(row["id"], state, words, cause, nodes=nodes)
+        return Status(row["id"], state, words, cause, nodes=nodes, started_s=_seconds(row["start"]))
 
     def _failed(self, job_id: str, words: str, reason: str, nodes: tuple[str, ...]) -> Status:
         """FAILED: by exit status, by a signal, or because it could not be launched."""
@@ -201,3 +205,11 @@ class Slurm(Scheduler):
             answer = self.run(call, self.submit_s)
             if answer.code != 0 and UNKNOWN_ID not in answer.err:
                 raise NoAnswer(f"scancel: {answer.words}")
+
+
+def _seconds(text: str) -> float | None:
+    """A time of squeue in Unix seconds: it prints local time, `N/A` where there is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,80 @@
+"""`python -m tests.soak.profiles slurm|sge|pbs|allocation`, as root: a small study through a profile as it is shipped.
+
+Slurm and Grid Engine are brought up in a private box; `pbs` needs a server that is here (tests/cluster/pbs_here.py).
+Prints what doctor, the plan and the driver say; the home of the box's user is written as `~`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.box import Box
+from tests.cluster.pbs_here import PbsHere
+from tests.cluster.sge_box import SgeBox
+from tests.cluster.slurm_box import SlurmBox
+from tests.cluster.study import Studies, ranks, studies
+from tests.cluster.workflow import ROOT
+
+BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsHere, "allocation": SlurmBox}
+
+
+def run_study(box: Box, name: str) -> bool:
+    """Doctor, plan and study through one profile; whether every run ended well and the figure is there."""
+    made = studies(box)
+    profile = ("--profile", f"profiles/{name}", "--config", "machine=box")
+    inside = ("salloc", "-Q", "-N", "2", "--exclusive") if name == "allocation" else ()
+    shown(made, *inside, "scalestudy", "doctor", *profile)
+    shown(made, "scalestudy", "plan", *profile, "studies=through")
+    # All nodes are one host here, and measured runs run alone.
+    alone = () if inside else ("--resources", "measure=1")
+    code = shown(made, *inside, "snakemake", "through", *profile, *alone)
+    print()
+    results = made.results("through")
+    for result in results:
+        ids = [link["job"] for link in result["links"]]
+        print(f"{result['run']}: {result['status']}, {ranks(result)} ranks, job {' '.join(map(str, ids))}")
+    print("drawn:", *made.drawn("through"))
+    well = (
+        code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in made.drawn("through")
+    )
+    print("well" if well else "NOT WELL")
+    return well
+
+
+def shown(made: Studies, *words: str) -> int:
+    """Run a command in the clone as the box's user, and print it with what it says; its exit status."""
+    print(f"\n$ {' '.join(words)}", flush=True)
+    done = subprocess.run(
+        made.command(*words),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    said = done.stdout
+    named = {
+        made.clone: "~/scalestudy",
+        made.box.home: "~",
+        made.box.folder: "BOX",
+        Path(sys.prefix): ".venv",
+        ROOT: ".",
+    }
+    for path, name in named.items():
+        said = said.replace(str(path), name)
+    print(said, end="", flush=True)
+    if done.returncode:
+        print(f"exit status {done.returncode}")
+    return done.returncode
+
+
+def main() -> int:
+    """Bring it up, run, take it down; exit status 1 if it was not well."""
+    (name,) = sys.argv[1:]
+    box = BOXES[name](ROOT)
+    try:
+        return 0 if run_study(box, name) else 1
+    finally:
+        box.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
