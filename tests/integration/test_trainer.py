@@ -86,7 +86,7 @@ def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path)
 def test_a_run_cut_short_says_that_its_training_time_is_extrapolated(tmp_path: Path) -> None:
     attempt(tmp_path, "measure.steps=30", "train.epochs=50")
     found = result(tmp_path)
-    assert found["kinds"] == {"training_time_s": "extrapolated"}
+    assert found["kinds"] == {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"}
     assert found["metrics"]["training_time_s"] > 5 * found["metrics"]["wall_s"]
 
 
