@@ -42,7 +42,7 @@ figures:
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 """
-# 45 steps an epoch, each of which waits: more than a minute, and hardly any work.
+# 44 steps an epoch, each of which waits: more than two minutes, and hardly any work.
 LONG = """\
 question: Does a run go on that takes longer than its walltime?
 base:
@@ -51,7 +51,7 @@ base:
   strategy: allreduce
   batch: {per_rank: 32}
   optimiser: {learning_rate: 0.05}
-  train: {epochs: 30, evaluate_every_epochs: 0}
+  train: {epochs: 55, evaluate_every_epochs: 0}
   faults: [{kind: slow_rank, rank: 0, seconds: 0.05}]
 vary:
   ranks: [1]
@@ -60,7 +60,7 @@ scales:
 tables:
   - {name: times, values: [step_time_s]}
 """
-ONE_MINUTE = ("--set-resources", "train:runtime=1")
+TWO_MINUTES = ("--set-resources", "train:runtime=2")
 
 
 @dataclass(frozen=True)

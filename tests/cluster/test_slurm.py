@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import ONE_MINUTE, Studies, ranks, studies
+from tests.cluster.study import Studies, ranks, studies
 from tests.cluster.workflow import Driver, Workflow, message
 
 Shown = Callable[[], tuple[Studies, int, str]]
@@ -46,10 +46,10 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
 
 @pytest.fixture(scope="module")
 def study(slurm: SlurmBox) -> Iterator[Shown]:
-    """Two studies through profiles/slurm, while other tests go on beside them; a call waits for the end."""
+    """A study through profiles/slurm, while other tests go on beside them; a call waits for the end."""
     made, log = studies(slurm), slurm.folder / "studies.log"
-    words = ("snakemake", "through", "long", "--profile", "profiles/slurm", "--config", "machine=box")
-    process = made.start(log, *words, *ONE_MINUTE, *QUICK)
+    words = ("snakemake", "through", "--profile", "profiles/slurm", "--config", "machine=box")
+    process = made.start(log, *words, *QUICK)
     yield lambda: (made, process.wait(280), log.read_text())
 
 
@@ -205,17 +205,3 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
         ("valid", 4),
     ]
     assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn("through"))
-
-
-def test_a_training_longer_than_its_walltime_goes_on_from_its_checkpoint_as_a_chain_of_jobs(study: Shown) -> None:
-    made, code, output = study()
-    assert code == 0, output
-    (result,) = made.results("long")
-    links = result["links"]
-    assert result["status"] == "valid"
-    assert len(links) >= 2
-    assert [str(link["job"]) for link in links] == made.job_ids(result["run"])
-    assert all(link["steps"] > 0 for link in links)
-    assert sum(link["steps"] for link in links) == 1350
-    assert links[0]["cause"].startswith("the deadline is near")
-    assert links[-1]["cause"] == "the run is complete"

@@ -68,6 +68,7 @@ def faults(box: SlurmBox) -> bool:
     alone = {"steps": 40, "step_s": 1, "mem_mb": 2500}
     runs = {"preempted": alone, "node": {**alone, "what": "deaf"}, "cancelled": alone, "waits": {"nodes": 4}}
     workflow = Workflow(box, "faults", SITE, runs)
+    box.must(["scontrol", "update", "nodename=node4", "state=drain", "reason=soak"])  # so `waits` waits
     driver = workflow.start("--seconds-between-status-checks", "10")
     workflow.until(
         lambda: len(workflow.starts()) == 3 and len(workflow.events("id")) == 4, "starts and a job that waits"
@@ -91,7 +92,8 @@ def faults(box: SlurmBox) -> bool:
         workflow.until(lambda words=words: words in driver.log.read_text(), words, 120)
         said = next(line for line in driver.log.read_text().splitlines() if words in line)
         print(f"{' '.join(command[:4])}: after {time.monotonic() - begin:.0f} s: {said.strip()}", flush=True)
-    box.must(["scontrol", "update", f"nodename={nodes['node']}", "state=resume"])
+    for node in (nodes["node"], "node4"):  # the first may have come back on its own
+        box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     code, _ = driver.wait(300)
     finished = sorted(path.parent.name for path in workflow.folder.glob("results/*/result.json"))
     print(f"exit {code}; results of {', '.join(finished)}; starts {dict(workflow.starts())}")
