@@ -190,7 +190,7 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
     attempt(tmp_path / "first", "train.epochs=1")
     client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ranks = wait_until(lambda: ranks_of(tmp_path), 30)
-    assert len(ranks) == 2
+    assert len(ranks) == 3
     client.send_signal(signal.SIGKILL)
     client.wait()
     assert wait_until(
@@ -200,14 +200,14 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
 
 
 def ranks_of(out: Path) -> list[psutil.Process]:
-    """The processes that train for a folder: children of the process whose working data lie in a run folder of ours."""
+    """The processes of a run: children, two ranks and one that cleans up, of the process that the warm parent forked."""
     spec = out / "spec.json"
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
         if spec.exists() and "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
             newer = [child for child in process.children() if child.create_time() >= spec.stat().st_mtime - 1]
             found += [rank for child in newer for rank in child.children()]
-    return found if len(found) == 2 else []
+    return found if len(found) == 3 else []
 
 
 def wait_until(question: Any, seconds: float) -> Any:
