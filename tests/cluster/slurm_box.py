@@ -105,8 +105,11 @@ class SlurmBox(Box):
         self.must(["slurmctld"])
         self.until(["scontrol", "ping"], "is UP")
 
-    def stop_controller(self) -> None:
-        """End the controller as a crash would; jobs go on."""
+    def stop_controller(self, crash: bool = False) -> None:
+        """End the controller as an administrator does, or as a crash would; jobs go on."""
         pid = (self.folder / "slurm" / "slurmctld.pid").read_text().strip()
-        self.must(["kill", "-9", pid])
-        time.sleep(0.2)
+        self.must(["kill", "-KILL" if crash else "-TERM", pid])
+        deadline = time.monotonic() + 20
+        while self.run(["kill", "-0", pid]).returncode == 0:
+            assert time.monotonic() < deadline, "the controller does not end"
+            time.sleep(0.1)

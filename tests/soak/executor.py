@@ -106,7 +106,7 @@ def restarted(box: SlurmBox) -> bool:
     workflow = Workflow(box, "restarted", SITE, {f"run{number:02}": {} for number in range(jobs)})
     driver = workflow.start()
     workflow.until(lambda: len(workflow.events("id")) >= jobs // 2, "half of the submissions")
-    box.stop_controller()
+    box.stop_controller(crash=True)
     time.sleep(3)
     box.start_controller()
     box.run(["scontrol", "update", "nodename=node[1-4]", "state=resume"])  # it drains a node that ran what it forgot
