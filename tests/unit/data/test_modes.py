@@ -399,6 +399,7 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
+            time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
             os.kill(first_worker(), signal.SIGKILL)
 
 
@@ -415,6 +416,7 @@ def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
+            time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
             os.kill(first_worker(), signal.SIGSTOP)
 
 
