@@ -370,7 +370,8 @@ def test_qrsh_starts_an_agent_on_a_host_with_a_network_of_its_own(tmp_path: Path
         said = run(f"cd {ROOT} && {SCALESTUDY} try {' '.join(FOUR_ON_TWO_NODES)} train.epochs=2 --out {tmp_path}/out\n")
     assert (tmp_path / "out" / "result.json").exists(), said
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["launch"] == {"launcher": "qrsh", "hosts": ["head", "tail"]}
+    assert result["launch"]["launcher"] == "qrsh"
+    assert sorted(result["launch"]["hosts"]) == ["head", "tail"]  # which comes first is the scheduler's choice
     assert result["samples_seen"] == 2 * 11 * 128
 
 
