@@ -311,3 +311,10 @@ def test_a_machine_is_read_by_name(tmp_path: Path) -> None:
     (tmp_path / "twins.yaml").write_text("nodes: 2\nmemory_gib: 1.5\n")
     machine = read_machine("twins", tmp_path)
     assert (machine.nodes, machine.memory_bytes) == (2, 1610612736)
+
+
+@pytest.mark.parametrize("strategy", ["parameter_server", "async_parameter_server", "zero1", "horovod"])
+def test_a_strategy_whose_update_does_not_know_the_loss_scale_is_refused_in_float16(strategy: str) -> None:
+    with pytest.raises(UserError, match=f"the update of `{strategy}` does not know the scale"):
+        made(f"base: {{strategy: {strategy}, ranks: 2, autocast: float16}}")
+    made(f"base: {{strategy: {strategy}, ranks: 2, autocast: bfloat16}}")

@@ -339,8 +339,8 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.autocast and spec.dtype != "float32":
         what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
         yield Problem(("autocast",), what, "leave one of them out")
-    if spec.autocast == "float16" and spec.strategy.servers_beside:
-        what = "float16 scales the loss, and parameter servers cannot know the scale"
+    if spec.autocast == "float16" and not spec.strategy.scales_loss:
+        what = f"float16 scales the loss, and the update of `{spec.strategy.name}` does not know the scale"
         yield Problem(("autocast",), what, "use bfloat16, or another strategy")
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")

@@ -38,6 +38,11 @@ class StrategySpec(Spec):
         return True
 
     @property
+    def scales_loss(self) -> bool:
+        """Whether its update knows the scale of a float16 loss."""
+        return True
+
+    @property
     def needs_build(self) -> bool:
         """Whether it needs something that is compiled on the machine first, after the runs that do not."""
         return False
@@ -138,6 +143,10 @@ class ParameterServer(StrategySpec):
     def least_ranks(self) -> int:
         return self.servers if self.placement == "colocated" else 1
 
+    @property
+    def scales_loss(self) -> bool:
+        return False
+
 
 class AsyncParameterServer(StrategySpec):
     """Parameter servers that apply each gradient when it arrives, on whatever weights there are by then."""
@@ -150,11 +159,19 @@ class AsyncParameterServer(StrategySpec):
     def servers_beside(self) -> int:
         return self.servers
 
+    @property
+    def scales_loss(self) -> bool:
+        return False
+
 
 class Zero1(StrategySpec):
     """Each rank keeps the optimiser's state of one part of the weights and steps it (ZeRO stage 1)."""
 
     name: Literal["zero1"]
+
+    @property
+    def scales_loss(self) -> bool:
+        return False
 
 
 class FSDP(StrategySpec):
@@ -197,6 +214,10 @@ class Horovod(StrategySpec):
     @property
     def needs_build(self) -> bool:
         return True
+
+    @property
+    def scales_loss(self) -> bool:
+        return False
 
 
 class Pipeline(StrategySpec):
