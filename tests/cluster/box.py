@@ -32,7 +32,11 @@ class Box:
     def __init__(self, repository: Path, host: str = "box", address: str = "10.77.0.1") -> None:
         if os.geteuid() != 0:
             raise Unavailable("needs root, to start schedulers and to run jobs as another user")
-        missing = [command for command in ("unshare", "nsenter", "runuser", "ip", "mount") if not shutil.which(command)]
+        missing = [
+            command
+            for command in ("unshare", "setpriv", "nsenter", "runuser", "ip", "mount")
+            if not shutil.which(command)
+        ]
         if missing:
             raise Unavailable(f"needs the commands {', '.join(missing)}")
         self.folder = Path(tempfile.mkdtemp(prefix="scalestudy-box-", dir="/tmp"))
@@ -42,7 +46,21 @@ class Box:
         self.environment: dict[str, str] = {}
         script = self._script(repository, host, address)
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "bash", "-euc", script],
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "unshare",
+                "--mount",
+                "--net",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "bash",
+                "-euc",
+                script,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

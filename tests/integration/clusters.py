@@ -225,7 +225,7 @@ def grid_engine(folder: Path) -> Iterator[Callable[[str], str]]:
     folder.mkdir(parents=True)
     with open(folder / "log", "wb") as log:
         box = subprocess.Popen(
-            ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", GRID_ENGINE],
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", GRID_ENGINE],
             env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
     try:

@@ -59,11 +59,11 @@ def chain(
 
 
 def slowest(given_chain: Chain, cuts: tuple[int, ...], link: Link) -> float:
-    """The slowest stage of a partition, counted from the blocks."""
+    """The slowest stage of a partition, counted from the blocks. Nothing to send is no message."""
     both = np.add(given_chain.forward_s, given_chain.backward_s).tolist()
     sent = np.add(given_chain.crossing_bytes, given_chain.gradient_bytes).tolist()
     return max(
-        sum(both[begin:end]) + (2 * link.latency_s + link.s_per_byte * sent[begin] if begin else 0.0)
+        sum(both[begin:end]) + (2 * link.latency_s + link.s_per_byte * sent[begin] if begin and sent[begin] else 0.0)
         for begin, end in itertools.pairwise((0, *cuts, len(both)))
     )
 
