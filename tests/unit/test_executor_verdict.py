@@ -37,6 +37,9 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
         (TERMINATED, ended(Cause.CANCELLED), SAVED, Action.FAIL, "cancelled by its owner or an administrator (WORDS)"),
         (None, ended(Cause.WALLTIME), OLD, Action.GO_ON, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
         (None, ended(Cause.WALLTIME), None, Action.FAIL, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
+        (None, ended(Cause.WALLTIME), Left("running", 40.0, "saved after step 40", True), Action.GO_ON, "the walltime of 60 min was over (WORDS): saved after step 40 (progress 40)"),
+        (None, ended(Cause.WALLTIME), Left("running", 40.0, "saved after step 40", False), Action.GO_ON, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
+        (FAILED, ended(Cause.COMMAND), Left("running", 40.0, "saved after step 40", True), Action.FAIL, "its command failed (WORDS)"),
         (FAILED, ended(Cause.MEMORY), None, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (FAILED, ended(Cause.MEMORY), SAVED, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (None, ended(Cause.PREEMPTED), None, Action.GO_ON, "preempted (WORDS), without progress"),
@@ -97,3 +100,17 @@ def test_a_job_that_began_when_its_scheduler_says_was_cancelled_by_a_person(bega
     status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
     judged = verdict(TERMINATED, status, None, [link()], ASKED, began_s)
     assert (judged.action, judged.cause) == (Action.FAIL, "cancelled by its owner or an administrator (CANCELLED)")
+
+
+def test_a_job_that_a_restarted_scheduler_deleted_on_its_nodes_before_it_began_is_tried_once_more() -> None:
+    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, nodes=("node2",), started_s=106.0)
+    judged = verdict(None, status, None, [link()], ASKED)
+    assert (judged.action, judged.node_fault) == (Action.GO_ON, True)
+    assert judged.cause == "deleted after it had been given node2, before its script began (CANCELLED)"
+
+
+def test_a_job_that_was_terminated_and_that_its_scheduler_does_not_know_is_tried_once_more() -> None:
+    judged = verdict(TERMINATED, None, None, [link()], ASKED, 100.0, forgotten=True)
+    assert (judged.action, judged.node_fault) == (Action.GO_ON, True)
+    assert judged.cause == "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
+    assert verdict(FAILED, None, None, [link()], ASKED, 100.0, forgotten=True).action is Action.FAIL

@@ -330,7 +330,8 @@ class Follower:
         link.host = self._host(followed, end)
         began = self.marks.began(link.name)
         began_s = began[0] if began is not None else None
-        judged = verdict(end, followed.status, left, followed.record.links, followed.asked, began_s)
+        forgotten = self.scheduler.remembers_deleted and not followed.adopted and followed.absent >= LOST_POLLS
+        judged = verdict(end, followed.status, left, followed.record.links, followed.asked, began_s, forgotten)
         self._act(followed, end, judged)
 
     def _act(self, followed: Followed, end: End | None, judged: Verdict) -> None:

@@ -28,7 +28,8 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Left:
-    """What a run left beside its first output: `checkpointed`, `failed` or `finished`."""
+    """What a run left beside its first output: `running` (with what it has saved so far), `checkpointed` (it stopped there
+    on purpose), `failed` or `finished`."""
 
     state: str
     progress: float | None
@@ -61,11 +62,13 @@ def verdict(
     links: Sequence[Link],
     asked: Asked,
     began_s: float | None = None,
+    forgotten: bool = False,
 ) -> Verdict:
     """Judge the last of `links`.
 
     `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give;
-    `began_s` is when the job script began, in Unix seconds.
+    `began_s` is when the job script began, in Unix seconds; `forgotten` says that the scheduler, which would still know
+    a job that ended so short a time ago, does not know this one.
     """
     cause = status.cause if status is not None and status.state is State.ENDED else None
     words = status.words if status is not None else ""
@@ -81,6 +84,8 @@ def verdict(
     if left is not None and left.fresh and left.state == "checkpointed":
         why = left.cause or "stopped at a checkpoint"
         return _go_on(left, links, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
+    if forgotten and end is not None and end.signal == "TERM":
+        status, cause = None, Cause.NODE
     return _without_checkpoint(end, status, cause, left, links, asked)
 
 
@@ -92,12 +97,17 @@ def _finished(links: Sequence[Link], words: str, began_s: float | None) -> Verdi
 
 
 def _cancelled(status: Status | None, words: str, links: Sequence[Link], began_s: float | None) -> Verdict:
-    """By a person, unless the job had begun before the start that its scheduler knows of.
+    """By a person, unless the job had begun before the start that its scheduler knows of, or never on its nodes.
 
     A Slurm that was killed has its state as it was up to some seconds before. Started anew, it launches a job that it
-    believes to wait; where the node says that the job runs there, it deletes the job (22.05, `job_requeue` being off).
+    believes to wait; where the node says that a job of that number runs or ran there, it deletes the job (22.05,
+    `job_requeue` being off).
     """
     known_s = status.started_s if status is not None else None
+    if began_s is None and status is not None and status.nodes:
+        return _fault(
+            links, f"deleted after it had been given {', '.join(status.nodes)}, before its script began ({words})"
+        )
     if known_s is not None and began_s is not None and began_s + CLOCK_SKEW_S < known_s:
         why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({words})"
         return _fault(links, why)
@@ -114,7 +124,7 @@ def _without_checkpoint(
     if cause is Cause.PREEMPTED:
         return _fruitless(links, f"preempted ({words})")
     if cause is Cause.NODE or (end is None and cause is None):
-        return _node(status, links, words)
+        return _node(end, status, links, words)
     if left is not None and left.fresh and left.state == "failed":
         return Verdict(Action.FAIL, left.cause or "the run says that it failed")
     return Verdict(Action.FAIL, _how(end, status, cause))
@@ -146,7 +156,9 @@ def _fruitless(links: Sequence[Link], why: str) -> Verdict:
 def _walltime(left: Left | None, links: Sequence[Link], asked: Asked, words: str) -> Verdict:
     """Killed at the limit before it could save: only a run that has a checkpoint is worth another link."""
     limit = f" of {asked.runtime_min} min" if asked.runtime_min else ""
-    if left is not None and left.state == "checkpointed":
+    if left is not None and left.fresh and left.state == "running":
+        return _go_on(left, links, f"the walltime{limit} was over ({words}): {left.cause or 'a checkpoint is there'}")
+    if left is not None and left.state in ("checkpointed", "running"):
         return _fruitless(links, f"the walltime{limit} was over before a checkpoint ({words})")
     return Verdict(
         Action.FAIL,
@@ -159,10 +171,12 @@ def _memory(asked: Asked, words: str) -> str:
     return f"out of memory ({words}): raise the resource `mem_mb`, now {limit}"
 
 
-def _node(status: Status | None, links: Sequence[Link], words: str) -> Verdict:
+def _node(end: End | None, status: Status | None, links: Sequence[Link], words: str) -> Verdict:
     """Tried elsewhere once: the job's own host, where known, is left out next time."""
     host = links[-1].host
-    if status is None:
+    if end is not None and status is None:
+        why = "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
+    elif status is None:
         where = f" on {host}" if host else ""
         why = f"lost: it began{where}, left no word of its end, and the scheduler knows it no more"
     else:

@@ -163,7 +163,10 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
     """What is known of a run that has no result."""
     state_file = run_folder(machine, run.id) / "state.json"
     state = read_json(state_file) if state_file.exists() else {}
-    cause = f"{state.get('state', 'stopped')}: {state['cause']}" if state.get("cause") else "no result yet"
+    what = state.get("state", "stopped")
+    cause = (
+        f"{'no result yet' if what == 'running' else what}: {state['cause']}" if state.get("cause") else "no result yet"
+    )
     return {"status": "missing", "reason": cause}
 
 

@@ -336,6 +336,7 @@ class Rank:
         self.report.checkpoints.append(cost)
         if self.world.rank == 0:
             checkpoint.write_cost(folder, cost)
+            stopping.write_state(self.job.beside, "running", done, f"saved after step {done}, {cause}")
         self.agreement.written(seconds)
         self.report.pauses.append(done)
 

@@ -139,7 +139,7 @@ class Chain:
 
     def state(self, state: str, progress: int, cause: str) -> None:
         """Write state.json, which an executor reads."""
-        write_json(self.folder / STATE_FILE, {"state": state, "progress": progress, "cause": cause})
+        write_state(self.folder, state, progress, cause)
 
     def end_link(self, step: int | None, cause: str) -> None:
         """Close the link that is open; `step` is how far the run has come."""
@@ -149,12 +149,17 @@ class Chain:
         link.update(ended=ended.isoformat(timespec="seconds"), hours=round(hours, 6), steps=steps, cause=cause)
 
 
+def write_state(folder: Path, state: str, progress: int, cause: str) -> None:
+    """Write state.json beside a result, which an executor reads."""
+    write_json(folder / STATE_FILE, {"state": state, "progress": progress, "cause": cause})
+
+
 @contextlib.contextmanager
 def chain(run: str, out: Path, borrow: Path | None = None) -> Iterator[Chain]:
     """One link of a run's chain: finds what to go on from, and records how the link ended.
 
-    `borrow` is what a run that has no checkpoint of its own begins from. A result that is there already makes what lies in `checkpoint/` meaningless: the run starts anew. Raises UserError
-    where the checkpoints are those of another run.
+    `borrow` is what a run that has no checkpoint of its own begins from. A result that is there already makes what lies
+    in `checkpoint/` meaningless: the run starts anew. Raises UserError where the checkpoints are those of another run.
     """
     found = Chain(run, out.parent)
     if out.exists():
@@ -214,6 +219,8 @@ def _begin(found: Chain, borrow: Path | None) -> None:
         {"started": started, "ended": None, "job": job, "from_step": begun, "hours": None, "steps": None, "cause": None}
     )  # fmt: skip
     found.save()
+    if found.resume is not None and not found.borrowed:
+        found.state("running", begun, f"it goes on after step {begun}")
 
 
 def _borrow(found: Chain, path: Path) -> None:
