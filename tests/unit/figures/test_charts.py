@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,31 @@ def test_curves_are_drawn_over_elapsed_time_with_the_range_of_the_repeats(study:
     point = series(chart(study, "accuracy"), "ring & all_reduce, 2 ranks").points[0]
 
     assert (point.x, point.y, point.low, point.high, point.n) == (3.0, pytest.approx(0.8), 0.7, 0.9, 3)
+
+
+def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous_runs(tmp_path: Path) -> None:
+    names = "{value: async_parameter_server, label: asynchronous}, allreduce"
+    text = SCALING.replace("  - {kind: efficiency}", "  - {kind: efficiency}\n  - {kind: staleness}")
+    study = read_study(tmp_path, re.sub(r"strategy: \[.*\]", f"strategy: [{names}]", text))
+
+    def change(run: Run) -> dict[str, Any]:
+        if not run.spec.strategy.asynchronous:
+            return {"staleness": None}
+        return {"staleness": [{"0": 3, "2": 1}, {"0": 1, "1": 1}, {"0": 4}][run.spec.repeat]}
+
+    write_results(study, change)
+
+    made = chart(study, "staleness")
+
+    assert {line.label.partition(",")[0] for line in made.lines} == {"asynchronous"}
+    points = made.lines[0].points
+    assert [(point.x, point.y) for point in points] == [
+        (0.0, 0.75),
+        (1.0, pytest.approx(1 / 6)),
+        (2.0, pytest.approx(1 / 12)),
+    ]
+    assert [point.n for point in points] == [3, 3, 3]
+    assert said(made, "Staleness: updates that others made")
 
 
 def test_an_axis_of_names_has_no_lines_between_its_places(study: Study) -> None:

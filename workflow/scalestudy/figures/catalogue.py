@@ -23,7 +23,7 @@ class MarkSpec(Spec):
 class FigureSpec(Spec):
     """One figure of a study: a file name, what is drawn over what, and which published numbers stand beside."""
 
-    kind: Literal["lines", "time_over_ranks", "throughput_over_ranks", "efficiency", "accuracy_over_time"]
+    kind: Literal["lines", "time_over_ranks", "throughput_over_ranks", "efficiency", "accuracy_over_time", "staleness"]
     """`lines` draws `y` over `x`; the other kinds set `x`, `y`, axes and units themselves."""
     name: Name | None = None
     """File name; the kind's own name when unset."""

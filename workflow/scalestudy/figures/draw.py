@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import accuracy_over_time, efficiency, lines, throughput_over_ranks, time_over_ranks
+from scalestudy.figures import accuracy_over_time, efficiency, lines, staleness, throughput_over_ranks, time_over_ranks
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.spec.layout import figure_file
@@ -18,6 +18,8 @@ KINDS = {
     "throughput_over_ranks": throughput_over_ranks.chart,
     "efficiency": efficiency.chart,
 }
+OF_RESULTS = {"accuracy_over_time": accuracy_over_time.chart, "staleness": staleness.chart}
+"""Kinds that show what only the results hold, not the summary."""
 
 
 def draw(study: Study, machine: str, name: str) -> list[Path]:
@@ -31,10 +33,10 @@ def draw(study: Study, machine: str, name: str) -> list[Path]:
 
 
 def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:
-    """What a figure shows, from runs.parquet and, for curves, the results."""
+    """What a figure shows, from runs.parquet and, for curves and shares, the results."""
     rows = read_rows(study, machine)
-    if figure.kind == "accuracy_over_time":
-        return accuracy_over_time.chart(study, figure, rows, machine)
+    if figure.kind in OF_RESULTS:
+        return OF_RESULTS[figure.kind](study, figure, rows, machine)
     return KINDS[figure.kind](study, figure, rows)
 
 

@@ -108,6 +108,7 @@ KIND_SHOWS = {
     "throughput_over_ranks": "throughput_samples_per_s",
     "efficiency": "efficiency",
     "accuracy_over_time": "accuracy",
+    "staleness": "staleness",
 }
 
 

@@ -43,6 +43,11 @@ class StrategySpec(Spec):
         return True
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether updates are made on weights that others have changed meanwhile, so that they have a staleness."""
+        return False
+
+    @property
     def needs_build(self) -> bool:
         """Whether it needs something that is compiled on the machine first, after the runs that do not."""
         return False
@@ -154,6 +159,10 @@ class AsyncParameterServer(StrategySpec):
     name: Literal["async_parameter_server"]
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Dedicated server processes; parameters are placed on them by size, largest first."""
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
 
     @property
     def servers_beside(self) -> int:
