@@ -8,7 +8,14 @@ import subprocess
 import pytest
 
 from tests.cluster.pbs_here import PbsHere
-from tests.cluster.workflow import Workflow, message
+from tests.cluster.workflow import (
+    Workflow,
+    assert_begun_once,
+    assert_path_refused,
+    assert_path_works,
+    assert_refused,
+    message,
+)
 
 # `vscatter` is `scatter` where the virtual nodes of one host stand for nodes.
 SITE = {
@@ -50,14 +57,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
     assert "the walltime of 1 min was over (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "the scheduler will never run it (Q Can Never Run: Not enough total nodes" in output
-    starts = workflow.starts()
-    assert starts["long"] == 2
-    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
-    once = [name for name in starts if name not in ("long", "fails", "crashes")]
-    assert {starts[name] for name in once} == {1}
-    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
-    assert sorted(name for name in submitted if name in once) == sorted(once)
-    assert submitted.count("long") == 2
+    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,13 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
 def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
     pbs: PbsHere, site: dict[str, str], why: str
 ) -> None:
-    workflow = Workflow(pbs, f"refused{len(why)}", site, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert why in message(output, "run")
-    assert not workflow.starts()
+    assert_refused(pbs, site, why)
 
 
-@pytest.mark.parametrize("folder", ["a b 'c' \"d\" $HOME `e` -x;&", "a,b", "ü", "line\nbreak"])
-def test_names_and_paths_are_quoted_or_refused(pbs: PbsHere, folder: str) -> None:
-    workflow = Workflow(
-        pbs, folder, SITE, {"-dash": {}, "it's": {}, "ü $HOME": {}} if folder.startswith("a b") else {"run": {}}
-    )
-    code, output = workflow.drive()
-    if folder.startswith("a b"):
-        assert code == 0, output
-        assert workflow.results() == 3
-    else:
-        assert code == 1
-        assert "PBS cannot take the path" in output
-        assert not workflow.starts()
+def test_a_folder_whose_name_needs_quotes_works(pbs: PbsHere) -> None:
+    assert_path_works(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE)
+
+
+@pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
+def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsHere, folder: str) -> None:
+    assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")

@@ -7,7 +7,15 @@ import time
 import pytest
 
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.workflow import Driver, Workflow, message
+from tests.cluster.workflow import (
+    Driver,
+    Workflow,
+    assert_begun_once,
+    assert_path_refused,
+    assert_path_works,
+    assert_refused,
+    message,
+)
 
 SITE = {"kind": "sge"}
 BOTH_HOSTS = {"kind": "sge", "request": "-pe two {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"}
@@ -63,26 +71,16 @@ def test_one_job_has_slots_on_both_hosts(sge: SgeBox, fates: tuple[Workflow, Dri
 def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
     sge: SgeBox, site: dict[str, str], why: str
 ) -> None:
-    workflow = Workflow(sge, f"refused{len(why)}", site, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert why in message(output, "run")
-    assert not workflow.starts()
+    assert_refused(sge, site, why)
 
 
-@pytest.mark.parametrize("folder", ["a b 'c' \"d\" `e` ü -x;&", "$HOME", "line\nbreak"])
-def test_names_and_paths_are_quoted_or_refused(sge: SgeBox, folder: str) -> None:
-    workflow = Workflow(
-        sge, folder, SITE, {"-dash": {}, "it's": {}, "ü $HOME": {}} if folder.startswith("a") else {"run": {}}
-    )
-    code, output = workflow.drive()
-    if folder.startswith("a"):
-        assert code == 0, output
-        assert workflow.results() == 3
-    else:
-        assert code == 1
-        assert "Grid Engine cannot take the path" in output
-        assert not workflow.starts()
+def test_a_folder_whose_name_needs_quotes_works(sge: SgeBox) -> None:
+    assert_path_works(sge, "a b 'c' \"d\" `e` ü -x;&", SITE)
+
+
+@pytest.mark.parametrize("folder", ["$HOME", "line\nbreak"])
+def test_a_folder_that_the_scheduler_cannot_name_is_refused(sge: SgeBox, folder: str) -> None:
+    assert_path_refused(sge, folder, SITE, "Grid Engine cannot take the path")
 
 
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
@@ -95,11 +93,4 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
     assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, "deleted")
-    starts = workflow.starts()
-    assert starts["long"] == 2
-    # A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
-    once = [name for name in starts if name not in ("long", "fails", "crashes")]
-    assert {starts[name] for name in once} == {1}
-    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
-    assert sorted(name for name in submitted if name in once) == sorted(once)
-    assert submitted.count("long") == 2
+    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))

@@ -154,3 +154,46 @@ class Driver:
             return self.process.wait(timeout), self.log.read_text()
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None
+
+
+# What is asserted of every scheduler
+
+
+def assert_begun_once(workflow: Workflow, *, twice: str, told: tuple[str, ...]) -> None:
+    """Each job was submitted and begun once, but the chain `twice`, and failures that a driver before had `told`.
+
+    A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
+    """
+    starts = workflow.starts()
+    assert starts[twice] == 2
+    once = [name for name in starts if name not in (twice, *told)]
+    assert {starts[name] for name in once} == {1}
+    submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
+    assert sorted(name for name in submitted if name in once) == sorted(once)
+    assert submitted.count(twice) == 2
+
+
+def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
+    """A submission that the scheduler does not take is a failed job, in the scheduler's words."""
+    workflow = Workflow(box, f"refused{len(why)}", site, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert why in message(output, "run")
+    assert not workflow.starts()
+
+
+def assert_path_works(box: Box, folder: str, site: dict[str, str]) -> None:
+    """In a folder of that name, jobs with names that need quotes run."""
+    workflow = Workflow(box, folder, site, {"-dash": {}, "it's": {}, "ü $HOME": {}})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 3
+
+
+def assert_path_refused(box: Box, folder: str, site: dict[str, str], why: str) -> None:
+    """In a folder of that name nothing is submitted, and a sentence says why."""
+    workflow = Workflow(box, folder, site, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert why in output
+    assert not workflow.starts()
