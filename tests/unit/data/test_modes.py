@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -21,10 +22,12 @@ import torch
 from scalestudy.data import workers
 from scalestudy.data.dataset import Dataset, PictureDataset, open_dataset
 from scalestudy.data.loader import Loader
+from scalestudy.data.manifest import bulk_folder
 from scalestudy.data.readers import stores
 from scalestudy.data.sampler import batches
 from scalestudy.errors import UserError
 from scalestudy.spec import run
+from tests.unit.data import nginx
 from tests.unit.data.conftest import Prepared
 
 JPEG = {"source": "synthetic_jpeg", "samples": 40, "width": 96, "height": 64, "mean_kib": 3.0}
@@ -250,6 +253,31 @@ def test_data_comes_straight_from_a_server(
     assert list((path.parent / "bulk").iterdir()) == [path.parent / "bulk/index.npz"]
 
 
+@pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(("form", "mode"), [("tar", "stream"), ("tar", "shards"), ("files", "file"), ("raw", "stream")])
+def test_data_comes_straight_from_nginx(
+    form: str, mode: str, tls: bool, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, facts = prepared(**FORMS[form])
+    local = shown(path, workers=0)
+    with nginx.serving(tmp_path, tmp_path / "nginx", tls=tls) as at:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
+        assert equal(local, shown(path, mode=mode, origin=f"{at}/{path.parent.relative_to(tmp_path)}/{facts.bulk}"))
+
+
+def test_there_may_be_more_shards_than_files_may_be_open(prepared: Prepared) -> None:
+    path, facts = prepared(**JPEG, shard={"format": "tar", "mib": 0.001})
+    assert len(list(bulk_folder(path, facts).glob("train-*.tar"))) == 40
+    usual = shown(path)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, before[1]))
+    try:
+        assert equal(usual, shown(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("mode", ["stream", "shards"])
 def test_a_server_that_goes_away_is_an_error_with_shard_and_sample(
@@ -448,6 +476,7 @@ def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:
 import os, signal, psutil
 from scalestudy.data.dataset import open_dataset
 from scalestudy.data.loader import Loader
+from scalestudy.data.manifest import bulk_folder
 from scalestudy.spec import run
 import numpy as np
 spec = run.Loader(workers=2, kind="processes", size=32)

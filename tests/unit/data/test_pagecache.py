@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_dropped_files_come_from_the_disk_and_warm_ones_do_not(files: list[Path]
     drop(files)
     assert resident_bytes(files) == 0
     assert read_by_this_process(files) == 8 * MIB
+
+
+def test_what_a_worker_process_reads_is_counted_while_it_lives_and_once_it_has_ended(files: list[Path]) -> None:
+    before = read_bytes()
+    assert before is not None
+    reader = subprocess.Popen(
+        ["sh", "-c", 'cat "$@" >/dev/null; echo done; read line', "sh", *files], stdin=-1, stdout=-1
+    )
+    assert reader.stdout is not None and reader.stdin is not None
+    reader.stdout.readline()
+    # `cat` is reaped, its shell lives; both have read themselves from the disk or not.
+    assert 8 * MIB <= (read_bytes() or 0) - before < 12 * MIB
+    reader.communicate(b"\n")
+    assert 8 * MIB <= (read_bytes() or 0) - before < 12 * MIB
 
 
 def test_files_just_written_can_be_dropped(files: list[Path]) -> None:

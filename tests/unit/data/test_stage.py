@@ -100,6 +100,20 @@ def test_copies_come_over_http_by_range_requests(form: str, prepared: Prepared, 
 
 
 @HTTP
+def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_from_no_other(
+    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, facts = prepared(**TAR)
+    with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
+        options = Options(origin=f"{address}/data/{facts.bulk}")
+        with pytest.raises(UserError, match="certificate verify failed"):
+            staged(manifest, options, Share(), site)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
+        copies = staged(manifest, options, Share(), site)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+@HTTP
 def test_large_files_come_in_pieces_and_those_that_came_are_not_asked_for_again(
     prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,12 +83,26 @@ def _resident(descriptor: int) -> int | None:
 
 
 def read_bytes() -> int | None:
-    """Bytes that this process caused to be read from storage so far; 0 more means that data was in the page cache.
+    """Bytes that this process and its children caused to be read from storage so far; what was cached does not count.
 
-    None where the kernel does not count. File systems that are no block devices (NFS, Lustre, tmpfs) may stay at 0.
+    None where the kernel does not count. File systems that are no block devices (NFS, Lustre, tmpfs) may stay at 0. A
+    child that has ended is part of its parent's own count (proc(5), `/proc/pid/io`).
     """
+    found = _read_by("self")
+    if found is None:
+        return None
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            children = (thread / "children").read_text().split()
+        except OSError:
+            continue
+        found += sum(_read_by(child) or 0 for child in children)
+    return found
+
+
+def _read_by(process: str) -> int | None:
     try:
-        lines = Path("/proc/self/io").read_text().splitlines()
+        lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)

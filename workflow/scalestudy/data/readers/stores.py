@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import resource
 import ssl
 import threading
 import time
@@ -46,20 +47,24 @@ def _fill(descriptor: int, start: int, out: memoryview) -> None:
 
 
 class FolderStore(Store):
-    """A folder. With `kept_open`, a file is opened once: for large ones of which many ranges are read."""
+    """A folder. With `kept_open`, a file is opened once: for large ones of which many ranges are read.
+
+    At most a quarter of the files that this process may have open are kept; others are opened for each range.
+    """
 
     local = True
 
     def __init__(self, folder: str, kept_open: bool) -> None:
         self._folder, self._kept_open = folder, kept_open
         self._descriptors: dict[str, int] = {}
+        self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._lock = threading.Lock()
 
     def path(self, name: str) -> str:
         return f"{self._folder}/{name}"
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
-        if self._kept_open:
+        if self._kept_open and (name in self._descriptors or len(self._descriptors) < self._most_kept):
             _fill(self._opened(name), start, out)
             return
         descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
