@@ -261,6 +261,23 @@ def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str
     assert digests[0] == digests[1]
 
 
+def test_every_node_copies_its_share_of_the_data_before_its_ranks_begin(tmp_path: Path, nodes: dict[str, str]) -> None:
+    where = tmp_path / "site.yaml"
+    where.write_text(f"hosts: [alpha, beta]\nscratch: {tmp_path / 'scratch'}\n")
+    attempt = make(
+        tmp_path, *FOUR_ON_TWO_NODES, "batch.per_rank=4", "train.epochs=2", "loader={size: 32, mode: stream}",
+        "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.03125}}",
+        "stage={to: scratch, share: by_shard, reuse: false}", **{**nodes, "SCALESTUDY_SITE": str(where)},
+    )  # fmt: skip
+    assert attempt.process.returncode == 0, attempt.said
+    assert [node["share"] for node in attempt.result["stage"]] == [
+        f"training shards k with k mod 2 = {node}, and all held-out data" for node in (0, 1)
+    ]
+    assert attempt.result["launch"]["launcher"] == "ssh"
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.name != "room.lock"]
+    attempt.nothing_is_left()
+
+
 def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: Path, nodes: dict[str, str]) -> None:
     attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *LONG, **nodes)
     attempt.wait_for_training()
