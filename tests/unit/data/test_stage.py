@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from scalestudy.data import stage
 from scalestudy.data.dataset import open_dataset
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
@@ -300,6 +302,25 @@ def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
     for thread in threads:
         thread.join()
     assert sorted(copies.copied_bytes > 0 for copies in found) == [False, False, True]
+
+
+@pytest.mark.timeout(20)
+def test_copies_that_another_job_makes_and_goes_on_using_are_shared_with_it(
+    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, _ = prepared(**TAR)
+    usable, others = stage._usable, []
+
+    def too_late(*arguments: Any) -> bool:
+        """Between one process's look and its lock, another copies all and holds on to it."""
+        monkeypatch.setattr(stage, "_usable", usable)
+        found = usable(*arguments)
+        others.append(staged(manifest, Options(), Share(), site))
+        return found
+
+    monkeypatch.setattr(stage, "_usable", too_late)
+    assert staged(manifest, Options(), Share(), site).copied_bytes == 0
+    assert others[0].copied_bytes > 0
 
 
 def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: Site, tmp_path: Path) -> None:

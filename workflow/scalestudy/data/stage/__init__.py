@@ -37,6 +37,7 @@ from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
 """Copies that were found whole so recently are not looked at again: a node's ranks come one after the other."""
+RETRY_S = 0.05
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -104,7 +105,10 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
         files = wanted(manifest_path, manifest, share, source.size)
         copied = 0
         while not _usable(entry, files):
-            entry.hold(fcntl.LOCK_EX)
+            # Not waited for: another process may have made the copies meanwhile, and use them until the run's end.
+            if not entry.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                time.sleep(RETRY_S)
+                continue
             try:
                 copied += _completed(entry, manifest_path, manifest, files, source, options, site)
             finally:
