@@ -225,6 +225,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
+    parser.add_argument("--only", choices=("local", "http"), help="one half")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--streams", type=int, default=2, help="threads that copy locally")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 4, 8])
@@ -243,9 +244,11 @@ def main() -> None:
         f"{options.rounds} rounds, alternated; medians (lowest..highest); {options.streams} threads of ours copy locally"
     )
     with tempfile.TemporaryDirectory(prefix="scalestudy-staging-") as name:
-        for case in QUICK_LOCAL if options.quick else LOCAL:
+        for case in () if options.only == "http" else QUICK_LOCAL if options.quick else LOCAL:
             local(case, Path(name), options.rounds, options.streams, say)
-        if nginx.program() is None:
+        if options.only == "local":
+            pass
+        elif nginx.program() is None:
             say("nginx: not installed")
         else:
             for case in QUICK_HTTP if options.quick else HTTP:

@@ -103,7 +103,7 @@ def copy(
     Raises UserError for the first file that cannot be had, or whose checksum is another one; the others end.
     """
     copier = _Copier(source, wanted, numbers, folder, journal)
-    others = min(streams, copier.units) - 1
+    others = min(source.threads(streams), copier.units) - 1
     with ThreadPoolExecutor(max(1, others), "stage") as pool:
         more = [pool.submit(copier.work) for _ in range(others)]
         copier.work()

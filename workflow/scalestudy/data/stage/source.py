@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import queue
 import socket
 import urllib.parse
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from scalestudy.data.readers.stores import TIMEOUT_S, FolderStore, HttpStore, Store
@@ -60,8 +62,26 @@ class PlainHttpStore(HttpStore):
     """An http address, read from the socket itself: http.client's parsing of headers costs as much as a small file does.
 
     What is unusual (a transfer coding, a connection that is to be closed, an answer that is no 206) is asked for again
-    in the usual way.
+    in the usual way. Connections are lent for a request, so that a thread that writes a file holds none.
     """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self._free: queue.LifoQueue[SimpleNamespace] = queue.LifoQueue()
+        self.lend(1)
+
+    def lend(self, connections: int) -> None:
+        """So many connections for all threads together; to be said before the first request."""
+        self._free = queue.LifoQueue()
+        for _ in range(connections):
+            self._free.put(SimpleNamespace(socket=None))
+
+    def read_into(self, name: str, start: int, out: memoryview) -> None:
+        self._local.lent = self._free.get()
+        try:
+            super().read_into(name, start, out)
+        finally:
+            self._free.put(self._local.lent)
 
     def _request(self, name: str, start: int, out: memoryview) -> None:
         if not self._lean(name, start, out):
@@ -97,20 +117,26 @@ class PlainHttpStore(HttpStore):
         return True
 
     def _socket(self) -> tuple[socket.socket, bytearray]:
-        """This thread's connection, and memory for the head of an answer and what comes with it."""
-        found = getattr(self._local, "socket", None)
+        """The connection that this thread was lent, and memory for the head of an answer and what comes with it."""
+        found = self._local.lent.socket
         if found is None:
             host, _, port = self._host.rpartition(":") if ":" in self._host else (self._host, "", "80")
             connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            found = self._local.socket = (connection, bytearray(HEAD_BYTES))
+            found = self._local.lent.socket = (connection, bytearray(HEAD_BYTES))
         return found  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         super()._forget()
-        if (found := getattr(self._local, "socket", None)) is not None:
+        if (found := self._local.lent.socket) is not None:
             found[0].close()
-            self._local.socket = None
+            self._local.lent.socket = None
+
+    def close(self) -> None:
+        while not self._free.empty():
+            if (found := self._free.get().socket) is not None:
+                found[0].close()
+        super().close()
 
 
 def _usual(head: bytes, size: int) -> bool:
@@ -145,6 +171,13 @@ class Source:
             raise UserError(f"nothing can be copied from `{address}`", "stage.from", remedy)
         else:
             self.store = FolderStore(self.folder, kept_open=False)
+
+    def threads(self, streams: int) -> int:
+        """How many threads copy by so many streams: one more where it can write while the others wait for a server."""
+        if not isinstance(self.store, PlainHttpStore):
+            return streams
+        self.store.lend(streams)
+        return streams + 1
 
     def wait(self, size: int) -> None:
         """Return when that many bytes may be read."""
