@@ -17,8 +17,11 @@ KEYS = {
     "data.preprocess": "Preprocessing",
     "data.samples": "Training samples",
     "data.scale": "Scale of the data",
+    "data.shard.format": "Format of the data",
+    "data.shard.mib": "Size of a file",
     "data.source": "Data",
     "dtype": "Number type",
+    "loader.mode": "Input mode",
     "loader.prefetch": "Batches ahead per worker",
     "loader.workers": "Loader workers per rank",
     "nodes": "Nodes",
@@ -46,7 +49,7 @@ def unit_of(column: str) -> str:
     """The unit of a column's values as they are stored."""
     if column in MEASURED:
         return MEASURED[column].unit
-    match = re.search(r"_(s|mib|gib|kib|bytes)$", column)
+    match = re.search(r"[_.](s|mib|gib|kib|bytes)$", column)
     return {"s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] if match else ""
 
 
