@@ -71,7 +71,8 @@ def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     assert code == 0, output
     assert workflow.results() == 12
     assert set(workflow.starts().values()) == {1}
-    assert len(workflow.events("submitted")) == 12
+    # A driver killed between its intent and its submission leaves an intent without an id.
+    assert len(workflow.events("id")) == 12
     assert "is gone; what it submitted is taken up again" in output
 
 

@@ -122,6 +122,8 @@ class Driver:
         self.workflow = workflow
         self.log = workflow.box.folder / f"driver{time.monotonic_ns()}.log"
         with open(self.log, "w") as log:
+            # A background shell without job control has its children ignore SIGINT.
+            command = ["env", "--default-signal=INT", *command]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def pid(self) -> int:

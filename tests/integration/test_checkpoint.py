@@ -247,7 +247,7 @@ def test_a_second_signal_ends_a_run_whose_ranks_do_not_agree_and_keeps_its_check
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 1 and "second signal" in output
-    assert not (tmp_path / "state.json").exists()
+    assert state(tmp_path) == {"state": "running", "progress": 10, "cause": "saved after step 10, every 5 steps"}
     assert checkpoints(tmp_path)[-1].name == "step-000000010"
 
 
