@@ -27,6 +27,7 @@ KEYS = {
     "nodes": "Nodes",
     "ranks": "Ranks",
     "ranks_per_node": "Ranks per node",
+    "stage.to": "Data path",
     "threads_per_rank": "Threads per rank",
     "train.epochs": "Epochs",
 }
