@@ -59,7 +59,7 @@ soak: .venv-dev
 	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
 	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
 	python -m tests.soak.executor faults | tee docs/measured/executor_faults.txt
-	python -m tests.soak.chain | tee docs/measured/chain_slurm.txt
+	python -m tests.soak.chain | tee docs/measured/chain.txt
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done
 

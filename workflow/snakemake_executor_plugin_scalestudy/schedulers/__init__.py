@@ -115,8 +115,11 @@ class Scheduler(ABC):
     """What must be in PATH."""
     default_request: ClassVar[str]
     """The resource request where the site names no other; see `template.py` for the notation."""
-    remembers_deleted: ClassVar[bool] = True
-    """Whether a job that was deleted in the queue leaves a record; then one without a record was lost, not deleted."""
+    remembers_deleted: ClassVar[bool] = False
+    """Whether a job that somebody deleted always leaves a record for a while; then one without was lost, not deleted.
+
+    Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
+    """
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0

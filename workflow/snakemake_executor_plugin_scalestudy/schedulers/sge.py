@@ -69,7 +69,6 @@ class Sge(Scheduler):
     """Grid Engine; written against 8.1.9 (Son of Grid Engine)."""
 
     kind = "sge"
-    remembers_deleted = False
     commands = ("qsub", "qstat", "qacct", "qdel")
     # GPUs are counted per slot, a slot is a rank. A limit of memory is left to the site's own template: Grid Engine
     # knows address space only, and under a tight `h_vmem` CUDA libraries cannot be loaded.

@@ -91,6 +91,7 @@ class Slurm(Scheduler):
 
     kind = "slurm"
     commands = ("sbatch", "squeue", "scontrol", "scancel")
+    remembers_deleted = True
     default_request = (
         "-N {nodes} --ntasks-per-node={ranks_per_node} --cpus-per-task={cpus_per_rank}"
         " [--gpus-per-node={gpus_per_node}] [--mem={mem_mb}M] [-t {runtime_min}]"
