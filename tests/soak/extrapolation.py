@@ -1,9 +1,9 @@
 """Backtest of the extrapolated training time: does the interval from the first tenth of a run hold its whole time?
 
-    python -m tests.soak.extrapolation record --out FOLDER [--seconds 125] [--runs 40] [--beside 10]
+    python -m tests.soak.extrapolation record --out FOLDER [--seconds 125] [--runs 40] [--beside 5]
     python -m tests.soak.extrapolation judge [tests/data/extrapolation.npz]
 
-`record` trains 40 runs with emulated compute to their end, ten at a time (they mostly wait; about ten minutes on two
+`record` trains 40 runs with emulated compute to their end, five at a time (they mostly wait; about 20 minutes on two
 cores with nothing else to do, which are needed), through the trainer itself:
 networks on accelerators with published step times, with steps that vary and are alike for a while, slow decoding,
 evaluations and checkpoints. It packs their step times, evaluations and checkpoints into FOLDER/extrapolation.npz.
@@ -273,7 +273,7 @@ def main() -> None:
     recording.add_argument("--out", type=Path, required=True)
     recording.add_argument("--seconds", type=float, default=125.0)
     recording.add_argument("--runs", type=int, default=40)
-    recording.add_argument("--beside", type=int, default=10)
+    recording.add_argument("--beside", type=int, default=5)
     verbs.add_parser("judge").add_argument("file", type=Path, nargs="?", default=RECORDING)
     arguments = parser.parse_args()
     if arguments.verb == "record":

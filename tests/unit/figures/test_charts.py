@@ -21,6 +21,10 @@ def chart(study: Study, name: str) -> Chart:
     return chart_of(study, MACHINE, figure_named(study, name))
 
 
+def is_ring(run: Run) -> bool:
+    return run.spec.strategy.name == "allreduce"
+
+
 def series(chart: Chart, label: str) -> Line:
     return next(line for line in chart.lines if line.label == label)
 
@@ -134,6 +138,26 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
 
     assert [panel.title for panel in made.panels] == ["small_cnn", "resnet50, compute emulated"]
     assert said(made, "Emulated compute waits")
+
+
+def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_path: Path) -> None:
+    drawn = "{kind: lines, name: step, x: ranks, y: step_time_s, prediction: predicted_step_time_s}"
+    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "predicted")
+    write_results(
+        study, lambda run: {"metrics": {"step_time_s": 2.0} | ({"predicted_step_time_s": 1.5} if is_ring(run) else {})}
+    )
+
+    made = chart(study, "step")
+
+    lines = [(line.label, line.points[0].y, line.points[0].kind) for line in made.lines]
+    assert lines == [
+        ("ring & all_reduce", 1.5, "predicted"),
+        ("ring & all_reduce", 2.0, "measured"),
+        ("parameter server", 2.0, "measured"),
+    ]
+    assert len({line.style for line in made.lines[:2]}) == 1
+    assert said(made, "Hollow: predicted before the first step")
+    assert "ring & all_reduce, predicted: 1.5 s at 1" in alt_text(made)
 
 
 def test_curves_are_drawn_over_elapsed_time_with_the_range_of_the_repeats(study: Study) -> None:

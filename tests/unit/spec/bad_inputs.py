@@ -417,6 +417,12 @@ BAD = [
         "s.yaml:3: figures[0].x: a figure of kind `efficiency` sets `x` itself\n    use kind `lines`",
     ),
     Bad(
+        "prediction that nobody makes",
+        "question: How?\nfigures:\n- {kind: lines, x: ranks, y: exchange_s, prediction: exchange_s}\n",
+        "s.yaml:3: figures[0].prediction: `exchange_s` is no prediction that a figure of kind `lines` can show\n"
+        "    with kind `lines` there is predicted_step_time_s, predicted_memory_mib",
+    ),
+    Bad(
         "where that no run agrees with",
         "question: How?\nbase: {strategy: allreduce}\nvary: {ranks: [1, 2]}\n"
         "figures:\n- {kind: efficiency, where: {ranks: 7}}\n",

@@ -37,6 +37,8 @@ class Drawing:
     log_x: bool = False
     log_y: bool = False
     ideal: Literal["none", "time", "throughput", "one"] = "none"
+    prediction: str | None = None
+    """Drawn hollow under the label of what it predicts."""
 
 
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
@@ -202,8 +204,9 @@ def _panel(
     x, y = drawing.x, drawing.y
     lines = []
     for label, members in group.lines.items():
-        if points := _points(members, x, y, categories):
-            lines.append(Line(label, points, "series", labels.index(label), not categories))
+        for column in filter(None, (drawing.prediction, y)):
+            if points := _points(members, x, column, categories):
+                lines.append(Line(label, points, "series", labels.index(label), not categories))
     blank = "" if lines else _why_blank(group.runs, y)
     beside = published_lines(published, group.runs, x, y, series) if lines and not categories else []
     guide = _ideal(lines, drawing.ideal) if lines and not categories else None

@@ -37,10 +37,11 @@ def alt_text(chart: Chart) -> str:
 
 def _line(panel: Panel, line: Line) -> str:
     first, last = line.points[0], line.points[-1]
+    label = line.label + (", predicted" if all(point.kind == "predicted" for point in line.points) else "")
     start = f"{quantity(first.y, panel.y.unit)} at {_place(panel, first.x)}"
     if first == last:
-        return f"{line.label}: {start}"
-    return f"{line.label}: {start}, {quantity(last.y, panel.y.unit)} at {_place(panel, last.x)}"
+        return f"{label}: {start}"
+    return f"{label}: {start}, {quantity(last.y, panel.y.unit)} at {_place(panel, last.x)}"
 
 
 def _place(panel: Panel, x: float) -> str:

@@ -33,6 +33,8 @@ class FigureSpec(Spec):
     """Column on the horizontal axis (`lines` only)."""
     y: str | None = None
     """Column on the vertical axis (`lines` only)."""
+    prediction: str | None = None
+    """Column with what was predicted of `y`, drawn hollow beside it (`lines` only)."""
     series: str | None = None
     """One line per value of this column; `strategy` when unset."""
     panel: str | None = None

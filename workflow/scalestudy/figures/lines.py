@@ -11,6 +11,6 @@ from scalestudy.spec.study import Study
 
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
-    """`y` over `x`, as the study names them."""
+    """`y` over `x`, as the study names them, and what was predicted of it."""
     assert figure.x is not None and figure.y is not None
-    return chart_over(study, figure, rows, Drawing(figure.y, figure.x))
+    return chart_over(study, figure, rows, Drawing(figure.y, figure.x, prediction=figure.prediction))

@@ -18,7 +18,7 @@ from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import Spec, key_problem, nearest_of_many, parse, shown
-from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.columns import MEASURED, PREDICTED
 from scalestudy.spec.config import NAME, Name, checked
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine, machine_problems
@@ -653,7 +653,7 @@ def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[Path, str]]
         if drawing.decide is not None:
             yield ("decide",), drawing.decide
     else:
-        for key in ("x", "y", "series", "panel"):
+        for key in ("x", "y", "prediction", "series", "panel"):
             if (column := getattr(drawing, key)) is not None:
                 yield (key,), column
 
@@ -664,6 +664,9 @@ def _figure_problems(figure: FigureSpec, path: Path) -> Iterator[Problem]:
             yield Problem(path, f"a figure of kind `lines` needs `{key}`", f"add `{key}`, the name of a column")
         if figure.kind != "lines" and getattr(figure, key) is not None:
             yield Problem((*path, key), f"a figure of kind `{figure.kind}` sets `{key}` itself", "use kind `lines`")
+    if figure.prediction is not None and (figure.kind != "lines" or figure.prediction not in PREDICTED):
+        what = f"`{figure.prediction}` is no prediction that a figure of kind `{figure.kind}` can show"
+        yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
     if figure.reference is not None:
         folder = FilePath("config/reference")
         if not (folder / f"{figure.reference}.csv").is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from scalestudy.strategies.pipeline.partition import Link
 
 UNDER_WAY = 2
 LARGE = 1 << 20
+SUMMED = 4 << 20
+TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -83,23 +86,37 @@ def posted(work: dist.Work | None) -> dist.Work:
 
 
 def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> Link:
-    """Latency and bandwidth between ranks 0 and 1, from the fastest of some round trips; the others wait.
+    """Latency and bandwidth between ranks 0 and 1, and of an all-reduce among all ranks: medians of some tries.
 
     Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
     """
     if ranks == 1:
         return Link(0.0, 0.0)
-    one_way_s = []
-    for size in (8, LARGE):
-        data, times = torch.zeros(size, dtype=torch.uint8, device=device), []
-        for _ in range(8 if rank < 2 else 0):
-            begin = time.perf_counter()
-            for sends in (True, False) if rank == 0 else (False, True):
-                operation = dist.isend if sends else dist.irecv
-                posted(operation(data, 1 - rank, group=group)).wait()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append((time.perf_counter() - begin) / 2)
-        one_way_s.append(min(times, default=0.0))
-    dist.barrier(group=group)
-    return Link(one_way_s[0], max(0.0, one_way_s[1] - one_way_s[0]) / LARGE)
+    latency_s, large_s = (_one_way_s(rank, size, group, device) for size in (8, LARGE))
+    summed, times = torch.zeros(SUMMED // 4, device=device), []
+    for _ in range(1 + TRIES):  # the first makes connections
+        dist.barrier(group=group)
+        begin = time.perf_counter()
+        dist.all_reduce(summed, group=group)
+        _wait(device)
+        times.append(time.perf_counter() - begin)
+    part_s = statistics.median(times[1:]) / (2 * (ranks - 1))
+    return Link(latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks))
+
+
+def _one_way_s(rank: int, size: int, group: dist.ProcessGroup, device: torch.device) -> float:
+    """Half a round trip of `size` bytes between ranks 0 and 1; 0 on all others."""
+    data, times = torch.zeros(size, dtype=torch.uint8, device=device), []
+    for _ in range(1 + TRIES if rank < 2 else 0):
+        begin = time.perf_counter()
+        for sends in (True, False) if rank == 0 else (False, True):
+            operation = dist.isend if sends else dist.irecv
+            posted(operation(data, 1 - rank, group=group)).wait()
+        _wait(device)
+        times.append((time.perf_counter() - begin) / 2)
+    return statistics.median(times[1:]) if times else 0.0
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

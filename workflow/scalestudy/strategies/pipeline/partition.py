@@ -45,6 +45,8 @@ class Link:
 
     latency_s: float
     s_per_byte: float
+    summed_s_per_byte: float | None = None
+    """The same while ranks sum: both directions at once, and adding. None: as a message alone."""
 
     def message_s(self, size: float) -> float:
         """Seconds for one message of `size` bytes; nothing takes no time."""
@@ -52,7 +54,10 @@ class Link:
 
     def allreduce_s(self, size: float, ranks: int) -> float:
         """Seconds of a ring all-reduce (Patarasuk and Yuan, 2009): 2 (p-1) messages of a p-th part."""
-        return 2 * (ranks - 1) * self.message_s(size / ranks)
+        if ranks == 1 or not size:
+            return 0.0
+        s_per_byte = self.s_per_byte if self.summed_s_per_byte is None else self.summed_s_per_byte
+        return 2 * (ranks - 1) * (self.latency_s + size / ranks * s_per_byte)
 
 
 def between(small: Chain, large: Chain, share: float) -> Chain:

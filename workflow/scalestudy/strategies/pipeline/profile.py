@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from scalestudy.strategies.pipeline.trace import Traced, changes_in_place
 
-REPEATS = 3
+REPEATS = 5
 CHAIN = 20
 
 
@@ -65,32 +66,49 @@ def profile(
     repeats: int = REPEATS,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Profile:
-    """Run the module once over x [samples, …], operator by operator, each `repeats` times: the fastest counts.
+    """Run the module over x [samples, …], operator by operator: the median of `repeats` passes after one to warm up.
 
-    `precision` is entered around every operator, as training enters it around forward.
+    Whole passes follow each other, so that an operator finds the caches as training leaves them. `precision` is entered
+    around every operator, as training enters it around forward.
 
     No more than the values in use are in memory at a time. Parameters and buffers are as they were afterwards.
     """
     buffers = [(name, buffer, buffer.clone()) for name, buffer in traced.graph_module.named_buffers()]
-    profiler = _Profiler(traced, x, repeats, precision)
+    start_s = _start_of_backward(x.device)
     try:
-        costs = profiler.run()
+        first = _Pass(traced, x, precision, start_s, watches=True)
+        watched = first.run()
+        timed = [_Pass(traced, x, precision, start_s, watches=False).run() for _ in range(repeats)]
         changed = frozenset(name for name, buffer, before in buffers if not torch.equal(buffer, before))
     finally:
         with torch.no_grad():
             for _, buffer, before in buffers:
                 buffer.copy_(before)
-    return Profile(len(x), costs, profiler.values, profiler.integers, profiler.bytes_of, changed)
+    costs = [
+        replace(
+            cost,
+            forward_s=statistics.median(one.forward_s for one in same),
+            backward_s=statistics.median(one.backward_s for one in same),
+        )
+        for cost, *same in zip(watched, *timed, strict=True)
+    ]
+    return Profile(len(x), costs, first.values, first.integers, first.bytes_of, changed)
 
 
-class _Profiler:
-    """The state of one pass: what is in memory, and which values share it."""
+class _Pass:
+    """One pass over all operators: what is in memory, and which values share it."""
 
     def __init__(
-        self, traced: Traced, x: torch.Tensor, repeats: int, precision: Callable[[], AbstractContextManager[Any]]
+        self,
+        traced: Traced,
+        x: torch.Tensor,
+        precision: Callable[[], AbstractContextManager[Any]],
+        start_s: float,
+        *,
+        watches: bool,
     ) -> None:
-        self.traced, self.device, self.repeats, self.precision = traced, x.device, repeats, precision
-        self.start_s = _start_of_backward(x.device)
+        self.traced, self.device, self.precision = traced, x.device, precision
+        self.start_s, self.watches = start_s, watches
         self.alive: dict[fx.Node, Any] = {}
         self.attributes = {
             node: traced.attribute(node) for node in traced.graph_module.graph.nodes if node.op == "get_attr"
@@ -132,49 +150,41 @@ class _Profiler:
         return Cost(forward_s, backward_s, keeps, own_bytes, working_bytes)
 
     def _timed(self, operator: fx.Node, differentiable: bool) -> tuple[float, float, frozenset[str], int]:
-        """Fastest forward and backward, seconds; roots that it keeps, and further bytes that it keeps."""
+        """Forward and backward, seconds; if watched, roots that it keeps, and further bytes that it keeps."""
         leaves = {node: self._leaf(node) for node in operator.all_input_nodes}
         changed = changes_in_place(operator)
-        forward_s = backward_s = float("inf")
+        values = {node: map_aggregate(leaf, _copied) if node is changed else leaf for node, leaf in leaves.items()}
         keeps: frozenset[str] = frozenset()
         own_bytes = 0
-        for repeat in range(self.repeats + 1):
-            values = {node: self._fresh(node, leaf, node is changed) for node, leaf in leaves.items()}
+        begin = _now(self.device)
+        if self.watches:
             saved: list[torch.Tensor] = []
-            if repeat == 0:  # warms up, and watches what autograd keeps
-                with torch.autograd.graph.saved_tensors_hooks(_note_into(saved), lambda tensor: tensor):
-                    result = self._call(operator, values)
-                keeps, own_bytes = self._kept(saved, values, operator, result)
-            begin = _now(self.device)
-            if repeat > 0:
+            with torch.autograd.graph.saved_tensors_hooks(_note_into(saved), lambda tensor: tensor):
                 result = self._call(operator, values)
-                forward_s = min(forward_s, _now(self.device) - begin)
-            if differentiable:
-                results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
-                ones = [torch.ones_like(tensor) for tensor in results]
-                begin = _now(self.device)
-                torch.autograd.backward(results, ones)
-                if repeat > 0:
-                    backward_s = min(backward_s, _now(self.device) - begin)
-        return forward_s, max(0.0, backward_s - self.start_s) if differentiable else 0.0, keeps, own_bytes
+            keeps, own_bytes = self._kept(saved, values, operator, result)
+        else:
+            result = self._call(operator, values)
+        forward_s = _now(self.device) - begin
+        if not differentiable:
+            return forward_s, 0.0, keeps, own_bytes
+        results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+        ones = [torch.ones_like(tensor) for tensor in results]
+        begin = _now(self.device)
+        torch.autograd.backward(results, ones)
+        return forward_s, max(0.0, _now(self.device) - begin - self.start_s), keeps, own_bytes
 
     def _leaf(self, node: fx.Node) -> Any:
-        """A node's value as autograd sees the start of a graph."""
+        """A node's value as autograd sees the start of a graph; a parameter has a gradient to add to."""
 
         def leaf(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or node not in self.needs_gradient:
                 return value
-            return value.detach().requires_grad_(value.is_floating_point())
+            fresh = value.detach().requires_grad_(value.is_floating_point())
+            if node in self.attributes and fresh.requires_grad:
+                fresh.grad = torch.zeros_like(fresh)
+            return fresh
 
         return map_aggregate(self.attributes.get(node, self.alive.get(node)), leaf)
-
-    def _fresh(self, node: fx.Node, leaf: Any, changed: bool) -> Any:
-        """The value for one more round: gradients add up for parameters only; what is overwritten is a copy."""
-        if node in self.attributes:
-            return leaf
-        for tensor in _tensors(leaf):
-            tensor.grad = None
-        return leaf.clone() if changed else leaf
 
     def _call(self, operator: fx.Node, values: dict[fx.Node, Any]) -> Any:
         target: Any = operator.target
@@ -216,6 +226,10 @@ class _Profiler:
             self.bytes_of.setdefault(root, value.untyped_storage().nbytes())
         elif isinstance(value, int) and not isinstance(value, bool):
             self.integers[node.name] = value
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _note_into(saved: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,43 +15,40 @@ from scalestudy.errors import Skipped, UserError
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.layout import Layout, layout_of
+from scalestudy.strategies.pipeline.messages import TRIES
 from scalestudy.strategies.pipeline.partition import Link
 from scalestudy.strategies.pipeline.plan import Blocks, Machine, Plan, Wanted, blocks, choose, fewest_devices
-from scalestudy.strategies.pipeline.profile import profile
+from scalestudy.strategies.pipeline.profile import Profile, profile
 from scalestudy.strategies.pipeline.trace import Traced
 
 MIB = 2**20
 PROCESS_BYTES = 12 * MIB
 """On a CPU what a process takes beside tensors while it trains counts as well: stacks, messages, loaded samples."""
-TRIED_ELEMENTS = 1 << 18
+TRIED_ELEMENTS = 1 << 21
+
+
+def profiles_of(
+    traced: Traced, x: torch.Tensor, precision: Callable[[], AbstractContextManager[Any]]
+) -> tuple[Profile, Profile]:
+    """The model at a few samples and at those of `x`, one rank's batch."""
+    if len(x) == 1:
+        return (one := profile(traced, x, precision=precision)), one
+    few, many = (profile(traced, rows(x, size), precision=precision) for size in (2, max(4, len(x))))
+    return few, many
 
 
 def chosen_layout(
-    traced: Traced,
-    x: torch.Tensor,
-    options: Options,
-    machine: Machine,
-    precision: Callable[[], AbstractContextManager[Any]],
-    times: dict[str, float],
+    traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Machine
 ) -> Layout | UserError | Skipped:
-    """Profile at two numbers of samples and choose; what is wrong is returned, so that all ranks can say it.
-
-    `x` is one rank's batch. `profile_s` and `search_s` are added to `times`.
-    """
-    begin = time.perf_counter()
-    sizes = [2, max(4, len(x))] if len(x) > 1 else [1]
-    profiles = [profile(traced, rows(x, size), precision=precision) for size in sizes]
-    times["profile_s"] = time.perf_counter() - begin
-    begin = time.perf_counter()
+    """Choose; what is wrong is returned, so that all ranks can say it."""
     wanted = Wanted(options.schedule, options.stages, options.micro_batches)
-    model = blocks(traced, profiles[0], profiles[-1])
+    model = blocks(traced, *profiles)
     plan = choose(model, machine, wanted)
-    times["search_s"] = time.perf_counter() - begin
     if plan is None:
         return _why_none(model, machine, wanted)
     print(_told(plan, machine), flush=True)
     try:
-        return layout_of(traced, plan, profiles[0], profiles[-1])
+        return layout_of(traced, plan, *profiles)
     except UserError as error:
         return error
 
@@ -72,7 +70,7 @@ def machine_of(
     """What the ranks of `world` run on; `cores` are those that the ranks of this node may use together."""
     seconds_per_byte, slots = _optimiser_costs(make_optimiser, like)
     on_cpu = world.device.type == "cpu"
-    at_once = max(1, cores // torch.get_num_threads()) * -(-world.ranks // world.ranks_per_node)
+    at_once = at_once_per_node(cores) * -(-world.ranks // world.ranks_per_node)
     return Machine(
         world.ranks,
         rank_batch,
@@ -85,21 +83,27 @@ def machine_of(
     )
 
 
+def at_once_per_node(cores: int) -> int:
+    """How many ranks of a node can compute at a time."""
+    return max(1, cores // torch.get_num_threads())
+
+
 def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:
-    """Seconds of an update per byte of parameters, and how many copies of a parameter the optimiser keeps."""
+    """Seconds of an update and of clearing the gradient per byte of parameters, and how many copies it keeps."""
     parameter = nn.Parameter(torch.zeros(TRIED_ELEMENTS, dtype=like.dtype, device=like.device))
     parameter.grad = torch.ones_like(parameter)
     optimiser = make_optimiser([parameter])
     times = []
-    for _ in range(4):
+    for _ in range(1 + TRIES):  # the first makes what the optimiser keeps
         begin = time.perf_counter()
         optimiser.step()
+        parameter.grad.zero_()
         if like.device.type == "cuda":
             torch.cuda.synchronize(like.device)
         times.append(time.perf_counter() - begin)
     slots = [slot for state in optimiser.state.values() for slot in state.values() if isinstance(slot, torch.Tensor)]
     kept = sum(slot.numel() for slot in slots) / parameter.numel()
-    return min(times) / (parameter.numel() * parameter.element_size()), kept
+    return statistics.median(times[1:]) / (parameter.numel() * parameter.element_size()), kept
 
 
 def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Skipped:

@@ -19,7 +19,7 @@ from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor, owners
 from scalestudy.strategies.pipeline.messages import Inbox, Outbox, measure_link, posted
-from scalestudy.strategies.pipeline.setup import chosen_layout, machine_of, rows
+from scalestudy.strategies.pipeline.setup import at_once_per_node, chosen_layout, machine_of, profiles_of, rows
 from scalestudy.strategies.pipeline.trace import part, trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 
@@ -30,8 +30,8 @@ MIB = 2**20
 class Pipeline(Strategy):
     """Pipeline parallelism of an unmodified module, times data parallelism (RaNNC in 002; GPipe; PipeDream).
 
-    Rank 0 traces and profiles the module and chooses; all ranks then hold one stage each, rank = replica × stages +
-    stage. Every rank loads its share of the global batch as under any strategy and hands the samples to its replica's
+    Ranks profile the module at the same time and rank 0 chooses by what it found; all then hold one stage each, rank =
+    replica × stages + stage. Every rank loads its share of the global batch as under any strategy and hands the samples to its replica's
     first stage and the labels to its last. Gradients of a step are summed over micro-batches, then over replicas by one
     all-reduce per stage.
 
@@ -82,12 +82,19 @@ class Pipeline(Strategy):
         cores: list[Any] = [None] * self.world.ranks
         small_messages = self.world.control or self.there
         dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
+        count = len(set().union(*cores))
+        begin = time.perf_counter()
+        # As many at a time as will compute at a time: they share caches and memory then as well.
+        if self.world.rank % self.world.ranks_per_node < at_once_per_node(count):
+            profiles = profiles_of(self.traced, x, self.precision)
         decided: list[Any] = [None, None]
         if self.world.rank == 0:
-            count = len(set().union(*cores))
+            self.times["profile_s"] = time.perf_counter() - begin
             limit_mib, like = self.options.memory_limit_mib, self.trainable[0]
             machine = machine_of(self.world, self.rank_batch, link, count, limit_mib, self.make_optimiser, like)
-            layout = chosen_layout(self.traced, x, self.options, machine, self.precision, self.times)
+            begin = time.perf_counter()
+            layout = chosen_layout(self.traced, profiles, self.options, machine)
+            self.times["search_s"] = time.perf_counter() - begin
             decided = [layout, self.times]
         dist.broadcast_object_list(decided, 0, group=small_messages)
         layout, self.times = decided
