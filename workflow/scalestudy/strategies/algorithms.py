@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,17 @@ class Ring:
         dist.all_reduce(buffer, group=self.group)
 
 
+@dataclass(frozen=True)
+class _Halving:
+    """One swap of recursive halving, and of doubling on the way back."""
+
+    peer: int
+    keep: torch.Tensor
+    give: torch.Tensor
+    arriving: torch.Tensor
+    """Where the peer's values of `keep` go."""
+
+
 class HalvingDoubling:
     """Reduce-scatter by recursive vector halving, then all-gather by recursive vector doubling.
 
@@ -37,7 +50,7 @@ class HalvingDoubling:
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
+        self.group, self.downward = group, _with_own_connections(group)
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.power = 1 << (ranks.bit_length() - 1)
         self.pairs = ranks - self.power
@@ -52,27 +65,56 @@ class HalvingDoubling:
             self._swap(self.rank - 1, receive=buffer)
             return
         if paired:
-            self._swap(self.rank + 1, receive=scratch)
-            buffer += scratch
+            self._swap(self.rank + 1, receive=scratch[: len(buffer)])
+            buffer += scratch[: len(buffer)]
         self._sum(buffer, scratch, self.rank // 2 if paired else self.rank - self.pairs)
         if paired:
             self._swap(self.rank + 1, send=buffer)
 
     def _sum(self, buffer: torch.Tensor, scratch: torch.Tensor, position: int) -> None:
         """The algorithm proper, among `power` positions."""
-        begin, end, distance = 0, buffer.numel(), 1
-        trail = []
+        halvings = self._halvings(buffer, scratch, position)
+        if buffer.device.type != "cpu":  # NCCL: what belongs together is started together
+            for half in halvings:
+                self._swap(half.peer, send=half.give, receive=half.arriving)
+                half.keep.add_(half.arriving)
+            for half in reversed(halvings):
+                self._swap(half.peer, send=half.keep, receive=half.give)
+            return
+        # gloo sends no data before it knows that the receiver is ready. So all receives are posted before anything is
+        # sent, and no message waits for such a notice. What is given away may be received into early: its sum comes
+        # back from a rank that has got all of it. Each direction of a swap has a connection of its own, whose ends do
+        # not wait for each other's lock: a seventh of the time at 25 MB.
+        arriving = [self._post(dist.irecv, half.peer, half.arriving) for half in halvings]
+        coming_back = [self._post(dist.irecv, half.peer, half.give) for half in reversed(halvings)]
+        leaving = []
+        for half, arrives in zip(halvings, arriving, strict=True):
+            leaving += self._post(dist.isend, half.peer, half.give)
+            _wait(arrives)
+            half.keep.add_(half.arriving)
+        for half, arrives in zip(reversed(halvings), coming_back, strict=True):
+            leaving += self._post(dist.isend, half.peer, half.keep)
+            _wait(arrives)
+        _wait(leaving)
+
+    def _halvings(self, buffer: torch.Tensor, scratch: torch.Tensor, position: int) -> list[_Halving]:
+        """What is swapped with whom, from halves of the buffer to the smallest part."""
+        halvings, distance, used = [], 1, 0
         while distance < self.power:
-            middle = (begin + end) // 2
-            lower, upper = slice(begin, middle), slice(middle, end)
-            keep, give = (upper, lower) if position & distance else (lower, upper)
-            peer = self._rank_at(position ^ distance)
-            self._swap(peer, send=buffer[give], receive=scratch[keep])
-            buffer[keep] += scratch[keep]
-            trail.append((peer, keep, give))
-            begin, end, distance = keep.start, keep.stop, 2 * distance
-        for peer, keep, give in reversed(trail):
-            self._swap(peer, send=buffer[keep], receive=buffer[give])
+            parts = buffer[: len(buffer) // 2], buffer[len(buffer) // 2 :]
+            give, keep = parts if position & distance else reversed(parts)
+            arriving = scratch[used : used + len(keep)]
+            halvings.append(_Halving(self._rank_at(position ^ distance), keep, give, arriving))
+            buffer, distance, used = keep, 2 * distance, used + len(keep)
+        return halvings
+
+    def _post(self, operation: Any, peer: int, tensor: torch.Tensor) -> list[dist.Work]:
+        """Start to send or receive; of empty tensors both sides know."""
+        if not tensor.numel():
+            return []
+        upward = (self.rank < peer) == (operation is dist.isend)
+        group = self.group if upward else self.downward
+        return [operation(tensor, dist.get_global_rank(group, peer), group=group)]
 
     def _rank_at(self, position: int) -> int:
         return 2 * position if position < self.pairs else position + self.pairs
@@ -90,8 +132,23 @@ class HalvingDoubling:
             work.wait()
 
     def _scratch_for(self, buffer: torch.Tensor) -> torch.Tensor:
-        """A second buffer, kept between calls: fresh memory would be paged in every time."""
-        kept = self.scratch
-        if kept.numel() < buffer.numel() or kept.dtype != buffer.dtype or kept.device != buffer.device:
-            self.scratch = torch.empty_like(buffer)
-        return self.scratch[: buffer.numel()]
+        """Room for all that arrives, kept between calls: fresh memory would be paged in every time."""
+        kept, room = self.scratch, buffer.numel() + self.power.bit_length()  # halves of odd lengths are rounded up
+        if kept.numel() < room or kept.dtype != buffer.dtype or kept.device != buffer.device:
+            self.scratch = buffer.new_empty(room)
+        return self.scratch
+
+
+def _wait(works: Iterable[dist.Work]) -> None:
+    for work in works:
+        work.wait()
+
+
+def _with_own_connections(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Another group of the same ranks, over gloo; all of them call this at the same time."""
+    ranks = dist.get_process_group_ranks(group)
+    if len(ranks) < 2 or "gloo" not in dist.get_backend(group):
+        return group
+    made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    assert isinstance(made, dist.ProcessGroup)
+    return made
