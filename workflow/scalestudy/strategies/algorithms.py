@@ -50,7 +50,7 @@ class HalvingDoubling:
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group, self.downward = group, _with_own_connections(group)
+        self.group = group
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.power = 1 << (ranks.bit_length() - 1)
         self.pairs = ranks - self.power
@@ -83,8 +83,7 @@ class HalvingDoubling:
             return
         # gloo sends no data before it knows that the receiver is ready. So all receives are posted before anything is
         # sent, and no message waits for such a notice. What is given away may be received into early: its sum comes
-        # back from a rank that has got all of it. Each direction of a swap has a connection of its own, whose ends do
-        # not wait for each other's lock: a seventh of the time at 25 MB.
+        # back from a rank that has got all of it.
         arriving = [self._post(dist.irecv, half.peer, half.arriving) for half in halvings]
         coming_back = [self._post(dist.irecv, half.peer, half.give) for half in reversed(halvings)]
         leaving = []
@@ -112,9 +111,7 @@ class HalvingDoubling:
         """Start to send or receive; of empty tensors both sides know."""
         if not tensor.numel():
             return []
-        upward = (self.rank < peer) == (operation is dist.isend)
-        group = self.group if upward else self.downward
-        return [operation(tensor, dist.get_global_rank(group, peer), group=group)]
+        return [operation(tensor, dist.get_global_rank(self.group, peer), group=self.group)]
 
     def _rank_at(self, position: int) -> int:
         return 2 * position if position < self.pairs else position + self.pairs
@@ -142,13 +139,3 @@ class HalvingDoubling:
 def _wait(works: Iterable[dist.Work]) -> None:
     for work in works:
         work.wait()
-
-
-def _with_own_connections(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Another group of the same ranks, over gloo; all of them call this at the same time."""
-    ranks = dist.get_process_group_ranks(group)
-    if len(ranks) < 2 or "gloo" not in dist.get_backend(group):
-        return group
-    made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    assert isinstance(made, dist.ProcessGroup)
-    return made
