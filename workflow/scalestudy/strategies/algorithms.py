@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -27,17 +25,6 @@ class Ring:
     def __call__(self, buffer: torch.Tensor) -> None:
         """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over the group."""
         dist.all_reduce(buffer, group=self.group)
-
-
-@dataclass(frozen=True)
-class _Halving:
-    """One swap of recursive halving, and of doubling on the way back."""
-
-    peer: int
-    keep: torch.Tensor
-    give: torch.Tensor
-    arriving: torch.Tensor
-    """Where the peer's values of `keep` go."""
 
 
 class HalvingDoubling:
@@ -65,53 +52,27 @@ class HalvingDoubling:
             self._swap(self.rank - 1, receive=buffer)
             return
         if paired:
-            self._swap(self.rank + 1, receive=scratch[: len(buffer)])
-            buffer += scratch[: len(buffer)]
+            self._swap(self.rank + 1, receive=scratch)
+            buffer += scratch
         self._sum(buffer, scratch, self.rank // 2 if paired else self.rank - self.pairs)
         if paired:
             self._swap(self.rank + 1, send=buffer)
 
     def _sum(self, buffer: torch.Tensor, scratch: torch.Tensor, position: int) -> None:
         """The algorithm proper, among `power` positions."""
-        halvings = self._halvings(buffer, scratch, position)
-        if buffer.device.type != "cpu":  # NCCL: what belongs together is started together
-            for half in halvings:
-                self._swap(half.peer, send=half.give, receive=half.arriving)
-                half.keep.add_(half.arriving)
-            for half in reversed(halvings):
-                self._swap(half.peer, send=half.keep, receive=half.give)
-            return
-        # gloo sends no data before it knows that the receiver is ready. So all receives are posted before anything is
-        # sent, and no message waits for such a notice. What is given away may be received into early: its sum comes
-        # back from a rank that has got all of it.
-        arriving = [self._post(dist.irecv, half.peer, half.arriving) for half in halvings]
-        coming_back = [self._post(dist.irecv, half.peer, half.give) for half in reversed(halvings)]
-        leaving = []
-        for half, arrives in zip(halvings, arriving, strict=True):
-            leaving += self._post(dist.isend, half.peer, half.give)
-            _wait(arrives)
-            half.keep.add_(half.arriving)
-        for half, arrives in zip(reversed(halvings), coming_back, strict=True):
-            leaving += self._post(dist.isend, half.peer, half.keep)
-            _wait(arrives)
-        _wait(leaving)
-
-    def _halvings(self, buffer: torch.Tensor, scratch: torch.Tensor, position: int) -> list[_Halving]:
-        """What is swapped with whom, from halves of the buffer to the smallest part."""
-        halvings, distance, used = [], 1, 0
+        begin, end, distance = 0, buffer.numel(), 1
+        trail = []
         while distance < self.power:
-            parts = buffer[: len(buffer) // 2], buffer[len(buffer) // 2 :]
-            give, keep = parts if position & distance else reversed(parts)
-            arriving = scratch[used : used + len(keep)]
-            halvings.append(_Halving(self._rank_at(position ^ distance), keep, give, arriving))
-            buffer, distance, used = keep, 2 * distance, used + len(keep)
-        return halvings
-
-    def _post(self, operation: Any, peer: int, tensor: torch.Tensor) -> list[dist.Work]:
-        """Start to send or receive; of empty tensors both sides know."""
-        if not tensor.numel():
-            return []
-        return [operation(tensor, dist.get_global_rank(self.group, peer), group=self.group)]
+            middle = (begin + end) // 2
+            lower, upper = slice(begin, middle), slice(middle, end)
+            keep, give = (upper, lower) if position & distance else (lower, upper)
+            peer = self._rank_at(position ^ distance)
+            self._swap(peer, send=buffer[give], receive=scratch[keep])
+            buffer[keep] += scratch[keep]
+            trail.append((peer, keep, give))
+            begin, end, distance = keep.start, keep.stop, 2 * distance
+        for peer, keep, give in reversed(trail):
+            self._swap(peer, send=buffer[keep], receive=buffer[give])
 
     def _rank_at(self, position: int) -> int:
         return 2 * position if position < self.pairs else position + self.pairs
@@ -129,13 +90,8 @@ class HalvingDoubling:
             work.wait()
 
     def _scratch_for(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Room for all that arrives, kept between calls: fresh memory would be paged in every time."""
-        kept, room = self.scratch, buffer.numel() + self.power.bit_length()  # halves of odd lengths are rounded up
-        if kept.numel() < room or kept.dtype != buffer.dtype or kept.device != buffer.device:
-            self.scratch = buffer.new_empty(room)
-        return self.scratch
-
-
-def _wait(works: Iterable[dist.Work]) -> None:
-    for work in works:
-        work.wait()
+        """A second buffer, kept between calls: fresh memory would be paged in every time."""
+        kept = self.scratch
+        if kept.numel() < buffer.numel() or kept.dtype != buffer.dtype or kept.device != buffer.device:
+            self.scratch = torch.empty_like(buffer)
+        return self.scratch[: buffer.numel()]
