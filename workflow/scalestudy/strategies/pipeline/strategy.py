@@ -31,9 +31,9 @@ class Pipeline(Strategy):
     """Pipeline parallelism of an unmodified module, times data parallelism (RaNNC in 002; GPipe; PipeDream).
 
     Ranks profile the module at the same time and rank 0 chooses by what it found; all then hold one stage each, rank =
-    replica × stages + stage. Every rank loads its share of the global batch as under any strategy and hands the samples to its replica's
-    first stage and the labels to its last. Gradients of a step are summed over micro-batches, then over replicas by one
-    all-reduce per stage.
+    replica × stages + stage. Every rank loads its share of the global batch as under any strategy and hands the samples
+    to its replica's first stage and the labels to its last. Gradients of a step are summed over micro-batches, then
+    over replicas by one all-reduce per stage.
 
     Weights are those of one process on the global batch. BatchNorm sees one micro-batch at a time ("ghost batches"):
     the reference is one process that takes the global batch in replicas × micro-batches parts, in order. Dropout draws
