@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,9 @@ from scalestudy.strategies.algorithms import HalvingDoubling, Ring
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import AllReduce, Hierarchical, Horovod, TwoDimensional
+from scalestudy.strategies.catalogue import HalvingDoubling as HalvingDoublingStrategy
+from scalestudy.strategies.catalogue import Ring as RingStrategy
+from scalestudy.strategies.nodes import everyone
 
 LEAST_ALTERNATIONS, HALF_WIDTH = 15, 0.03
 RESAMPLES = 2000
@@ -208,7 +211,7 @@ def against_horovod(world: World, cap: int) -> list[float]:
 def against_gloo(world: World, cap: int) -> list[float]:
     """`halving_doubling` over gloo's ring, 25 MB of float32."""
     assert world.workers is not None
-    halving, ring = HalvingDoubling(world.workers), Ring(world.workers)
+    halving, ring = HalvingDoubling(world.workers, everyone(world)), Ring(world.workers)
     buffers = torch.zeros(6_250_000), torch.zeros(6_250_000)
     return alternate(world, lambda: halving(buffers[0]), lambda: ring(buffers[1]), cap)
 
@@ -251,15 +254,6 @@ class Algorithm:
     """Where gloo's own collective moves the bytes between nodes: the same with ours in its place, to tell the cause."""
 
 
-def _flat(kind: Callable[[dist.ProcessGroup], Any]) -> Callable[[World], Callable[[torch.Tensor], None]]:
-    def make(world: World) -> Callable[[torch.Tensor], None]:
-        assert world.workers is not None
-        made: Callable[[torch.Tensor], None] = kind(world.workers)
-        return made
-
-    return make
-
-
 def _strategy(options: Any) -> Callable[[World], Callable[[torch.Tensor], None]]:
     return lambda world: build(options, world).sum  # type: ignore[attr-defined, no-any-return]
 
@@ -268,10 +262,10 @@ def _with_halving(formula: Callable[..., float]) -> Callable[[float, int, int, c
     return lambda *sizes: formula(*sizes, outer=cost.halving_doubling)
 
 
-HALVING = "halving_doubling"
+HALVING: Literal["halving_doubling"] = "halving_doubling"
 ALGORITHMS = [
-    Algorithm("ring", _flat(Ring), cost.flat_ring, HALVING),
-    Algorithm(HALVING, _flat(HalvingDoubling), cost.flat_halving_doubling),
+    Algorithm("ring", _strategy(RingStrategy(name="ring")), cost.flat_ring, HALVING),
+    Algorithm(HALVING, _strategy(HalvingDoublingStrategy(name=HALVING)), cost.flat_halving_doubling),
     Algorithm("hierarchical, ring between", _strategy(Hierarchical(name="hierarchical")), cost.hierarchical,
               "hierarchical, halving_doubling between"),
     Algorithm("hierarchical, halving_doubling between", _strategy(Hierarchical(name="hierarchical", outer=HALVING)),

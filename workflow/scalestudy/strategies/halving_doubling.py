@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from scalestudy.strategies import nodes
 from scalestudy.strategies.algorithms import HalvingDoubling as SumByHalvingDoubling
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.scheduled import Scheduled
@@ -14,4 +15,4 @@ class HalvingDoubling(Scheduled):
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """Halving and doubling over all ranks."""
-        return SumByHalvingDoubling(group)
+        return SumByHalvingDoubling(group, nodes.everyone(self.world))

@@ -35,8 +35,10 @@ class _TwoLevels:
         backend = "gloo" if options.outer_transport == "gloo" else None
         self.through_host = backend is not None and world.device.type == "cuda"
         leaders = nodes.leaders(world, backend)
-        self.between = algorithm(options.outer, leaders) if leaders is not None else None
-        self.within = None if options.inner == "reduce" else algorithm(options.inner, self.inside)
+        self.between = algorithm(options.outer, leaders, lambda: nodes.leaders(world, backend))
+        self.within = None
+        if options.inner != "reduce":
+            self.within = algorithm(options.inner, self.inside, lambda: nodes.inside(world))
 
     def __call__(self, buffer: torch.Tensor) -> None:
         """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""

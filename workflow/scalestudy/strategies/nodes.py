@@ -12,6 +12,13 @@ def count(world: World) -> int:
     return -(-world.ranks // world.ranks_per_node)
 
 
+def everyone(world: World) -> dist.ProcessGroup:
+    """One more group of all ranks. Every process calls this at the same time."""
+    group = dist.new_group(list(range(world.ranks)))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
 def inside(world: World) -> dist.ProcessGroup:
     """The group of the ranks on this rank's node, in order. Every process calls this at the same time."""
     step = world.ranks_per_node

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scalestudy.strategies import nodes
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.buckets import in_buckets
@@ -27,7 +28,7 @@ class Scheduled(Strategy):
         super().__init__(options, world)
         self.overlapped = options.schedule == "overlapped"
         # An overlapped exchange runs on a thread of its own: on a group of its own it cannot come between others.
-        group = dist.new_group(list(range(world.ranks))) if self.overlapped else world.workers
+        group = nodes.everyone(world) if self.overlapped else world.workers
         assert isinstance(group, dist.ProcessGroup)
         self.sum = self.algorithm(group)
 

@@ -30,8 +30,9 @@ class _AlongAndAcross:
     def __init__(self, options: Options, world: World) -> None:
         self.inside = nodes.inside(world)
         self.parts = dist.get_world_size(self.inside)
-        across = nodes.across(world)
-        self.between = algorithm(options.outer, across) if nodes.count(world) > 1 else None
+        self.between = None
+        if nodes.count(world) > 1:
+            self.between = algorithm(options.outer, nodes.across(world), lambda: nodes.across(world))
         self.padded = torch.empty(0)
 
     def __call__(self, buffer: torch.Tensor) -> None:
