@@ -4,8 +4,9 @@
     python benchmarks/exchange.py nodes     all-reduces on 4 and 8 emulated nodes against strategies/cost.py
     python benchmarks/exchange.py all       both; their tables go to docs/measured/exchange.txt
 
-A ratio is the median over alternations: both sides in turn, in the same processes, in an order that flips. It goes on until
-half the width of its bootstrap interval is at most 3 %, and for at least 15 alternations; `--cap` ends it sooner or later.
+A ratio is the median over alternations: both sides in turn, in the same processes, in an order that flips; 15 of them, and
+15 in other processes, for the ratio differs between processes by more than within them. It goes on until half the width of
+its bootstrap interval is at most 3 %, and for at least three sets of processes; `--cap` ends it sooner or later.
 `nodes` needs Linux, and root or user namespaces.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import multiprocessing
 import os
@@ -43,7 +45,7 @@ from scalestudy.strategies.catalogue import HalvingDoubling as HalvingDoublingSt
 from scalestudy.strategies.catalogue import Ring as RingStrategy
 from scalestudy.strategies.nodes import everyone
 
-LEAST_ALTERNATIONS, HALF_WIDTH = 15, 0.03
+ALTERNATIONS, LEAST_SETS, HALF_WIDTH = 15, 3, 0.03
 RESAMPLES = 2000
 STEPS_PER_SIDE = 5
 MIB_PER_S_OF_ALL = 64.0
@@ -119,17 +121,25 @@ def ratio_of(pairs: Sequence[float]) -> Ratio:
     return Ratio(statistics.median(pairs), low, high, len(pairs))
 
 
-def alternate(world: World, ours: Side, other: Side, cap: int) -> list[float]:
+def measured(ranks: int, target: Callable[[World], list[float]], cap: int) -> Ratio:
+    """Paired ratios by `target` in one set of processes after another, until they tell."""
+    pairs: list[float] = []
+    for number in itertools.count(1):
+        pairs += on_ranks(ranks, target)
+        ratio = ratio_of(pairs)
+        if number >= LEAST_SETS and (ratio.half_width <= HALF_WIDTH or ratio.count >= cap):
+            return ratio
+    raise AssertionError
+
+
+def alternate(world: World, ours: Side, other: Side) -> list[float]:
     """Time of ours over time of the other, alternation by alternation, on the slowest rank's clock."""
     pairs: list[float] = []
     for side in (ours, other):
         _timed(world, side)
-    while len(pairs) < cap:
-        first_ours = len(pairs) % 2 == 0
-        times = [_timed(world, side) for side in ((ours, other) if first_ours else (other, ours))]
-        pairs.append(times[0] / times[1] if first_ours else times[1] / times[0])
-        if len(pairs) >= LEAST_ALTERNATIONS and _agreed(world, ratio_of(pairs).half_width <= HALF_WIDTH):
-            break
+    for number in range(ALTERNATIONS):
+        times = [_timed(world, side) for side in ((other, ours) if number % 2 else (ours, other))]
+        pairs.append(times[1] / times[0] if number % 2 else times[0] / times[1])
     return pairs
 
 
@@ -141,13 +151,6 @@ def _timed(world: World, side: Side) -> float:
     seconds = torch.tensor(time.perf_counter() - begin)
     dist.all_reduce(seconds, dist.ReduceOp.MAX, group=world.workers)
     return float(seconds)
-
-
-def _agreed(world: World, done: bool) -> bool:
-    """Rank 0 decides."""
-    answer = torch.tensor(float(done))
-    dist.broadcast(answer, 0, group=world.workers)
-    return bool(answer)
 
 
 # Against peers
@@ -187,15 +190,15 @@ def plain_step(module: nn.Module, optimiser: Any, x: torch.Tensor) -> Side:
     return step
 
 
-def against_ddp(world: World, cap: int) -> list[float]:
+def against_ddp(world: World) -> list[float]:
     """`allreduce` over bare DistributedDataParallel."""
     x = torch.randn(32, 512)
     ours = step_of(build(AllReduce(name="allreduce"), world), x)
     module = DistributedDataParallel(small_network(), process_group=world.workers, gradient_as_bucket_view=True)
-    return alternate(world, ours, plain_step(module, make_optimiser(module.parameters()), x), cap)
+    return alternate(world, ours, plain_step(module, make_optimiser(module.parameters()), x))
 
 
-def against_horovod(world: World, cap: int) -> list[float]:
+def against_horovod(world: World) -> list[float]:
     """`horovod` over bare Horovod, in one Horovod of the same settings."""
     x = torch.randn(32, 512)
     ours = step_of(build(Horovod(name="horovod"), world), x)
@@ -205,15 +208,15 @@ def against_horovod(world: World, cap: int) -> list[float]:
     names = [(f"bare.{name}", parameter) for name, parameter in module.named_parameters()]
     optimiser = hvd.DistributedOptimizer(make_optimiser(module.parameters()), named_parameters=names)
     hvd.broadcast_parameters(module.state_dict(), root_rank=0)
-    return alternate(world, ours, plain_step(module, optimiser, x), cap)
+    return alternate(world, ours, plain_step(module, optimiser, x))
 
 
-def against_gloo(world: World, cap: int) -> list[float]:
+def against_gloo(world: World) -> list[float]:
     """`halving_doubling` over gloo's ring, 25 MB of float32."""
     assert world.workers is not None
     halving, ring = HalvingDoubling(world.workers, everyone(world)), Ring(world.workers)
     buffers = torch.zeros(6_250_000), torch.zeros(6_250_000)
-    return alternate(world, lambda: halving(buffers[0]), lambda: ring(buffers[1]), cap)
+    return alternate(world, lambda: halving(buffers[0]), lambda: ring(buffers[1]))
 
 
 PEERS: list[tuple[str, int, Callable[..., Any], float]] = [
@@ -230,7 +233,7 @@ def peers(cap: int) -> list[str]:
         if target is against_horovod and (reason := horovod_build.missing()):
             lines.append(f"{name:48} left out: {reason}")
             continue
-        ratio = ratio_of(on_ranks(ranks, target, cap))
+        ratio = measured(ranks, target, cap)
         verdict = "holds" if ratio.value <= limit else "MISSED"
         if ratio.half_width > HALF_WIDTH:
             verdict += f" (half-width {ratio.half_width:.1%} at the cap)"
