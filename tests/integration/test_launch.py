@@ -57,11 +57,11 @@ class Attempt:
         """Every living process of the run."""
         found = []
         for process in psutil.process_iter():
-            links = Path(f"/proc/{process.pid}/fd")
-            try:
-                targets = [str(link.readlink()) for link in links.iterdir()]
-            except OSError:
-                continue
+            targets = []
+            with suppress(OSError):
+                for link in Path(f"/proc/{process.pid}/fd").iterdir():
+                    with suppress(OSError):  # closed since the folder was read
+                        targets.append(str(link.readlink()))
             if any(target.startswith(str(self.folder)) for target in targets):
                 found.append(process)
         return found
@@ -70,11 +70,14 @@ class Attempt:
         """The process of a rank that has begun to train."""
         file = self.out / "log" / f"rank.{rank}.log"
 
-        def find() -> list[psutil.Process]:
-            return [process for process in self.processes() if output_of(process) == file]
+        found: list[psutil.Process] = []
+
+        def find() -> bool:
+            found[:] = [process for process in self.processes() if output_of(process) == file]
+            return bool(found)
 
         assert wait_until(find, 60), self.said
-        return find()[0]
+        return found[0]
 
     def supervisor(self) -> psutil.Process:
         """What does the work of `scalestudy try`: a child of the warm parent, with the client's output."""
