@@ -155,12 +155,16 @@ class Workers(ABC):
 class Inline(Workers):
     """The thread that asks for a batch makes it."""
 
+    def __init__(self, making: Making, count: int, slots: int) -> None:
+        super().__init__(making, count, slots)
+        self._progress = no_progress()
+
     def start(self, task: Task) -> Task:
         return task
 
     def finish(self, task: Task) -> Batch:
         with one_torch_thread():
-            batch = self.making.batch(task, no_progress())
+            batch = self.making.batch(task, self._progress)
         task.ready_s = time.monotonic()
         return batch
 

@@ -103,14 +103,24 @@ class Strategy(ABC):
         The batch is computed in `parts` equal parts; only with the last one may an overlapped exchange begin.
         """
         self.optimiser.zero_grad(set_to_none=True)
+        if self.parts == 1:
+            return self._gradients_of(module, x, y, loss)
+        *earlier, last = zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)
         losses = []
-        for number, (part_x, part_y) in enumerate(zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)):
-            with nullcontext() if number == self.parts - 1 else self.no_exchange(module):
-                with self.precision():
-                    value = loss(module(part_x), part_y) / self.parts
-                (value if self.scaler is None else self.scaler.scale(value)).backward()
-            losses.append(value.detach())
+        for part_x, part_y in earlier:
+            with self.no_exchange(module):
+                losses.append(self._gradients_of(module, part_x, part_y, loss))
+        losses.append(self._gradients_of(module, *last, loss))
         return torch.stack(losses).sum()
+
+    def _gradients_of(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
+        """Gradients of one part's share of the loss; returns that share."""
+        with self.precision():
+            value = loss(module(x), y)
+            if self.parts > 1:
+                value = value / self.parts
+        (value if self.scaler is None else self.scaler.scale(value)).backward()
+        return value.detach()
 
     def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
         """Where gradients are only added up: an overlapped strategy holds back its exchange."""
