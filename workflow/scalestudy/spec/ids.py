@@ -14,7 +14,7 @@ from scalestudy.files import canonical_json, sha256_file, sha256_text
 from scalestudy.models.catalogue import OwnModel
 from scalestudy.spec.run import RunSpec
 
-TRAINER_VERSION = 2
+TRAINER_VERSION = 3
 """Raised by hand when a commit changes what a run computes or measures."""
 
 DATA_VERSION = 1
