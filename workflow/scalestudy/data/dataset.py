@@ -134,8 +134,9 @@ def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
 
 
 def mapped(path: Path) -> NDArray[Any]:
-    """A .npy file, mapped, as a plain array: numpy's `memmap` costs more at each indexing; UserError where it is damaged."""
+    """A .npy file, mapped; UserError where it is missing or damaged."""
     try:
+        # As a plain array: numpy's `memmap` costs more at each indexing.
         return np.asarray(np.load(path, mmap_mode="r"))
     except (OSError, ValueError) as error:
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
