@@ -148,7 +148,9 @@ def _fetch(work: Path) -> None:
     options = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes")
     _pip(work, "download", *options, "--dest", str(work), "-r", str(requirement))
     with tarfile.open(work / f"horovod-{VERSION}.tar.gz") as archive:
-        archive.extractall(work, filter="data")
+        # Python 3.11.4 and later have the filter; what is unpacked is what SDIST's hash names, with or without it.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+        archive.extractall(work)
 
 
 def _adapt(source: Path, now: Toolchain) -> None:
