@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -59,26 +60,30 @@ class Scheduled(Strategy):
         return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
-        """Make every rank's gradients their mean over ranks, unless that happened inside backward."""
+        """Make every rank's gradients their mean over ranks, unless that happened inside backward; one rank's are that."""
+        if self.overlapped:
+            return
+        gradients = self.gradients()
+        if self.world.ranks == 1:
+            return
         if self.options.schedule == "flat":
-            self._exchange_flat()
-        elif self.options.schedule == "per_parameter":
-            self._exchange_per_parameter()
+            self._exchange_flat(gradients)
+        else:
+            self._exchange_per_parameter(gradients)
 
     def finish(self) -> None:
         """End the thread of an overlapped exchange."""
         if self.overlapped:
             self.overlap.end()
 
-    def _exchange_flat(self) -> None:
-        gradients = self.gradients()
+    def _exchange_flat(self, gradients: list[torch.Tensor]) -> None:
         self.flat.pack(gradients)
         self.sum(self.flat.data)
         self.flat.data /= self.world.ranks
         self.flat.unpack(gradients)
 
-    def _exchange_per_parameter(self) -> None:
-        for gradient in self.gradients():
+    def _exchange_per_parameter(self, gradients: list[torch.Tensor]) -> None:
+        for gradient in gradients:
             # A gradient that is contiguous already is summed where it lies, and the copy back is none.
             dense = gradient.contiguous()
             self.sum(dense.view(-1))
