@@ -173,11 +173,16 @@ def ranks_of(out: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
-            for rank in process.children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if any(file.path.startswith(str(out / "log" / "rank.")) for file in rank.open_files()):
-                        found.append(rank)
+            with contextlib.suppress(psutil.NoSuchProcess):  # a parent that just ended
+                found += [rank for rank in process.children(recursive=True) if writes_a_log(rank, out)]
     return found
+
+
+def writes_a_log(process: psutil.Process, out: Path) -> bool:
+    """Whether a process is a rank of the run in that folder."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any(file.path.startswith(str(out / "log" / "rank.")) for file in process.open_files())
+    return False
 
 
 def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> None:

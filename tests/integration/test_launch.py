@@ -54,12 +54,13 @@ class Attempt:
         return dict(json.loads((self.out / "result.json").read_text()))
 
     def processes(self) -> list[psutil.Process]:
-        """Every living process of the run."""
+        """Every process of the run that is not quite gone."""
         found = []
         for process in psutil.process_iter():
             targets = []
-            with suppress(OSError):
-                for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            # Of every thread: of a killed process the first one ends at once, the last one when its memory is given back.
+            for thread in there(Path(f"/proc/{process.pid}/task")):
+                for link in there(thread / "fd"):
                     with suppress(OSError):  # closed since the folder was read
                         targets.append(str(link.readlink()))
             if any(target.startswith(str(self.folder)) for target in targets):
@@ -98,8 +99,25 @@ class Attempt:
         assert not list(self.out.glob(".*"))
         assert wait_until(lambda: shared_memory() <= self.shared_memory, 5), shared_memory()
         for lock in (self.folder / "tmp").glob("*.lock"):
-            with open(lock, "ab") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert wait_until(lambda lock=lock: is_free(lock), 5), lock
+
+
+def there(folder: Path) -> list[Path]:
+    """What is in a folder of /proc; nothing where the process has ended, or is another user's."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def is_free(lock: Path) -> bool:
+    """Whether no process holds it."""
+    with open(lock, "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def shared_memory() -> frozenset[str]:
