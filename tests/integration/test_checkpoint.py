@@ -20,6 +20,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.integration import clusters
+from tests.integration.processes import ranks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
@@ -166,23 +167,6 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
     found = done(out, *settings, "checkpoint.every_steps=2")
     assert weights(out) == weights(tmp_path / "whole")
     assert len(found["links"]) == links + 1 and found["warnings"] == []
-
-
-def ranks_of(out: Path) -> list[psutil.Process]:
-    """The processes that train for a folder: grandchildren of a warm parent, which write the logs of ranks there."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
-            with contextlib.suppress(psutil.NoSuchProcess):  # a parent that just ended
-                found += [rank for rank in process.children(recursive=True) if writes_a_log(rank, out)]
-    return found
-
-
-def writes_a_log(process: psutil.Process, out: Path) -> bool:
-    """Whether a process is a rank of the run in that folder."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return any(file.path.startswith(str(out / "log" / "rank.")) for file in process.open_files())
-    return False
 
 
 def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ import psutil
 import pytest
 
 from tests.integration import clusters
-from tests.integration.test_trainer import ROOT, wait_until
+from tests.integration.processes import wait_until, with_files_below
+from tests.integration.test_trainer import ROOT
 
 SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
 TWO = ("ranks=2", "strategy=allreduce")
@@ -55,29 +56,13 @@ class Attempt:
 
     def processes(self) -> list[psutil.Process]:
         """Every process of the run that is not quite gone."""
-        found = []
-        for process in psutil.process_iter():
-            targets = []
-            # Of every thread: of a killed process the first one ends at once, the last one when its memory is given back.
-            for thread in there(Path(f"/proc/{process.pid}/task")):
-                for link in there(thread / "fd"):
-                    with suppress(OSError):  # closed since the folder was read
-                        targets.append(str(link.readlink()))
-            if any(target.startswith(str(self.folder)) for target in targets):
-                found.append(process)
-        return found
+        return with_files_below(self.folder)
 
     def rank(self, rank: int) -> psutil.Process:
         """The process of a rank that has begun to train."""
         file = self.out / "log" / f"rank.{rank}.log"
-
-        found: list[psutil.Process] = []
-
-        def find() -> bool:
-            found[:] = [process for process in self.processes() if output_of(process) == file]
-            return bool(found)
-
-        assert wait_until(find, 60), self.said
+        found = wait_until(lambda: [process for process in self.processes() if output_of(process) == file], 60)
+        assert found, self.said
         return found[0]
 
     def supervisor(self) -> psutil.Process:
@@ -102,14 +87,6 @@ class Attempt:
             assert wait_until(lambda lock=lock: is_free(lock), 5), lock
 
 
-def there(folder: Path) -> list[Path]:
-    """What is in a folder of /proc; nothing where the process has ended, or is another user's."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
 def is_free(lock: Path) -> bool:
     """Whether no process holds it."""
     with open(lock, "ab") as stream:
@@ -121,9 +98,13 @@ def is_free(lock: Path) -> bool:
 
 
 def shared_memory() -> frozenset[str]:
-    """Segments of the kinds that torch, Python and Open MPI make, and that no living process has."""
+    """This user's segments of the kinds that torch, Python and Open MPI make, and that no living process has."""
     kinds = ("torch_", "sem.mp-", "psm_", "vader_segment")
-    found = {file.name for file in Path("/dev/shm").glob("*") if file.name.startswith(kinds)}
+    found = set()
+    for file in Path("/dev/shm").iterdir():
+        with suppress(OSError):
+            if file.name.startswith(kinds) and file.stat().st_uid == os.getuid():
+                found.add(file.name)
     for maps in Path("/proc").glob("[0-9]*/maps") if found else ():
         with suppress(OSError):
             text = maps.read_text(errors="replace")
