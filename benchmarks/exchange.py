@@ -239,17 +239,17 @@ PEERS: list[tuple[str, int, Callable[..., Any], float]] = [
 def peers(cap: int) -> list[str]:
     """A line per ratio."""
     reason = horovod_build.missing()
-    left_out = {name: reason for name, _, target, _ in PEERS if target is against_horovod and reason}
-    sets: dict[str, list[list[float]]] = {name: [] for name, *_ in PEERS if name not in left_out}
+    measured = [peer for peer in PEERS if not (reason and peer[2] is against_horovod)]
+    sets: dict[str, list[list[float]]] = {name: [] for name, *_ in measured}
     for number in itertools.count(1):
-        for name, ranks, target, _ in PEERS:
-            if name in sets and not _told(sets[name], cap):
-                sets[name].append(on_ranks(ranks, target, number % 2 == 1))
-        if all(_told(found, cap) for found in sets.values()):
+        going_on = [peer for peer in measured if not _told(sets[peer[0]], cap)]
+        if not going_on:
             break
+        for name, ranks, target, _ in going_on:
+            sets[name].append(on_ranks(ranks, target, number % 2 == 1))
     lines = [f"{'ours / theirs':48} {'ratio':>6} {'95 % interval':>16} {'n':>4} {'medians of sets':>16} {'limit':>6}"]
     for name, _, _, limit in PEERS:
-        lines.append(f"{name:48} left out: {reason}" if name in left_out else _line_of(name, sets[name], limit))
+        lines.append(_line_of(name, sets[name], limit) if name in sets else f"{name:48} left out: {reason}")
         print(lines[-1], flush=True)
     return lines
 

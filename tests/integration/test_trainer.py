@@ -187,9 +187,14 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
     attempt(tmp_path / "first", "train.epochs=1")
     client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert wait_until(lambda: len(ranks_of(tmp_path)) == 2, 30)
+    family = psutil.Process(ranks_of(tmp_path)[0].ppid()).children()
+    assert len(family) == 3  # one more cleans up
     client.send_signal(signal.SIGKILL)
     client.wait()
-    assert wait_until(lambda: not with_files_below(tmp_path), 20)
+    assert wait_until(
+        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family), 20
+    )
+    assert wait_until(lambda: not with_files_below(tmp_path), 5)
     assert not (tmp_path / "result.json").exists()
 
 

@@ -11,6 +11,7 @@ then every tensor's bytes are compared. Prints a line per kill.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import signal
@@ -23,6 +24,8 @@ from pathlib import Path
 
 import psutil
 from safetensors.torch import load_file
+
+from tests.integration.processes import ranks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = (("single", 1), ("allreduce", 2), ("allreduce", 4), ("halving_doubling", 2), ("parameter_server", 2))
@@ -50,20 +53,10 @@ class Victim:
 
     def processes(self) -> list[psutil.Process]:
         """The process that starts the ranks, and the ranks, which write their logs beside the result."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            if "scalestudy.training.warm" in " ".join(process.info["cmdline"] or []):
-                for child in process.children():
-                    ranks = [rank for rank in child.children() if self.is_rank(rank)]
-                    found += [child, *ranks] if ranks else []
-        return found
-
-    def is_rank(self, process: psutil.Process) -> bool:
-        """Whether a process writes the log of one of this run's ranks."""
-        try:
-            return any(file.path.startswith(str(self.out / "log" / "rank.")) for file in process.open_files())
-        except psutil.NoSuchProcess:
-            return False
+        if ranks := ranks_of(self.out):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                return [psutil.Process(ranks[0].ppid()), *ranks]
+        return []
 
     def partial(self) -> bool:
         """Whether a checkpoint is being written, or was when its writer was killed."""

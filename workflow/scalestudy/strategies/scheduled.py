@@ -63,6 +63,7 @@ class Scheduled(Strategy):
         """Make every rank's gradients their mean over ranks, unless that happened inside backward; one rank's are that."""
         if self.overlapped:
             return
+        # On one rank too: those that are missing are made, as on many, for the optimiser moves by them.
         gradients = self.gradients()
         if self.world.ranks == 1:
             return
