@@ -1,7 +1,8 @@
-"""One process that mpirun started: `python -m tests.integration.mpi_process equal|algorithm FOLDER [ALGORITHM]`."""
+"""One process that mpirun started: `python -m tests.integration.mpi_process doubling|ring FOLDER`."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -14,49 +15,53 @@ from scalestudy.strategies import horovod_build
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Horovod, MPIAllReduce
+from scalestudy.strategies.mpi_allreduce import ask_for
 from tests.integration.trainings import MODELS, Case, make_model, make_optimiser, train
 
 RANKS = (1, 2, 3, 4, 6)
+DOUBLING: dict[str, Any] = {"name": "mpi_allreduce", "algorithm": "recursive_doubling"}
 EQUAL = {
-    **{model: Case(model, MPIAllReduce(name="mpi_allreduce")) for model in MODELS},
-    "per parameter": Case("mlp", MPIAllReduce(name="mpi_allreduce", schedule="per_parameter")),
-    "overlapped": Case("mlp", MPIAllReduce(name="mpi_allreduce", schedule="overlapped")),
-    "bfloat16": Case("mlp", MPIAllReduce(name="mpi_allreduce"), dtype=torch.bfloat16),
+    **{model: Case(model, MPIAllReduce(**DOUBLING)) for model in MODELS},
+    "per parameter": Case("mlp", MPIAllReduce(**DOUBLING, schedule="per_parameter")),
+    "overlapped": Case("mlp", MPIAllReduce(**DOUBLING, schedule="overlapped")),
+    "bfloat16": Case("mlp", MPIAllReduce(**DOUBLING), dtype=torch.bfloat16),
 }
 
 
-def main(what: str, folder: Path, algorithm: str) -> None:
-    """Train, or sum, and save what came of it."""
+def main(what: str, folder: Path) -> None:
+    """Train and sum, and save what came of it."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-    size = int(os.environ["OMPI_COMM_WORLD_SIZE"])
-    results = equal(rank, folder) if what == "equal" else one_algorithm(rank, size, folder, algorithm)
+    results = (by_doubling if what == "doubling" else by_ring)(rank, folder)
     torch.save(results, folder / f"{rank}.pt")
+    if what == "doubling":
+        # All is said, and interpreters that clear up take seconds. Horovod's threads have to be asked to end.
+        importlib.import_module("mpi4py.MPI").Finalize()
+        os._exit(0)
 
 
-def equal(rank: int, folder: Path) -> dict[int, Any]:
-    """By number of ranks and case: the parameters of this rank after training."""
-    import mpi4py.MPI  # noqa: F401 (starting MPI waits for all processes, and the larger worlds come last)
-
-    results = {}
+def by_doubling(rank: int, folder: Path) -> dict[str, Any]:
+    """Of each number of ranks, this rank's parameters after training, by case, and what it summed."""
+    # Starting MPI waits for all processes, and the larger worlds come last. The other takes seconds to import.
+    ask_for(DOUBLING["algorithm"])
+    for module in ("mpi4py.MPI", "torch._dynamo"):
+        importlib.import_module(module)
+    results: dict[str, Any] = {}
     for ranks in RANKS:
         if rank < ranks:
             world = joined(rank, ranks, folder)
-            results[ranks] = {name: train(case, world) for name, case in EQUAL.items()}
+            results |= {f"{ranks} {name}": train(case, world) for name, case in EQUAL.items()}
+            results[f"{ranks} sum"] = summed(MPIAllReduce(**DOUBLING), world)
             dist.destroy_process_group()
     return results
 
 
-def one_algorithm(rank: int, size: int, folder: Path, algorithm: str) -> dict[str, Any]:
-    """The sum of fixed float32 vectors by an algorithm of Open MPI; beside a ring, trainings by Horovod where it is built."""
-    world = joined(rank, size, folder)
-    strategy: Any = build(MPIAllReduce(name="mpi_allreduce", algorithm=algorithm), world)  # type: ignore[arg-type]
-    strategy.prepare(make_model("mlp", 0, torch.float32), make_optimiser)
-    buffer = torch.randn(10_001, generator=torch.Generator().manual_seed(rank))
-    strategy.sum(buffer)
-    results: dict[str, Any] = {"sum": buffer}
-    if algorithm == "ring" and horovod_build.missing() is None:
+def by_ring(rank: int, folder: Path) -> dict[str, Any]:
+    """What the rank summed, and its parameters after trainings by Horovod where that is built."""
+    world = joined(rank, int(os.environ["OMPI_COMM_WORLD_SIZE"]), folder)
+    results: dict[str, Any] = {"sum": summed(MPIAllReduce(name="mpi_allreduce", algorithm="ring"), world)}
+    if horovod_build.missing() is None:
         from scalestudy.strategies.horovod import Horovod as Strategy
 
         Strategy.finish = lambda self: None  # type: ignore[method-assign] # Horovod cannot start twice in a process
@@ -68,6 +73,15 @@ def one_algorithm(rank: int, size: int, folder: Path, algorithm: str) -> dict[st
     return results
 
 
+def summed(options: MPIAllReduce, world: World) -> torch.Tensor:
+    """The sum of fixed float32 vectors of all ranks."""
+    strategy: Any = build(options, world)
+    strategy.prepare(make_model("mlp", 0, torch.float32), make_optimiser)
+    buffer = torch.randn(10_001, generator=torch.Generator().manual_seed(world.rank))
+    strategy.sum(buffer)
+    return buffer
+
+
 def joined(rank: int, ranks: int, folder: Path) -> World:
     """A process group of the first `ranks` processes."""
     store = dist.FileStore(str(folder / f"rendezvous{ranks}"), ranks)
@@ -77,4 +91,4 @@ def joined(rank: int, ranks: int, folder: Path) -> World:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "default")
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,13 +16,16 @@ from scalestudy.strategies.base import World
 from scalestudy.training import stopping
 from scalestudy.training.agreement import Agreement
 from scalestudy.training.job import Job, Resolved
+from tests.integration.forked import on_processes
+from tests.integration.processes import wait_until
 
 EPOCH = 20
 
 
-def rank_main(rank: int, folder: Path, lockstep: bool, step_s: tuple[float, float], spec: dict[str, object]) -> None:
-    """A training that only sleeps, with an evaluation (a barrier) after each epoch; leaves behind what was done after which step."""
-    torch.set_num_threads(1)
+def rank_main(
+    rank: int, folder: Path, lockstep: bool, step_s: tuple[float, float], spec: dict[str, object]
+) -> dict[str, Any]:
+    """A training that only sleeps, with an evaluation (a barrier) after each epoch: what was done after which step."""
     store = dist.FileStore(str(folder / "rendezvous"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     workers = dist.group.WORLD
@@ -49,8 +52,8 @@ def rank_main(rank: int, folder: Path, lockstep: bool, step_s: tuple[float, floa
             dist.barrier()
             agreement.written(0.0)
             log.append(("checkpoint", done, ""))
-    (folder / f"{rank}.json").write_text(json.dumps({"done": done, "log": log}))
     dist.destroy_process_group()
+    return {"done": done, "log": log}
 
 
 def trained(
@@ -59,23 +62,16 @@ def trained(
     step_s: tuple[float, float],
     spec: dict[str, object] | None = None,
     stop_after_s: float | None = None,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """What both ranks did; a wish to stop comes so long after they began."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "scalestudy.training.agreement"])
-    ranks = [context.Process(target=rank_main, args=(rank, folder, lockstep, step_s, spec or {})) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    if stop_after_s is not None:
-        deadline = time.monotonic() + 60
-        while not (folder / "rendezvous").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(stop_after_s)
-        (folder / stopping.REQUEST).write_text("SIGUSR1")
-    for process in ranks:
-        process.join(100)
-        assert process.exitcode == 0
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+    def ask_to_stop() -> None:
+        if stop_after_s is not None:
+            assert wait_until((folder / "rendezvous").exists, 60)
+            time.sleep(stop_after_s)
+            (folder / stopping.REQUEST).write_text("SIGUSR1")
+
+    return on_processes(2, folder, rank_main, folder, lockstep, step_s, spec or {}, meanwhile=ask_to_stop)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +82,8 @@ def trained(
 def test_ranks_stop_after_the_same_step(tmp_path: Path, lockstep: bool, step_s: tuple[float, float]) -> None:
     one, other = trained(tmp_path, lockstep, step_s, stop_after_s=1.0)
     assert one == other
-    assert one["log"][-1][::2] == ["stop", "because of signal SIGUSR1"]  # type: ignore[index]
-    assert 0 < one["done"] < 6 * EPOCH  # type: ignore[operator]
+    assert one["log"][-1][::2] == ("stop", "because of signal SIGUSR1")
+    assert 0 < one["done"] < 6 * EPOCH
 
 
 def test_ranks_at_their_own_pace_meet_for_checkpoints_and_evaluations_and_come_to_the_end(tmp_path: Path) -> None:
@@ -95,5 +91,5 @@ def test_ranks_at_their_own_pace_meet_for_checkpoints_and_evaluations_and_come_t
     assert one == other
     assert one["done"] == 120
     assert [entry[:2] for entry in one["log"] if entry[0] == "checkpoint"] == [
-        ["checkpoint", step] for step in (30, 60, 90, 120)
-    ]  # type: ignore[attr-defined]
+        ("checkpoint", step) for step in (30, 60, 90, 120)
+    ]

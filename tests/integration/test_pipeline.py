@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gc
-import multiprocessing
-import os
-import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +19,9 @@ from scalestudy.errors import Skipped
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Pipeline
+from tests.integration.forked import on_processes
 
 STEPS, GLOBAL_BATCH, CLASSES = 4, 24, 5
-PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "torch.export", "torchvision"]
-LAUNCH_LIMIT_S = 200.0
 
 
 class MLP(nn.Module):
@@ -53,27 +46,33 @@ class Transformer(nn.Module):
         super().__init__()
         self.words = nn.Embedding(11, 8)
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.encoder, self.head = nn.TransformerEncoder(layer, 3), nn.Linear(8, CLASSES)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(self.encoder(self.words(x.long().remainder(11))).mean(1))
         return logits
 
 
-def resnet() -> nn.Module:
-    """torchvision's, cut short before it gets wide."""
-    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
-    model.layer3, model.layer4, model.fc = nn.Identity(), nn.Identity(), nn.Linear(128, CLASSES)
-    return model
+class ResNet(torchvision.models.ResNet):
+    """torchvision's, a quarter as wide and cut short."""
+
+    def __init__(self) -> None:
+        super().__init__(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
+        self.fc = nn.Linear(32, CLASSES)
+
+    def _make_layer(self, block: Any, planes: int, *arguments: Any, **named: Any) -> Any:
+        return super()._make_layer(block, planes // 4, *arguments, **named) if planes <= 128 else nn.Identity()
 
 
 def densenet() -> nn.Module:
-    return torchvision.models.DenseNet(4, (2, 2), 8, 2, num_classes=CLASSES)
+    return torchvision.models.DenseNet(4, (1, 2), 8, 2, num_classes=CLASSES)
 
 
 def vgg() -> nn.Module:
-    features = torchvision.models.vgg.make_layers([8, "M", 16, 16, "M"], batch_norm=False)
-    model = torchvision.models.VGG(features, num_classes=CLASSES, init_weights=False)
+    """torchvision's, with its features and classifier made small; the large ones are never filled."""
+    with torch.device("meta"):
+        model = torchvision.models.VGG(nn.Identity(), num_classes=CLASSES, init_weights=False)
+    model.features = torchvision.models.vgg.make_layers([8, "M", 16, 16, "M"], batch_norm=False)
     model.avgpool = nn.AdaptiveAvgPool2d(2)
     model.classifier = nn.Sequential(nn.Linear(64, 32), nn.ReLU(True), nn.Dropout(0.0), nn.Linear(32, CLASSES))
     return model
@@ -82,7 +81,7 @@ def vgg() -> nn.Module:
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (MLP, (12,)),
     "transformer": (Transformer, (6,)),
-    "resnet": (resnet, (3, 16, 16)),
+    "resnet": (ResNet, (3, 16, 16)),
     "densenet": (densenet, (3, 16, 16)),
     "vgg": (vgg, (3, 16, 16)),
 }
@@ -234,12 +233,8 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
         return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
 
 
-def process_main(index: int, ranks: int, folder: Path, work: str) -> None:
+def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, Any]:
     """One process: all cases of a number of ranks, or the memory that one with or without a limit takes."""
-    gc.freeze()
-    torch.set_num_threads(1)
-    if "lo" in [name for _, name in socket.if_nameindex()]:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
     dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
     world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
@@ -251,30 +246,12 @@ def process_main(index: int, ranks: int, folder: Path, work: str) -> None:
         results = use_memory(world, LIMIT_MIB if work == "limited" else None)
     dist.barrier()
     dist.destroy_process_group()
-    torch.save(results, folder / f"{index}.pt")
+    return results
 
 
 def results_of(ranks: int, folder: Path, work: str) -> list[Any]:
-    """What each of `ranks` fresh processes left."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    processes: list[BaseProcess] = [
-        context.Process(target=process_main, args=(index, ranks, folder, work)) for index in range(ranks)
-    ]
-    try:
-        for process in processes:
-            process.start()
-        deadline = time.monotonic() + LAUNCH_LIMIT_S
-        while any(process.is_alive() for process in processes) and not any(process.exitcode for process in processes):
-            assert time.monotonic() < deadline, "the processes hang"
-            time.sleep(0.02)
-        assert [process.exitcode for process in processes] == [0] * len(processes)
-        return [torch.load(folder / f"{index}.pt") for index in range(len(processes))]
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
+    """What each of `ranks` fresh processes found."""
+    return on_processes(ranks, folder, process_main, ranks, folder, work)
 
 
 @pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")

@@ -9,7 +9,8 @@ import pytest
 
 from scalestudy.strategies import horovod_build
 from scalestudy.strategies.catalogue import Horovod
-from tests.integration.trainings import MODELS, RANKS, Case, difference, on_processes, reference, train_all
+from tests.integration.forked import on_processes
+from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -27,12 +28,12 @@ def cases_of(ranks: int) -> dict[str, Case]:
     }
 
 
-def train_without_end(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> None:
+def train_without_end(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> dict[str, Any]:
     """All cases in one process: Horovod ends with it."""
     from scalestudy.strategies.horovod import Horovod as Strategy
 
     Strategy.finish = lambda self: None  # type: ignore[method-assign]
-    train_all(index, ranks, folder, cases)
+    return train_all(index, ranks, folder, cases)
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gc
-import multiprocessing
-import os
-import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +22,6 @@ RANKS = (1, 2, 3, 4, 6)
 PER_NODE = {1: 1, 2: 1, 3: 3, 4: 2, 6: 2}
 """Logical nodes: one of one rank, two of one, one of three, two of two, three of two."""
 STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 5, 3, 24, 7
-PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp",
-           "torch.distributed.tensor", "scalestudy.strategies.fsdp"]  # fmt: skip
-LAUNCH_LIMIT_S = 240.0
 
 
 class MLP(nn.Module):
@@ -161,7 +152,7 @@ def train(case: Case, world: World) -> Any:
     """A rank's parameters after training; of a server the number of steps served, and its records."""
     model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
     strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
-    module = strategy.prepare(emulate(model, 0.01) if case.emulated else model, make_optimiser)
+    module = strategy.prepare(emulate(model, 0.001) if case.emulated else model, make_optimiser)
     if world.is_server:
         return strategy.serve(rate), strategy.records()
     for step in range(STEPS):
@@ -213,13 +204,8 @@ def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> N
     strategy.update()
 
 
-def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> None:
+def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> dict[str, Any]:
     """One process: all cases with no server, then with one, and so on, each number in a process group of its own."""
-    # A collection of all that the fork server has imported would copy it page by page, for half a second.
-    gc.freeze()
-    torch.set_num_threads(1)
-    if "lo" in [name for _, name in socket.if_nameindex()]:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     results: dict[str, Any] = {}
     for servers in sorted({case.servers for case in cases.values()}):
         if index >= ranks + servers:
@@ -234,33 +220,7 @@ def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> N
                 results[name] = stop_and_go_on(case, world, folder) if case.stopped else train(case, world)
         dist.barrier()
         dist.destroy_process_group()
-    torch.save(results, folder / f"{index}.pt")
-
-
-def on_processes(
-    count: int, folder: Path, target: Callable[..., None], *arguments: Any, preload: list[str] = PRELOAD
-) -> list[Any]:
-    """What each of `count` processes left in `<index>.pt`: `target(index, *arguments)`, forked from a process with torch."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload)
-    processes: list[BaseProcess] = [context.Process(target=target, args=(index, *arguments)) for index in range(count)]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for process in processes:
-            process.start()
-        deadline = time.monotonic() + LAUNCH_LIMIT_S
-        while any(process.is_alive() for process in processes) and not any(process.exitcode for process in processes):
-            assert time.monotonic() < deadline, "the processes hang"
-            time.sleep(0.02)
-        assert [process.exitcode for process in processes] == [0] * len(processes)
-        return [torch.load(folder / f"{index}.pt") for index in range(count)]
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
-        torch.set_num_threads(threads)
+    return results
 
 
 def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:

@@ -32,14 +32,18 @@ class MPIAllReduce(Scheduled):
 
     def __init__(self, options: Options, world: World) -> None:
         if options.algorithm != "default":
-            # Open MPI reads these when it starts, which is when mpi4py.MPI is first imported.
-            os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (its name)
-            os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[options.algorithm])  # noqa: SIM112
+            ask_for(options.algorithm)
         super().__init__(options, world)
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """MPI's all-reduce over all ranks; `group` is torch's, and not used."""
         return _ByMPI(self.world)
+
+
+def ask_for(algorithm: str) -> None:
+    """Have Open MPI use an algorithm, one of MCA_NUMBERS; it reads this once, when mpi4py.MPI is first imported."""
+    os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (its name)
+    os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[algorithm])  # noqa: SIM112
 
 
 class _ByMPI:

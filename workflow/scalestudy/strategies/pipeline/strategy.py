@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -364,8 +365,9 @@ class Pipeline(Strategy):
         return f"stage {self.stage} used {used:,.0f} MiB, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
 
 
+@functools.cache
 def warm_up(device: torch.device) -> None:
-    """Load what tracing and training load on first use, so that it counts as the process's memory, not the model's."""
+    """Once in a process: load what tracing and training load on first use, so that it counts as the process's memory, not the model's."""
     tiny = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2)).to(device)
     x = torch.zeros(2, 1, 2, 2, device=device)
     trace(tiny, x)
