@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.workflow import (
     Driver,
@@ -14,6 +18,7 @@ from tests.cluster.workflow import (
     assert_path_refused,
     assert_path_works,
     assert_refused,
+    environment_of,
     message,
 )
 
@@ -59,6 +64,21 @@ def test_one_job_has_slots_on_both_hosts(sge: SgeBox, fates: tuple[Workflow, Dri
     assert "all.q@sgetail" in shown
     code, output = driver.wait()
     assert code == 0, output
+
+
+def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
+    folder = sge.home / "launch"
+    sge.must(["mkdir", str(folder)], USER)
+    program = Path(sys.executable).parent / "scalestudy"  # Grid Engine gives a job a PATH of its own
+    script = f"{program} try ranks=4 nodes=2 strategy=allreduce train.epochs=2 --out out\n"
+    (sge.folder / "job.sh").write_text(script)
+    submit = ["qsub", "-sync", "y", "-pe", "two", "4", "-V", "-cwd", "-j", "y", "-o", "said", "-S", "/bin/bash"]
+    done = sge.run([*submit, str(sge.folder / "job.sh")], USER, folder, **environment_of(sge))
+    assert done.returncode == 0, done.stdout + (folder / "said").read_text()
+    result = json.loads((folder / "out" / "result.json").read_text())
+    assert result["launch"]["launcher"] == "qrsh"
+    assert sorted(result["launch"]["hosts"]) == ["sgehead", "sgetail"]  # which comes first is the scheduler's choice
+    assert result["samples_seen"] == 2 * 11 * 128
 
 
 @pytest.mark.parametrize(

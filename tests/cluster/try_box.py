@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.cluster.box import USER, Box, Unavailable
 from tests.cluster.slurm_box import SlurmBox
+from tests.cluster.workflow import environment_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = Path(__file__).parent / "study"
@@ -89,14 +90,7 @@ def call(box: Box, clone: Path, *words: str, quiet: bool = False) -> int:
 
 def command_of(box: Box, clone: Path, *words: str) -> list[str]:
     """The command line that runs a command in the clone as the box's user."""
-    environment = {
-        "HOME": str(box.home),
-        "TMPDIR": "/tmp",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(clone / "workflow"),
-        "XDG_CACHE_HOME": str(box.home / "cache"),
-        "SCALESTUDY_WARM": "0",
-    }
+    environment = {**environment_of(box), "PYTHONPATH": str(clone / "workflow"), "SCALESTUDY_WARM": "0"}
     return box.command(words, USER, clone, **environment)
 
 

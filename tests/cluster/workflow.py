@@ -62,14 +62,7 @@ class Workflow:
         (self.folder / "runs.json").write_text(json.dumps(runs))
 
     def _command(self, *arguments: str) -> list[str]:
-        environment = {
-            "HOME": str(self.box.home),
-            "TMPDIR": "/tmp",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "workflow"),
-            "XDG_CACHE_HOME": str(self.box.home / "cache"),
-        }
-        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment)
+        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment_of(self.box))
 
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
@@ -106,6 +99,17 @@ class Workflow:
         while not condition():
             assert time.monotonic() < end, f"never seen: {what}"
             time.sleep(0.1)
+
+
+def environment_of(box: Box) -> dict[str, str]:
+    """What the box's user has set: this installation, and a home in the box."""
+    return {
+        "HOME": str(box.home),
+        "TMPDIR": "/tmp",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "XDG_CACHE_HOME": str(box.home / "cache"),
+    }
 
 
 def message(output: str, wildcard: str) -> str:

@@ -24,9 +24,18 @@ from tests.integration.processes import ranks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
-# Dropout draws from torch's generator, and BatchNorm keeps statistics of each rank's own.
+MODEL_THAT_DRAWS = """\
+from torch import nn
+
+
+class Draws(nn.Sequential):
+    # Dropout draws from torch's generator, and BatchNorm keeps statistics of each rank's own.
+    def __init__(self, classes, channels):
+        convolution, norm = nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8)
+        super().__init__(convolution, norm, nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, classes))
+"""
 DRAWING = (
-    "model=mobilenet_v3_small", "data={source: synthetic, samples: 64, shape: [3, 16, 16]}", "batch={global: 8}",
+    "model.import=draws:Draws", "data={source: synthetic, samples: 64, shape: [3, 8, 8]}", "batch={global: 8}",
     "train={epochs: 3, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05", "keep=weights",
 )  # fmt: skip
 # A step takes 0.05 s of sleep: long enough to be stopped in, and nothing for the processor to do.
@@ -36,24 +45,24 @@ SLOW = (
 )  # fmt: skip
 
 
-def begin(out: Path, *settings: str, **environment: str) -> subprocess.Popen[str]:
-    """Start `scalestudy try …`, standard error with standard output."""
+def begin(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+    """Start `scalestudy try …`, standard error with standard output; code of one's own lies below `cwd`."""
     return subprocess.Popen(
         [str(Path(sys.executable).parent / "scalestudy"), "try", *settings, "--out", str(out)],
-        cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
-def attempt(out: Path, *settings: str, **environment: str) -> tuple[int, str]:
+def attempt(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> tuple[int, str]:
     """`scalestudy try …` to its end: exit status and output."""
-    process = begin(out, *settings, **environment)
+    process = begin(out, *settings, cwd=cwd, **environment)
     output, _ = process.communicate(timeout=200)
     return process.returncode, output
 
 
-def done(out: Path, *settings: str, **environment: str) -> dict[str, Any]:
+def done(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> dict[str, Any]:
     """The result of a run that must end well."""
-    status, output = attempt(out, *settings, **environment)
+    status, output = attempt(out, *settings, cwd=cwd, **environment)
     assert status == 0, output
     return result(out)
 
@@ -98,7 +107,7 @@ def checkpoints(out: Path) -> list[Path]:
         ("single", 1, DRAWING),
         ("allreduce", 4, DRAWING),
         ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
-        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
+        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16", "model={name: mlp, hidden: 16, layers: 2}")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -106,13 +115,16 @@ def checkpoints(out: Path) -> list[Path]:
 def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(
     tmp_path: Path, strategy: str, ranks: int, settings: tuple[str, ...]
 ) -> None:
+    (tmp_path / "config" / "extensions").mkdir(parents=True)
+    (tmp_path / "config" / "extensions" / "draws.py").write_text(MODEL_THAT_DRAWS)
+    cwd = tmp_path if settings is DRAWING else ROOT
     settings = (*settings, f"strategy={strategy}", f"ranks={ranks}")
-    whole = done(tmp_path / "whole", *settings)
+    whole = done(tmp_path / "whole", *settings, cwd=cwd)
     kill = f"faults=[{{kind: killed_rank, rank: {ranks - 1}, at_step: 17}}]"
-    status, output = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7")
+    status, output = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
     assert status == 1 and f"rank {ranks - 1} was killed by signal 9" in output
     assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
-    found = done(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7")
+    found = done(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
     assert found["faults"] == {"killed_rank": 1}
     assert found["samples_seen"] == whole["samples_seen"]
@@ -204,9 +216,9 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
 def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_goes_on(tmp_path: Path) -> None:
     settings = (
         "ranks=2", "nodes=2", "strategy=halving_doubling", "model={name: mlp, hidden: 8, layers: 2}", "keep=weights",
-        "train={epochs: 4, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05",
+        "train={epochs: 3, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05",
     )  # fmt: skip
-    slow = "faults=[{kind: slow_rank, rank: 1, seconds: 0.05}]"
+    slow = "faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]"
     done(tmp_path / "whole", *settings)
     (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
     with clusters.sshd(tmp_path, os.environ["XDG_RUNTIME_DIR"]) as programs:
