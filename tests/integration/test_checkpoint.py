@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +19,8 @@ from safetensors.torch import load_file
 
 from tests.integration import clusters
 from tests.integration.processes import ranks_of
+from tests.integration.tries import ROOT, attempt, begin, result, weights
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
 MODEL_THAT_DRAWS = """\
 from torch import nn
@@ -45,41 +43,16 @@ SLOW = (
 )  # fmt: skip
 
 
-def begin(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """Start `scalestudy try …`, standard error with standard output; code of one's own lies below `cwd`."""
-    return subprocess.Popen(
-        [str(Path(sys.executable).parent / "scalestudy"), "try", *settings, "--out", str(out)],
-        cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-def attempt(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> tuple[int, str]:
-    """`scalestudy try …` to its end: exit status and output."""
-    process = begin(out, *settings, cwd=cwd, **environment)
-    output, _ = process.communicate(timeout=200)
-    return process.returncode, output
-
-
 def done(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> dict[str, Any]:
     """The result of a run that must end well."""
-    status, output = attempt(out, *settings, cwd=cwd, **environment)
-    assert status == 0, output
+    ended = attempt(out, *settings, cwd=cwd, **environment)
+    assert ended.returncode == 0, ended.stdout
     return result(out)
-
-
-def result(out: Path) -> dict[str, Any]:
-    """The result that a run left."""
-    return dict(json.loads((out / "result.json").read_text()))
 
 
 def state(out: Path) -> dict[str, Any]:
     """What a run left for an executor."""
     return dict(json.loads((out / "state.json").read_text()))
-
-
-def weights(out: Path) -> dict[str, bytes]:
-    """The kept weights, as bytes."""
-    return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
 
 
 def wait_until(question: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -121,8 +94,8 @@ def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(
     settings = (*settings, f"strategy={strategy}", f"ranks={ranks}")
     whole = done(tmp_path / "whole", *settings, cwd=cwd)
     kill = f"faults=[{{kind: killed_rank, rank: {ranks - 1}, at_step: 17}}]"
-    status, output = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
-    assert status == 1 and f"rank {ranks - 1} was killed by signal 9" in output
+    ended = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
+    assert ended.returncode == 1 and f"rank {ranks - 1} was killed by signal 9" in ended.stdout
     assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
     found = done(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
@@ -137,7 +110,7 @@ def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(
 
 def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Path) -> None:
     settings = (*TINY, "checkpoint.every_steps=10", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
-    assert attempt(tmp_path, *settings)[0] == 1
+    assert attempt(tmp_path, *settings).returncode == 1
     assert state(tmp_path)["state"] == "failed" and "killed by signal 9" in state(tmp_path)["cause"]
     time.sleep(3)
     found = done(tmp_path, *settings)
@@ -257,7 +230,7 @@ def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
     """A run on two ranks with two checkpoints, of steps 10 and 20 of 88."""
     settings = (*TINY, "batch={global: 32}", "checkpoint.every_steps=10")
     killed = ("strategy=allreduce", "ranks=2", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
-    assert attempt(tmp_path / "run", *settings, *killed)[0] == 1
+    assert attempt(tmp_path / "run", *settings, *killed).returncode == 1
     return tmp_path / "run", (*settings, *killed)
 
 
@@ -314,16 +287,18 @@ def test_a_training_goes_on_with_other_ranks_and_another_exchange_where_its_samp
         (("seed=1",), "seed differ"),
         (("train.epochs=1", "measure.steps=3", "measure.warmup_steps=0", "batch={global: 64}"), "global batch"),
     ):
-        status, output = attempt(tmp_path / "refused", *settings, *refused, *here)
-        assert status == 2 and said in output and "Traceback" not in output
+        ended = attempt(tmp_path / "refused", *settings, *refused, *here)
+        assert ended.returncode == 2 and said in ended.stdout and "Traceback" not in ended.stdout
 
 
 def test_another_runs_checkpoints_in_the_folder_are_named_and_left_alone(
     stopped_run: tuple[Path, tuple[str, ...]],
 ) -> None:
     run, _ = stopped_run
-    status, output = attempt(run, "train.epochs=1")
-    assert status == 2 and "holds checkpoints of another run" in output and "Traceback" not in output
+    ended = attempt(run, "train.epochs=1")
+    assert (
+        ended.returncode == 2 and "holds checkpoints of another run" in ended.stdout and "Traceback" not in ended.stdout
+    )
     assert [path.name for path in checkpoints(run)] == ["step-000000010", "step-000000020"]
 
 

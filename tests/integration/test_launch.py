@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,9 +21,8 @@ import pytest
 
 from tests.integration import clusters
 from tests.integration.processes import wait_until, with_files_below
-from tests.integration.test_trainer import ROOT
+from tests.integration.tries import ROOT, SCALESTUDY
 
-SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
 TWO = ("ranks=2", "strategy=allreduce")
 FOUR_ON_TWO_NODES = ("ranks=4", "nodes=2", "strategy=allreduce")
 LONG = ("train.epochs=100000", "train.evaluate_every_epochs=0")

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from safetensors.torch import load_file
 
 from tests.integration.processes import ranks_of, wait_until, with_files_below
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, result, weights
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
-
-
-def attempt(out: Path, *settings: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`scalestudy try …`, standard error with standard output."""
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "scalestudy"), "try", *settings, "--out", str(out)],
-        cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
-    )  # fmt: skip
-
-
-def result(out: Path) -> dict[str, Any]:
-    """The result that a run left."""
-    return dict(json.loads((out / "result.json").read_text()))
-
-
-def weights(out: Path) -> dict[str, bytes]:
-    """The kept weights, as bytes."""
-    return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
 
 
 def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
@@ -174,18 +152,9 @@ def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
-    command = [
-        str(Path(sys.executable).parent / "scalestudy"),
-        "try",
-        "ranks=2",
-        "strategy=allreduce",
-        "train.epochs=10000",
-        "--out",
-        str(tmp_path),
-    ]
     # A warm parent first, so that the client's death is what ends the run.
     attempt(tmp_path / "first", "train.epochs=1")
-    client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    client = begin(tmp_path, "ranks=2", "strategy=allreduce", "train.epochs=10000")
     assert wait_until(lambda: len(ranks_of(tmp_path)) == 2, 30)
     family = psutil.Process(ranks_of(tmp_path)[0].ppid()).children()
     assert len(family) == 3  # one more cleans up
@@ -231,24 +200,12 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
         "    def __init__(self, classes, channels, width=8):\n"
         "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, width), torch.nn.Linear(width, classes))\n"
     )
-    command = [
-        str(Path(sys.executable).parent / "scalestudy"),
-        "try",
-        "model={import: 'my_nets:Tiny', kwargs: {width: 12}}",
-        *SHORT,
-        "keep=weights",
-        "--out",
-        "out",
-    ]
-    done = subprocess.run(
-        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    settings = (*SHORT, "keep=weights")
+    own = "model={import: 'my_nets:Tiny', kwargs: {width: 12}}"
+    done = attempt(project / "out", own, *settings, cwd=project)
     assert done.returncode == 0, done.stdout
     assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
-    command[2] = "model={import: 'my_nets:Tny'}"
-    done = subprocess.run(
-        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    done = attempt(project / "out", "model={import: 'my_nets:Tny'}", *settings, cwd=project)
     assert done.returncode == 2
     assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout
 
@@ -295,7 +252,7 @@ def test_auroc_of_every_label_is_in_the_result(tmp_path: Path) -> None:
 
 
 def test_a_larger_batch_than_the_one_found_does_not_fit(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).parent / "scalestudy"), "largest-batch"]
+    command = [SCALESTUDY, "largest-batch"]
     settings = ("model={name: small_vgg, width: 32}", "data={source: synthetic, shape: [1, 128, 128]}")
     done = subprocess.run([*command, *settings, "--memory-mib", "200"], capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,44 @@
+"""`scalestudy try` as a person types it, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
+
+
+def begin(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+    """Start it, standard error with standard output; code of one's own lies below `cwd`."""
+    return subprocess.Popen(
+        [SCALESTUDY, "try", *settings, "--out", str(out)],
+        cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def attempt(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Make it to its end."""
+    with begin(out, *settings, cwd=cwd, **environment) as process:
+        try:
+            output, _ = process.communicate(timeout=200)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+
+def result(out: Path) -> dict[str, Any]:
+    """The result that a run left."""
+    return dict(json.loads((out / "result.json").read_text()))
+
+
+def weights(out: Path) -> dict[str, bytes]:
+    """The kept weights, as bytes."""
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
