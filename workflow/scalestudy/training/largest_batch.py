@@ -75,7 +75,21 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Attempt]]:
 
 
 def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Attempt:
-    """Train in a process of its own: what did not fit leaves nothing behind."""
+    """Train in a process of its own: what did not fit leaves nothing behind.
+
+    What fails under the limit and works without it did not fit: not every library says that memory was short.
+    """
+    answer = _answer_of_child(job, data, limit_bytes, batch)
+    if "error" in answer and limit_bytes is not None and "error" not in _answer_of_child(job, data, None, batch):
+        answer = {}
+    if "error" in answer:
+        raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
+    peak = answer.get("peak_bytes")
+    return Attempt(batch, peak is not None, peak)
+
+
+def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> dict[str, Any]:
+    """Its peak of memory, or an error; nothing where it was killed, or said that memory was short."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))
@@ -86,10 +100,7 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) 
     except EOFError:
         answer = {}  # killed by the kernel for its memory
     child.join()
-    if "error" in answer:
-        raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
-    peak = answer.get("peak_bytes")
-    return Attempt(batch, peak is not None, peak)
+    return answer
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
