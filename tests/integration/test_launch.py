@@ -360,7 +360,7 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
         *FOUR_ON_TWO_NODES,
         "strategy=mpi_allreduce",
         "model.import=asks:Asks",
-        "train.epochs=8",
+        "train.epochs=3",
         "launch.launcher=mpirun",
         "--out",
         "out",

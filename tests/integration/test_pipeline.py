@@ -46,7 +46,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.words = nn.Embedding(11, 8)
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, CLASSES)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(self.encoder(self.words(x.long().remainder(11))).mean(1))
@@ -65,7 +65,7 @@ class ResNet(torchvision.models.ResNet):
 
 
 def densenet() -> nn.Module:
-    return torchvision.models.DenseNet(4, (1, 2), 8, 2, num_classes=CLASSES)
+    return torchvision.models.DenseNet(4, (1, 1), 8, 2, num_classes=CLASSES)
 
 
 def vgg() -> nn.Module:
