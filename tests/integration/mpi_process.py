@@ -37,7 +37,9 @@ def main(what: str, folder: Path) -> None:
     torch.save(results, folder / f"{rank}.pt")
     if what == "doubling":
         # All is said, and interpreters that clear up take seconds. Horovod's threads have to be asked to end.
-        importlib.import_module("mpi4py.MPI").Finalize()
+        from mpi4py import MPI
+
+        MPI.Finalize()
         os._exit(0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration import clusters
+from tests.integration import ssh_nodes
 from tests.integration.processes import wait_until, with_files_below
 from tests.integration.tries import ROOT, SCALESTUDY
 
@@ -118,11 +118,11 @@ def output_of(process: psutil.Process) -> Path | None:
         return None
 
 
-def begin(folder: Path, *settings: str, before: tuple[str, ...] = (), **environment: str) -> Attempt:
+def begin(folder: Path, *settings: str, **environment: str) -> Attempt:
     """Start `scalestudy try …` with a temporary folder of its own."""
     (folder / "tmp").mkdir()
     there = shared_memory()
-    command = [*before, SCALESTUDY, "try", *settings, "--out", str(folder / "out")]
+    command = [SCALESTUDY, "try", *settings, "--out", str(folder / "out")]
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen(
             command,
@@ -134,9 +134,9 @@ def begin(folder: Path, *settings: str, before: tuple[str, ...] = (), **environm
     return Attempt(folder, process, there)
 
 
-def make(folder: Path, *settings: str, before: tuple[str, ...] = (), **environment: str) -> Attempt:
+def make(folder: Path, *settings: str, **environment: str) -> Attempt:
     """`begin`, to its end."""
-    attempt = begin(folder, *settings, before=before, **environment)
+    attempt = begin(folder, *settings, **environment)
     attempt.process.wait(150)
     return attempt
 
@@ -145,7 +145,7 @@ def make(folder: Path, *settings: str, before: tuple[str, ...] = (), **environme
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment in which ssh reaches alpha and beta, which are this host, and a site that names them."""
     folder = tmp_path_factory.mktemp("ssh")
-    with clusters.sshd(folder, os.environ["XDG_RUNTIME_DIR"]) as programs:
+    with ssh_nodes.sshd(folder, os.environ["XDG_RUNTIME_DIR"]) as programs:
         (folder / "site.yaml").write_text("hosts: [alpha, beta]\n")
         yield {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(folder / "site.yaml")}
 
@@ -318,7 +318,7 @@ def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
 
 
 def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str]) -> None:
-    clusters.needs("mpiexec")
+    ssh_nodes.needs("mpiexec")
     attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **nodes)
     assert attempt.process.returncode == 0, attempt.said
     assert attempt.result["launch"] == {"launcher": "mpiexec", "hosts": ["alpha", "beta"]}
@@ -345,7 +345,7 @@ class Asks(torch.nn.Sequential):
 def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
     tmp_path: Path, nodes: dict[str, str]
 ) -> None:
-    clusters.needs("mpirun")
+    ssh_nodes.needs("mpirun")
     pytest.importorskip("mpi4py")
     extensions = tmp_path / "config" / "extensions"
     extensions.mkdir(parents=True)

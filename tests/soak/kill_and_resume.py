@@ -3,31 +3,29 @@
     python -m tests.soak.kill_and_resume [--kills 21] [--seed 0]
 
 On 1, 2 and 4 ranks a network with dropout and BatchNorm is trained twice: once undisturbed, and once with a checkpoint
-every few steps and SIGKILL at random moments, every third one as soon as a checkpoint begins to be written. Killed is,
-drawn by lot, one rank or the process that started the ranks. The same command is given again until there is a result;
-then every tensor's bytes are compared. Prints a line per kill.
+every few steps and SIGKILL: of three kills, one at any random moment, one at a random moment after a checkpoint, and one
+as soon as a checkpoint begins to be written. Killed is, drawn by lot, one rank or the process that started the ranks. The
+same command is given again until there is a result; then every tensor's bytes are compared. Prints a line per kill; fails
+where weights differ, no kill was inside a checkpoint, or a case never had a checkpoint to go on from.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from safetensors.torch import load_file
 
 from tests.integration.processes import ranks_of
+from tests.integration.tries import begin, result, weights
 
-ROOT = Path(__file__).resolve().parents[2]
 CASES = (("single", 1), ("allreduce", 2), ("allreduce", 4), ("halving_doubling", 2), ("parameter_server", 2))
 TRAINING = (
     "model=mobilenet_v3_small", "data={source: synthetic, samples: 128, shape: [3, 16, 16]}", "batch={global: 16}",
@@ -45,11 +43,8 @@ class Victim:
     kills: list[str] = field(default_factory=list)
     inside: int = 0
     """Kills that left a half-written checkpoint behind."""
-
-    def start(self) -> subprocess.Popen[str]:
-        """Give the command once more."""
-        command = [str(Path(sys.executable).parent / "scalestudy"), "try", *self.settings, "--out", str(self.out)]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    kept: int = 0
+    """Kills that left a whole one to go on from."""
 
     def processes(self) -> list[psutil.Process]:
         """The process that starts the ranks, and the ranks, which write their logs beside the result."""
@@ -62,9 +57,15 @@ class Victim:
         """Whether a checkpoint is being written, or was when its writer was killed."""
         return any((self.out / "checkpoint").glob(".step-*.partial"))
 
-    def kill_once(self, process: subprocess.Popen[str], within_s: float, in_checkpoint: bool) -> None:
-        """SIGKILL at a random moment within so many seconds of training, or in the next checkpoint."""
-        while not (targets := self.processes()):
+    def checkpoints(self) -> list[str]:
+        """Names of those that are whole, oldest first."""
+        return sorted(path.name for path in (self.out / "checkpoint").glob("step-*"))
+
+    def kill_once(self, process: subprocess.Popen[str], within_s: float, number: int) -> None:
+        """SIGKILL at a random moment within so many seconds, from a new checkpoint on, or in the next checkpoint."""
+        after_checkpoint, in_checkpoint = number % 3 == 1, number % 3 == 2
+        before = self.checkpoints()
+        while not (targets := self.processes()) or (after_checkpoint and self.checkpoints() == before):
             if process.poll() is not None:
                 return
             time.sleep(0.02)
@@ -82,46 +83,36 @@ class Victim:
         process.wait(60)
         time.sleep(0.5)
         self.inside += self.partial()
-        kept = sorted(path.name for path in (self.out / "checkpoint").glob("step-*"))
+        kept = self.checkpoints()
+        self.kept += bool(kept)
         where = "inside a checkpoint" if self.partial() else "between checkpoints"
         self.kills.append(f"{who}, {where}, kept {', '.join(kept) or 'nothing'}")
         print(f"  kill {len(self.kills):2}: {self.kills[-1]}", flush=True)
 
 
-def same_bits(one: Path, other: Path) -> bool:
-    """Whether two runs ended with the same weights and buffers."""
-    left, right = (load_file(out / "weights.safetensors") for out in (one, other))
-    return left.keys() == right.keys() and all(
-        left[name].numpy().tobytes() == right[name].numpy().tobytes() for name in left
-    )
-
-
-def prove(settings: tuple[str, ...], kills: int, folder: Path) -> tuple[int, int, bool]:
-    """Kill one training so often; returns kills, those inside a checkpoint, and whether every ending was the same."""
-    begin = time.monotonic()
-    whole = Victim(settings, folder / "whole")
-    output, _ = whole.start().communicate()
-    assert (folder / "whole" / "result.json").exists(), output
-    whole_s, made, inside, same, round_ = time.monotonic() - begin, 0, 0, True, 0
-    while made < kills:
-        victim = Victim((*settings, CHECKPOINTS), folder / f"killed{round_}")
-        round_ += 1
+def prove(settings: tuple[str, ...], kills: int, folder: Path) -> tuple[list[Victim], bool]:
+    """Kill one training so often, anew where it ended before; returns its rounds, and whether every ending was the same."""
+    started = time.monotonic()
+    whole = folder / "whole"
+    output, _ = begin(whole, *settings).communicate()
+    assert (whole / "result.json").exists(), output
+    whole_s, victims, same = time.monotonic() - started, [], True
+    while (made := sum(len(victim.kills) for victim in victims)) < kills:
+        victim = Victim((*settings, CHECKPOINTS), folder / f"killed{len(victims)}")
+        victims.append(victim)
         while not (victim.out / "result.json").exists():
-            process = victim.start()
-            if made + len(victim.kills) < kills:
-                number = made + len(victim.kills)
-                victim.kill_once(process, whole_s / 2, in_checkpoint=number % 3 == 2)
-            output, _ = process.communicate()
-        made, inside = made + len(victim.kills), inside + victim.inside
-        result = json.loads((victim.out / "result.json").read_text())
-        equal = same_bits(whole.out, victim.out)
+            process = begin(victim.out, *victim.settings)
+            if (number := made + len(victim.kills)) < kills:
+                victim.kill_once(process, whole_s / 2, number)
+            process.communicate()
+        found, equal = result(victim.out), weights(whole) == weights(victim.out)
         same &= equal
         print(
-            f"  finished after {len(victim.kills)} kills and {len(result['links'])} links: "
-            f"{'same weights, bit for bit' if equal else 'DIFFERENT WEIGHTS'}; warnings {result['warnings']}",
+            f"  finished after {len(victim.kills)} kills and {len(found['links'])} links: "
+            f"{'same weights, bit for bit' if equal else 'DIFFERENT WEIGHTS'}; warnings {found['warnings']}",
             flush=True,
         )
-    return made, inside, same
+    return victims, same
 
 
 def main() -> None:
@@ -132,15 +123,18 @@ def main() -> None:
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     each = -(-arguments.kills // len(CASES))
-    made, inside, same = 0, 0, True
+    made, inside, kept, right = 0, 0, 0, True
     with tempfile.TemporaryDirectory() as folder:
-        for number, (strategy, ranks) in enumerate(CASES):
+        for case, (strategy, ranks) in enumerate(CASES):
             print(f"{strategy}, {ranks} ranks:", flush=True)
-            settings = (*TRAINING, f"strategy={strategy}", f"ranks={ranks}")
-            found = prove(settings, each, Path(folder) / str(number))
-            made, inside, same = made + found[0], inside + found[1], same and found[2]
-    print(f"{made} kills, {inside} of them inside a checkpoint: {'all endings the same' if same else 'ENDINGS DIFFER'}")
-    raise SystemExit(0 if same and inside else 1)
+            victims, same = prove((*TRAINING, f"strategy={strategy}", f"ranks={ranks}"), each, Path(folder) / str(case))
+            made += sum(len(victim.kills) for victim in victims)
+            inside += sum(victim.inside for victim in victims)
+            kept += (went_on := sum(victim.kept for victim in victims))
+            right &= same and went_on > 0
+    ending = "all endings the same" if right else "ENDINGS DIFFER, or a case went on from no checkpoint"
+    print(f"{made} kills, {inside} of them inside a checkpoint, {kept} with a checkpoint to go on from: {ending}")
+    raise SystemExit(0 if right and inside else 1)
 
 
 if __name__ == "__main__":

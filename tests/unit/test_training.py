@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,9 @@ import pytest
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
+from scalestudy.training import largest_batch
 from scalestudy.training.evaluate import auroc_per_label, label_weights
 from scalestudy.training.job import Job, Resolved, emulated_step_time
-from scalestudy.training.largest_batch import largest_batch
 from scalestudy.training.loop import Report
 from scalestudy.training.optim import rate_at
 from scalestudy.training.result import Measured, expected_read_bytes, metrics, verdict
@@ -175,5 +176,23 @@ def test_bisection_finds_the_largest_batch_that_fits(capacity: int) -> None:
         tried.append(batch)
         return batch <= capacity
 
-    assert largest_batch(fits, most=100) == capacity
+    assert largest_batch.largest_batch(fits, most=100) == capacity
     assert len(tried) == len(set(tried)) <= 14
+
+
+@pytest.mark.parametrize("without_limit", ["works", "fails too"])
+def test_what_fails_under_the_memory_limit_alone_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, without_limit: str
+) -> None:
+    def stand_in_for_onednn(job: object, data: object, limit_bytes: int | None, batch: int) -> int:
+        if limit_bytes is not None or without_limit == "fails too":
+            raise RuntimeError("could not create a primitive")
+        return 1
+
+    monkeypatch.setattr(largest_batch, "_train", stand_in_for_onednn)
+    search = functools.partial(largest_batch._in_a_process, None, None, 2**20, 4)  # type: ignore[arg-type]
+    if without_limit == "works":
+        assert search() == largest_batch.Attempt(batch=4, fits=False, peak_bytes=None)
+    else:
+        with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
+            search()

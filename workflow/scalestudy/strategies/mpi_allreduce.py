@@ -42,8 +42,9 @@ class MPIAllReduce(Scheduled):
 
 def ask_for(algorithm: str) -> None:
     """Have Open MPI use an algorithm, one of MCA_NUMBERS; it reads this once, when mpi4py.MPI is first imported."""
-    os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (its name)
-    os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[algorithm])  # noqa: SIM112
+    # Open MPI looks for these in lower case, whatever names of variables usually look like.
+    os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (Open MPI's spelling)
+    os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[algorithm])  # noqa: SIM112 (as above)
 
 
 class _ByMPI:

@@ -367,7 +367,10 @@ class Pipeline(Strategy):
 
 @functools.cache
 def warm_up(device: torch.device) -> None:
-    """Once in a process: load what tracing and training load on first use, so that it counts as the process's memory, not the model's."""
+    """Load what tracing and training load on first use, so that it counts as the process's memory, not the model's.
+
+    Cached: a process needs it once, however many strategies it makes.
+    """
     tiny = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2)).to(device)
     x = torch.zeros(2, 1, 2, 2, device=device)
     trace(tiny, x)

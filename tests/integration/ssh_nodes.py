@@ -1,4 +1,4 @@
-"""A small cluster on this host alone, as any user can start and stop it: two nodes that ssh reaches."""
+"""Two nodes that ssh reaches, on this host alone, as any user can start and stop them."""
 
 from __future__ import annotations
 
