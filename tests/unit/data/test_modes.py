@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -490,7 +491,7 @@ next(stream)
 print(*(child.pid for child in psutil.Process().children()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run(["python", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
     deadline = time.monotonic() + 10
