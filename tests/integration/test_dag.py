@@ -243,3 +243,15 @@ def test_what_was_skipped_is_looked_for_again_once_it_is_forgotten(project: Proj
     assert done.returncode == 0, done.stdout
     assert len(project.results()) == 4
     assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}
+
+
+def test_a_spec_that_was_edited_is_refused_and_nothing_is_trained(project: Project) -> None:
+    result = project.results()[0]
+    result.unlink()
+    project.edit(
+        result.with_name("spec.json").relative_to(project.folder), '"learning_rate":0.05', '"learning_rate":0.1'
+    )
+    done = project.run("scalestudy", "train", "--out", str(result.relative_to(project.folder)))
+    assert done.returncode == 2
+    assert "describes another run than its folder names" in done.stdout
+    assert not result.exists()

@@ -71,16 +71,14 @@ def list_runs(machine: str, scale: str, study: str | None) -> None:
 
     Example: scalestudy list --study gpu_scaling
     """
-    from scalestudy.files import read_json
+    from scalestudy.results.stored import read_result
     from scalestudy.spec.config import read_machine
-    from scalestudy.spec.layout import result_file
     from scalestudy.spec.study import read_studies
 
     for found in read_studies([study] if study else None, scale, read_machine(machine), machine_name=machine):
         click.echo(f"{found.name}: {found.question}")
         for run in found.runs:
-            file = result_file(machine, run.id)
-            click.echo(f"  {read_json(file)['status'] if file.exists() else 'not run':8} {run.id}")
+            click.echo(f"  {(read_result(machine, run) or {'status': 'not run'})['status']:8} {run.id}")
 
 
 @cli.command()

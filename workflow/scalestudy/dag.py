@@ -16,7 +16,7 @@ from scalestudy.cluster.resources import Planner, Resources, of_dataset, refuse_
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
-from scalestudy.spec.config import SCALES, Config, read_config, read_machine
+from scalestudy.spec.config import DATA_FOLDER, SCALES, Config, read_config, read_machine
 from scalestudy.spec.study import Run, Study, read_studies
 
 PACKAGE = Path(__file__).parent
@@ -121,6 +121,7 @@ class Project:
         if self.config.budget_gpu_hours is not None:
             os.environ[BUDGET] = str(self.config.budget_gpu_hours)
         bulk = self.config.paths.data
+        os.environ[DATA_FOLDER] = bulk or ""
         self.bulk_option = f"--bulk {shlex.quote(bulk)}" if bulk else ""
         self.report = str(layout.report_file(self.config.machine, self.config.scale))
         self._studies: dict[tuple[str, str, str], Study] = {}

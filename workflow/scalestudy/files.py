@@ -77,6 +77,30 @@ def read_json(path: Path | str) -> Any:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
 
 
+SEAL = "digest"
+"""Key of a sealed file's digest over everything else in it."""
+
+
+def write_sealed(path: Path | str, value: dict[str, Any]) -> None:
+    """Write a JSON object with the digest of its content, so that a later change shows."""
+    plain = finite({key: item for key, item in value.items() if key != SEAL})
+    write_json(path, {**plain, SEAL: sha256_text(canonical_json(plain))})
+
+
+def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:
+    """Read what `write_sealed` wrote, less the digest; UserError where it is no object, or was changed since.
+
+    A file without a digest was written before files had one; only what it says can be checked.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UserError("is not what belongs there: a JSON object is expected", str(path), remedy)
+    digest = value.pop(SEAL, None)
+    if digest is not None and digest != sha256_text(canonical_json(value)):
+        raise UserError("was changed after it was written: its digest does not match its content", str(path), remedy)
+    return value
+
+
 def finite(value: Any) -> Any:
     """`value` with every NaN and infinity replaced by None, recursively."""
     if isinstance(value, float):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalestudy.files import write_json
+from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run, Study, read_studies
@@ -67,6 +67,7 @@ def result_of(run: Run, **changes: Any) -> dict[str, Any]:
         "run": run.id,
         "status": "valid",
         "reason": None,
+        "spec": run.spec.plain(),
         "metrics": metrics,
         "kinds": {},
         "emulated": run.spec.accelerator is not None,
@@ -91,4 +92,4 @@ def write_results(study: Study, change: Callable[[Run], dict[str, Any] | None] =
     for run in study.runs:
         changes = change(run)
         if changes is not None:
-            write_json(result_file(MACHINE, run.id), result_of(run, **changes))
+            write_result(result_file(MACHINE, run.id), result_of(run, **changes))

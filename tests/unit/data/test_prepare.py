@@ -14,6 +14,7 @@ from scalestudy.data.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import ensure, prepare
 from scalestudy.errors import UserError
+from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, dataset_spec
 
@@ -111,12 +112,109 @@ def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
     assert 160_000 < resized.train.bytes < 240_000 and (resized.width, resized.height) == (341, 256)
 
 
-def test_a_manifest_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_manifest_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"id": "x"}')
-    with pytest.raises(UserError, match="is no manifest"):
+    with pytest.raises(UserError, match="is not a manifest"):
         read_manifest(tmp_path / "manifest.json")
 
 
 def test_reading_a_manifest_imports_no_torch() -> None:
     script = "import sys, scalestudy.data.manifest; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def forged(path: Path, **changes: object) -> None:
+    """Change a manifest and make its digest anew, as somebody who means harm would."""
+    plain = json.loads(path.read_text())
+    write_sealed(path, {**plain, **changes})
+
+
+def keepsake(tmp_path: Path) -> Path:
+    """A file of the user's in a folder of the user's."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    return folder / "thesis.tex"
+
+
+@pytest.mark.parametrize("bulk", ["{home}", "../home", "{home}/../home", "{home}/digits-0123456789ab"])
+def test_a_manifest_cannot_name_a_folder_to_be_replaced(bulk: str, tmp_path: Path, prepared: Prepared) -> None:
+    path, _ = prepared(source="digits")
+    thesis = keepsake(tmp_path)
+    forged(path, bulk=bulk.format(home=thesis.parent))
+    with pytest.raises(UserError, match="`bulk`"):
+        ensure(path)
+    assert [file.name for file in thesis.parent.iterdir()] == ["thesis.tex"]
+    assert thesis.read_text() == "years of work"
+
+
+def test_data_is_made_again_only_where_this_configuration_keeps_data(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, manifest = prepared(source="digits")
+    elsewhere = tmp_path / "elsewhere" / manifest.id
+    forged(path, bulk=str(elsewhere))
+    monkeypatch.setenv("SCALESTUDY_DATA", str(tmp_path / "scratch"))
+    with pytest.raises(UserError, match=r"which is not below `paths\.data`"):
+        ensure(path)
+    assert not elsewhere.parent.exists()
+    monkeypatch.setenv("SCALESTUDY_DATA", str(elsewhere.parent))
+    ensure(path)
+    assert (elsewhere / "train.npy").exists()
+
+
+@pytest.mark.parametrize("record", [None, "{}", "of another dataset"])
+def test_a_folder_that_is_not_this_dataset_s_is_never_replaced(
+    record: str | None, tmp_path: Path, prepared: Prepared
+) -> None:
+    _, manifest = prepared(source="digits")
+    other, _ = prepared("other", **JPEG)
+    scratch = tmp_path / "scratch" / manifest.id
+    scratch.mkdir(parents=True)
+    (scratch / "thesis.tex").write_text("years of work")
+    if record is not None:
+        (scratch / "manifest.json").write_text(other.read_text() if record.startswith("of") else record)
+    with pytest.raises(UserError, match="it is left as it is"):
+        prepare(dataset_spec(source="digits"), tmp_path / "third/manifest.json", scratch.parent, Site())
+    assert (scratch / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["bulk", ".bulk.making-kept"])
+def test_a_link_is_never_followed_to_what_it_replaces(name: str, tmp_path: Path) -> None:
+    thesis = keepsake(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(thesis.parent)
+    with pytest.raises(UserError, match="is a link"):
+        prepare(dataset_spec(**JPEG), tmp_path / "data/manifest.json", None, Site())
+    assert thesis.read_text() == "years of work"
+
+
+def test_an_edited_manifest_is_refused(prepared: Prepared) -> None:
+    path, _ = prepared(**JPEG)
+    path.write_text(path.read_text().replace('"samples": 30', '"samples": 20'))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"classes": -1}, "`classes`"),
+        ({"classes": "2"}, "`classes`"),
+        ({"seconds": None}, "`seconds`"),
+        ({"train": {"samples": 1, "bytes": 1, "shards": 1, "more": 1}}, "`train.more`"),
+        ({"status": "great"}, "`status`"),
+        ({"id": "../../home/x-0123456789ab"}, "`id`"),
+        ({"index": "../index.npz"}, "`index`"),
+        ({"containers": {"train": ["../../etc/passwd"]}}, "`containers`"),
+        ({"spec": {"source": "nowhere"}}, "`spec`"),
+        ({"spec": {"source": "digits"}}, "its `spec` is that of digits-"),
+    ],
+)
+def test_a_manifest_with_an_impossible_value_is_refused(
+    changes: dict[str, object], named: str, prepared: Prepared
+) -> None:
+    path, _ = prepared(**JPEG)
+    forged(path, **changes)
+    with pytest.raises(UserError, match=named):
+        ensure(path)

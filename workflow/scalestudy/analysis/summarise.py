@@ -14,8 +14,9 @@ from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
+from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import DERIVED, METRICS
-from scalestudy.spec.layout import result_file, run_folder, study_folder
+from scalestudy.spec.layout import run_folder, study_folder
 from scalestudy.spec.study import Run, Study, columns_of, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
@@ -132,8 +133,7 @@ def kind_of_all(kinds: list[str]) -> str:
 
 
 def _row(run: Run, machine: str) -> dict[str, Any]:
-    file = result_file(machine, run.id)
-    result = read_json(file) if file.exists() else _missing(machine, run)
+    result = read_result(machine, run) or _missing(machine, run)
     metrics: Mapping[str, Any] = result.get("metrics") or {}
     instrument: Mapping[str, Any] = result.get("instrument") or {}
     emulated = bool(result.get("emulated", run.spec.accelerator is not None))

@@ -15,10 +15,11 @@ from scalestudy.cluster.expected import Estimate
 from scalestudy.cluster.resources import Resources
 from scalestudy.cluster.used import ACCOUNTING, Link, accounted, read_ledger
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, read_json
+from scalestudy.files import canonical_json
+from scalestudy.results.stored import read_result
 from scalestudy.spec.config import read_site
-from scalestudy.spec.layout import RESULTS, result_file
-from scalestudy.spec.study import Run, Study
+from scalestudy.spec.layout import RESULTS
+from scalestudy.spec.study import Study
 
 
 def plans_file(machine: str) -> Path:
@@ -88,9 +89,10 @@ def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
     for study in studies:
         for run in study.runs:
             plan = plans.get(run.id)
-            if plan is None or run.id in rows or not result_file(machine, run.id).is_file():
+            result = None if plan is None or run.id in rows else read_result(machine, run)
+            if plan is None or result is None or not result.get("ended"):
                 continue
-            used, count, source = _used(run, machine, links.get(run.id, []), seconds)
+            used, count, source = _used(result, links.get(run.id, []), seconds)
             rows[run.id] = Compared(
                 study.name, run.id, plan["gpus"], plan["nodes"], plan["requested_s"], plan["low_s"], plan["high_s"],
                 plan["kind"], used, count, source,
@@ -104,7 +106,7 @@ def _accounted(links: Sequence[Link]) -> Mapping[str, float]:
     return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
 
 
-def _used(run: Run, machine: str, links: Sequence[Link], seconds: Mapping[str, float]) -> tuple[float, int, str]:
+def _used(result: Mapping[str, Any], links: Sequence[Link], seconds: Mapping[str, float]) -> tuple[float, int, str]:
     """Seconds over all links of the run's last making, their number, and who says so."""
     ended = [link for link in links if link.used_s is not None]
     if ended:
@@ -112,7 +114,6 @@ def _used(run: Run, machine: str, links: Sequence[Link], seconds: Mapping[str, f
         if all(link.id in seconds for link in last):
             return sum(seconds[str(link.id)] for link in last), len(last), "accounting"
         return sum(link.used_s or 0.0 for link in last), len(last), "job script"
-    result = read_json(result_file(machine, run.id))
     took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
     wall = result["metrics"].get("wall_s")
     return float(wall) if wall is not None else took.total_seconds(), 1, "result"

@@ -8,6 +8,7 @@ import click
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import read_json
+from scalestudy.results.stored import status_of
 from scalestudy.spec.layout import RESULTS, result_file, run_folder
 
 
@@ -22,16 +23,16 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
         if run not in known:
             raise UserError(f"there is no run `{run}`", str(folder), nearest(run, known) if known else "")
     if skipped:
-        runs += [run for run in known if _status(machine, run) == "skipped"]
+        runs += [run for run in known if status_of(machine, run) == "skipped"]
     runs = list(dict.fromkeys(runs))
     if not runs:
         click.echo("nothing to forget")
         return
     for run in runs:
-        click.echo(f"{_status(machine, run):9} {run}")
+        click.echo(f"{status_of(machine, run):9} {run}")
     if not yes and not click.confirm(f"Delete these {len(runs)} runs?", default=False, err=True):
         raise click.exceptions.Abort
-    if any(_status(machine, run) == "skipped" for run in runs):
+    if any(status_of(machine, run) == "skipped" for run in runs):
         for manifest in (RESULTS / "data").glob("*/manifest.json"):
             if read_json(manifest).get("status") == "skipped":
                 manifest.unlink()
@@ -39,9 +40,3 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
         # The result goes first: what is left of a deletion that is interrupted is no result.
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
-
-
-def _status(machine: str, run: str) -> str:
-    """The status of a run's result, or that it has none."""
-    file = result_file(machine, run)
-    return str(read_json(file)["status"]) if file.exists() else "no result"

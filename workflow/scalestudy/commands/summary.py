@@ -8,9 +8,9 @@ from collections import Counter
 import click
 
 from scalestudy.figures.catalogue import TableSpec
-from scalestudy.files import read_json
+from scalestudy.results.stored import read_result
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.layout import figure_file, report_file, result_file, run_folder, table_file
+from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
 from scalestudy.spec.study import Study, read_studies
 
 
@@ -21,8 +21,7 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     for study in studies:
         states: Counter[str] = Counter()
         for run in study.runs:
-            file = result_file(machine, run.id)
-            result = read_json(file) if file.exists() else None
+            result = read_result(machine, run)
             status = "without a result" if result is None else result["status"]
             states[status] += 1
             if result is None:

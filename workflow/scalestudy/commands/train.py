@@ -32,8 +32,11 @@ SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exch
 
 def train_from_spec(out: Path) -> None:
     """Make the run whose spec.json lies beside `out`; a crash ends with exit status 1 and no result."""
-    spec = checked_run(read_json(out.parent / "spec.json"), str(out.parent / "spec.json"))
-    folder = out.parent
+    folder, file = out.parent, out.parent / "spec.json"
+    spec = checked_run(read_json(file), str(file))
+    if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
+        what = f"describes another run than its folder names: {identity}"
+        raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)

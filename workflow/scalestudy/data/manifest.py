@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
-from scalestudy.files import read_json, write_json
+from scalestudy.files import canonical_json, read_sealed, write_sealed
 
 Split = Literal["train", "test"]
 Format = Literal["tensors", "files", "raw", "shards", "database"]
 Payload = Literal["coded", "pixels"]
 Task = Literal["classification", "multilabel"]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+CLOSED = ConfigDict(extra="forbid")
+
+INDEX = "index.npz"
+"""Name of the index of a dataset whose samples are files, shards, or records of a database."""
+IDENTITY = r"^[A-Za-z0-9_.]{1,90}-[0-9a-f]{12}$"
+"""What the id of a dataset looks like; folders are named by it."""
 
 
 @dataclass(frozen=True)
 class SplitInfo:
     """How much one split holds."""
 
-    samples: int = 0
-    bytes: int = 0
+    __pydantic_config__ = CLOSED
+
+    samples: Count = 0
+    bytes: Count = 0
     """As stored, without indexes; of data made while reading, what reading all of it moves."""
-    shards: int = 0
+    shards: Count = 0
     """Files that hold many samples each: numbered shards, or containers that were there before."""
 
 
@@ -31,11 +45,13 @@ class SplitInfo:
 class Cost:
     """What making the data took, all attempts together where one was killed."""
 
-    cpu_s: float = 0.0
+    __pydantic_config__ = CLOSED
+
+    cpu_s: Amount = 0.0
     """CPU time of all threads, seconds."""
-    bytes_in: int = 0
+    bytes_in: Count = 0
     """Coded bytes read from the source, or made by it."""
-    bytes_out: int = 0
+    bytes_out: Count = 0
     """Bytes of all files of the bulk, with what containers and indexes add."""
 
 
@@ -43,7 +59,9 @@ class Cost:
 class Manifest:
     """What was prepared, or why nothing was."""
 
-    id: str
+    __pydantic_config__ = CLOSED
+
+    id: Annotated[str, Field(pattern=IDENTITY)]
     status: Literal["ready", "skipped"]
     spec: dict[str, Any]
     """The DatasetSpec as plain data."""
@@ -54,9 +72,9 @@ class Manifest:
     pixels in one array; `shards`: byte ranges of larger files; `database`: one LMDB per split."""
     payload: Payload = "coded"
     """What a sample of shards or a database is: a coded picture, or its pixels (uint8, height x width x 3)."""
-    classes: int = 0
+    classes: Count = 0
     task: Task = "classification"
-    channels: int = 0
+    channels: Count = 0
     train: SplitInfo = SplitInfo()
     test: SplitInfo = SplitInfo()
     bulk: str = ""
@@ -67,14 +85,14 @@ class Manifest:
     """By split, the files below `bulk` that byte ranges lie in, where they were there before; empty: named by rule."""
     fingerprint: str = ""
     """SHA-256 over what is stored (pictures by their CRC-32) or, used where it lies, over its names and sizes."""
-    seconds: float = 0.0
+    seconds: Amount = 0.0
     """What preparing took."""
-    width: float | None = None
+    width: Amount | None = None
     """Mean width of a stored image, pixels; of files, from a sample of them."""
-    height: float | None = None
+    height: Amount | None = None
     """Mean height of a stored image, pixels."""
     cost: Cost = Cost()
-    left_out: int = 0
+    left_out: Count = 0
     """Pictures of the source that cannot be read, left out as `on_error: skip` says."""
     left_out_list: list[str] = field(default_factory=list)
     """The first LISTED of them: split, name and what is wrong."""
@@ -121,17 +139,53 @@ def index_file(manifest_path: Path | str, manifest: Manifest) -> Path:
     return Path(manifest_path).parent / manifest.index
 
 
+REMEDY = "delete it; it will be made again"
+
+
 def read_manifest(path: Path | str) -> Manifest:
-    """Read a manifest; UserError where there is none or it is damaged."""
-    plain = read_json(path)
+    """Read a manifest and check all that it says, but not yet whether the data is there.
+
+    Raises UserError where there is none, where it was changed after it was written, where a value is not possible, or
+    where it names a place in which a manifest of this dataset has no data.
+    """
+    plain = read_sealed(path, REMEDY)
     try:
-        splits: dict[str, Any] = {name: SplitInfo(**plain.pop(name)) for name in ("train", "test")}
-        cost = Cost(**plain.pop("cost", {}))
-        return Manifest(**plain, cost=cost, **splits)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"is no manifest: {error}", str(path), "delete it; it will be made again") from None
+        manifest = _adapter().validate_json(canonical_json(plain), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "it"
+        raise UserError(f"is not a manifest: `{key}`: {first['msg']}", str(path), REMEDY) from None
+    if wrong := next(_misplaced(manifest), ""):
+        raise UserError(f"is not a manifest: {wrong}", str(path), REMEDY)
+    return manifest
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
+
+
+def _misplaced(manifest: Manifest) -> Iterator[str]:
+    """Places that no preparation writes: data of ours lies in a folder `bulk`, `.` or named by the dataset's id."""
+    bulk = PurePosixPath(manifest.bulk)
+    if not bulk.is_absolute():
+        if manifest.bulk not in ("", ".", "bulk"):
+            yield f"`bulk` leads to {manifest.bulk}"
+    elif ".." in bulk.parts or not (is_in_place(manifest) or bulk.name == manifest.id):
+        yield f"`bulk` is {manifest.bulk}, a folder that is not named {manifest.id}"
+    if manifest.index not in ("", INDEX, f"{manifest.bulk}/{INDEX}"):
+        yield f"`index` leads to {manifest.index}"
+    for names in manifest.containers.values():
+        for name in names:
+            if name.startswith("/") or ".." in PurePosixPath(name).parts:
+                yield f"`containers` lead to {name}, outside `bulk`"
+
+
+def is_in_place(manifest: Manifest) -> bool:
+    """Whether the data is used where it was found: only the index is ours, next to the manifest."""
+    return manifest.index == INDEX and manifest.bulk not in ("", ".")
 
 
 def write_manifest(path: Path | str, manifest: Manifest) -> None:
     """Write a manifest, whole or not at all."""
-    write_json(path, dataclasses.asdict(manifest))
+    write_sealed(path, dataclasses.asdict(manifest))

@@ -15,17 +15,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data import store
 from scalestudy.data.catalogue import AnyData
 from scalestudy.data.convert import KEPT
 from scalestudy.data.listing import kept_in
-from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
+from scalestudy.data.manifest import (
+    REMEDY,
+    Manifest,
+    bulk_folder,
+    index_file,
+    is_in_place,
+    read_manifest,
+    write_manifest,
+)
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json, sync_directory
-from scalestudy.spec.config import Site
+from scalestudy.spec.config import Site, data_folder
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
@@ -64,10 +72,11 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     A skipped one is returned as it is. Raises UserError where what is made now differs from what was described.
     """
     manifest = read_manifest(manifest_path)
+    spec = _described_by(manifest, manifest_path)
     if manifest.status == "skipped" or _whole(manifest_path, manifest):
         return manifest
-    spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
-    bulk = manifest_path.parent / "bulk" if manifest.index == store.INDEX else bulk_folder(manifest_path, manifest)
+    bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
+    _refuse_other_places(bulk, manifest_path)
     with _alone(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile, by the process that we waited for
             return manifest
@@ -81,6 +90,41 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     return manifest
 
 
+def _described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
+    """The form of the data that a manifest is about; UserError where its id is that of another one."""
+    try:
+        spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
+    except ValidationError as error:
+        what = f"is not a manifest: `spec`: {error.errors()[0]['msg']}"
+        raise UserError(what, str(manifest_path), REMEDY) from None
+    if (identity := dataset_id(spec)) != manifest.id:
+        raise UserError(f"its `spec` is that of {identity}, its `id` is {manifest.id}", str(manifest_path), REMEDY)
+    return spec
+
+
+def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
+    """Data that was removed is made again only where this configuration keeps data, whatever the manifest says."""
+    places = [manifest_path.parent, *filter(None, [data_folder()])]
+    if bulk.parent.absolute() not in [place.absolute() for place in places]:
+        what = f"the data is not there, and its manifest names {bulk}, which is not below `paths.data`"
+        raise UserError(what, str(manifest_path), REMEDY)
+
+
+def _refuse_foreign(bulk: Path, identity: str) -> None:
+    """A folder is only ever replaced where the record in it says that it holds this very dataset."""
+    if bulk.is_symlink():
+        raise UserError("is a link; prepared data replaces nothing but its own folder", str(bulk), "remove the link")
+    if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
+        return
+    try:
+        found = read_manifest(bulk / RECORD).id
+    except UserError:
+        found = "no record of a dataset"
+    if found != identity:
+        what = f"prepared data belongs there, but the folder holds something else ({found}): it is left as it is"
+        raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
+
+
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     with _watched(work) as spent:
@@ -92,7 +136,8 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
             return store.live(manifest, spec.scale, source)
         if isinstance(source, Pictures) and store.may_stay(spec, source):
             return _timed(store.in_place(manifest, spec, source, manifest_path.parent, work), spent())
-        with _becoming(bulk, work):
+        _refuse_foreign(bulk, manifest.id)  # before hours of work, too
+        with _becoming(bulk, work, manifest.id):
             if isinstance(source, Arrays):
                 manifest = store.arrays(manifest, spec.scale, source, work)
             else:
@@ -140,6 +185,8 @@ def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
             with contextlib.suppress(OSError):
                 _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
 
+    if work.is_symlink():
+        raise UserError("is a link; data is made in a folder of its own", str(work), "remove the link")
     noting = threading.Thread(target=note, daemon=True)
     noting.start()
     work.mkdir(parents=True, exist_ok=True)
@@ -181,7 +228,7 @@ def _whole(manifest_path: Path, manifest: Manifest) -> bool:
     if not manifest.bulk:
         return True
     bulk = bulk_folder(manifest_path, manifest)
-    if manifest.index == store.INDEX:
+    if is_in_place(manifest):
         return bulk.is_dir() and index_file(manifest_path, manifest).is_file()
     found = _found(bulk, manifest.id)
     return found is not None and found.fingerprint == manifest.fingerprint
@@ -215,10 +262,11 @@ def _alone(bulk: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _becoming(bulk: Path, folder: Path) -> Iterator[None]:
-    """The folder gets the name `bulk`, synced, when the block ends well."""
+def _becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
+    """The folder gets the name `bulk`, synced, when the block ends well; what was there of this dataset gives way."""
     yield
     _sync(folder)
+    _refuse_foreign(bulk, identity)
     shutil.rmtree(bulk, ignore_errors=True)
     folder.replace(bulk)
 

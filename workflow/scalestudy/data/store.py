@@ -21,7 +21,7 @@ from scalestudy.data import draw, images, lmdb_store, parts, shard
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.convert import Converted, Unreadable, converted
 from scalestudy.data.index import Index, fingerprint, joined, write_index
-from scalestudy.data.manifest import LISTED, Cost, Manifest, Payload, Split, SplitInfo, Task
+from scalestudy.data.manifest import INDEX, LISTED, Cost, Manifest, Payload, Split, SplitInfo, Task
 from scalestudy.data.parts import Gathered, Job, Part
 from scalestudy.data.progress import Progress
 from scalestudy.data.scale import chosen, wanted_samples
@@ -29,7 +29,6 @@ from scalestudy.data.sources import Arrays, Labels, Live, Pictures
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, sha256_text
 
-INDEX = "index.npz"
 PARTS, PLAN, LISTING = "parts", "plan", "listing"
 """Below a bulk that is being made: what is known of whole parts, of what they are parts, and of the source's folders."""
 PER_FOLDER = shard.PER_FOLDER

@@ -12,7 +12,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.build import Row, grouped, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.files import read_json
+from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
 
@@ -54,7 +54,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
 
 
 def _evaluations(machine: str, run: str) -> Evaluations:
-    found: Evaluations = read_json(result_file(machine, run)).get("evaluations") or []
+    found: Evaluations = (checked_result(result_file(machine, run), run) or {}).get("evaluations") or []
     return found
 
 

@@ -11,7 +11,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.build import grouped, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.files import read_json
+from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
 
@@ -61,7 +61,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
 
 
 def _shares(machine: str, run: str) -> Shares:
-    counts = read_json(result_file(machine, run)).get("staleness") or {}
+    counts = (checked_result(result_file(machine, run), run) or {}).get("staleness") or {}
     total = sum(counts.values())
     return {int(value): count / total for value, count in counts.items()} if total else {}
 

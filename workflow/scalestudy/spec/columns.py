@@ -106,6 +106,12 @@ METRICS: dict[str, Column] = {
 PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 """Columns that nobody measured: what a model of the run expected."""
 
+SHARES = (
+    "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
+    "resident_share", "checkpoint_share",
+)  # fmt: skip
+"""Columns whose values lie between 0 and 1."""
+
 DERIVED: dict[str, Column] = {
     "efficiency": Column(
         "Scaling efficiency",

@@ -101,3 +101,16 @@ def read_site() -> Site:
     """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
     file = os.environ.get("SCALESTUDY_SITE")
     return checked(Site, read_yaml(file)) if file else Site()
+
+
+CONFIG_FILE = Path("config/config.yaml")
+DATA_FOLDER = "SCALESTUDY_DATA"
+"""By this name commands that a rule starts learn `paths.data` of its configuration."""
+
+
+def data_folder() -> Path | None:
+    """`paths.data`: of the Snakemake call that started this command, else of config/config.yaml; None where unset."""
+    named = os.environ.get(DATA_FOLDER)
+    if named is None and CONFIG_FILE.is_file():
+        named = read_config(CONFIG_FILE).paths.data
+    return Path(named) if named else None

@@ -17,9 +17,10 @@ from typing import Any
 
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.errors import Skipped
-from scalestudy.files import canonical_json, write_json
+from scalestudy.files import canonical_json
 from scalestudy.measure.links import Node, emulated_nodes
 from scalestudy.measure.system import Sampler
+from scalestudy.results.stored import write_result
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine, geometry
@@ -163,7 +164,7 @@ def _run(
                 _move(job.folder / "weights.safetensors", weights)
     result["ended"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chain.add_to(result)
-    write_json(out, result)
+    write_result(out, result)
     append_history(out, result)
     return result
 

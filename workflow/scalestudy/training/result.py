@@ -310,7 +310,8 @@ def code_digest() -> str:
     parts = [
         f"{file.relative_to(package)} {sha256_text(file.read_text(encoding='utf-8'))}"
         for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")])
-        if file.relative_to(package).parts[0] in ("data", "measure", "models", "spec", "strategies", "training")
+        if file.relative_to(package).parts[0]
+        in ("data", "measure", "models", "results", "spec", "strategies", "training")
     ]
     return sha256_text("\n".join(parts))[:12]
 

@@ -1,0 +1,117 @@
+"""Results that were changed, damaged or taken from elsewhere are invalid, and say what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.analysis.summarise import study_rows
+from scalestudy.results.stored import read_result, write_result
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def stored(run: Run) -> Path:
+    write_result(result_file(MACHINE, run.id), result_of(run))
+    return result_file(MACHINE, run.id)
+
+
+def edited(run: Run, change: Change) -> dict[str, Any]:
+    """What is read after an editor changed the file."""
+    file = stored(run)
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    found = read_result(MACHINE, run)
+    assert found is not None
+    return found
+
+
+def forged(run: Run, change: Change) -> dict[str, Any]:
+    """What is read where the digest was made anew after the change."""
+    content = result_of(run)
+    change(content)
+    write_result(result_file(MACHINE, run.id), content)
+    found = read_result(MACHINE, run)
+    assert found is not None
+    return found
+
+
+def test_a_result_is_read_as_it_was_written(study: Study) -> None:
+    run = study.runs[0]
+    stored(run)
+    assert read_result(MACHINE, run) == result_of(run)
+    assert read_result(MACHINE, study.runs[1]) is None
+
+
+def test_an_edited_throughput_is_not_what_was_measured(study: Study) -> None:
+    found = edited(study.runs[0], lambda content: content["metrics"].update(throughput_samples_per_s=99999.0))
+    assert (found["status"], found["metrics"]) == ("invalid", {})
+    assert found["reason"].startswith("not what was measured: was changed after it was written")
+    assert found["reason"].endswith(f"scalestudy forget {study.runs[0].id})")
+
+
+def test_the_result_of_another_run_is_named(study: Study) -> None:
+    first, second = study.runs[:2]
+    result_file(MACHINE, second.id).parent.mkdir(parents=True)
+    result_file(MACHINE, second.id).write_bytes(stored(first).read_bytes())
+    found = read_result(MACHINE, second)
+    assert found is not None
+    assert f"it is the result of `{first.id[:57]}" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda c: c["metrics"].update(throughput_samples_per_s=-5), "its throughput_samples_per_s is `-5`"),
+        (lambda c: c["metrics"].update(throughput_samples_per_s="fast"), "its throughput_samples_per_s is `fast`"),
+        (lambda c: c["metrics"].update(accuracy=1.01), "its accuracy is `1.01`"),
+        (lambda c: c["metrics"].update(step_time_s=True), "its step_time_s is `true`"),
+        (lambda c: c.update(status="great"), "its status is `great`"),
+        (lambda c: c.update(metrics=[1, 2]), "its `metrics` is `[1, 2]`"),
+        (lambda c: c.update(reason={"a": 1}), 'its reason is `{"a": 1}`'),
+        (lambda c: c.update(spec=7), "its `spec` is `7`"),
+        (
+            lambda c: c["spec"].update(batch={"per_rank": 64}),
+            "it was measured with batch.per_rank 64 where this run has 32",
+        ),
+    ],
+)
+def test_what_no_run_of_this_spec_can_have_written_is_named(study: Study, change: Change, difference: str) -> None:
+    found = forged(study.runs[0], change)
+    assert found["status"] == "invalid"
+    assert found["reason"].startswith(f"not what was measured: {difference}")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "7", "{", "\x00", '{"status": "valid"}'])
+def test_a_file_that_is_not_a_result_is_invalid(study: Study, content: str) -> None:
+    run = study.runs[0]
+    file = stored(run)
+    file.write_text(content)
+    found = read_result(MACHINE, run)
+    assert found is not None
+    assert found["status"] == "invalid"
+
+
+def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
+    run = study.runs[0]
+    file = stored(run)
+    content = json.loads(file.read_text())
+    del content["digest"]
+    file.write_text(json.dumps(content))
+    assert read_result(MACHINE, run) == result_of(run)
+
+
+def test_an_edited_result_enters_no_table(study: Study) -> None:
+    write_results(study)
+    edited(study.runs[3], lambda content: content["metrics"].update(throughput_samples_per_s=99999.0))
+    rows = study_rows(study, MACHINE)
+    assert rows["status"].value_counts().to_dict() == {"valid": len(study.runs) - 1, "invalid": 1}
+    assert rows["throughput_samples_per_s"].max() < 1000

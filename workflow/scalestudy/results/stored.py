@@ -1,0 +1,117 @@
+"""Results as they are read back. What a file says is checked first; one that is not what was measured is invalid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, read_sealed, write_sealed
+from scalestudy.spec.base import parse, shown
+from scalestudy.spec.columns import METRICS, SHARES
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Run, columns_of
+
+STATUSES = ("valid", "invalid", "skipped")
+MAPS = ("metrics", "kinds", "intervals", "instrument", "spec")
+REMEDY = "measure it again: scalestudy forget"
+
+
+def write_result(file: Path, result: dict[str, Any]) -> None:
+    """Write result.json, whole or not at all, with a digest of its content."""
+    write_sealed(file, result)
+
+
+def read_result(machine: str, run: Run) -> dict[str, Any] | None:
+    """The result of a run of a study, None where there is none.
+
+    Where the file is damaged, was changed, or is that of another run or of another question, the result is `invalid`,
+    has no metrics, and its reason names the difference.
+    """
+    return checked_result(result_file(machine, run.id), run.id, run.spec)
+
+
+def checked_result(file: Path, run: str, spec: RunSpec | None = None) -> dict[str, Any] | None:
+    """As `read_result`, by the file; without `spec` it is not checked what was measured."""
+    try:
+        result = read_sealed(file, REMEDY)
+    except UserError as error:
+        if not file.exists():
+            return None
+        return _not_measured(run, spec, error.what)
+    wrong = next(_differences(result, run, spec), None)
+    return result if wrong is None else _not_measured(run, spec, wrong)
+
+
+def status_of(machine: str, run: str) -> str:
+    """The status of a run's result, by its id alone; `no result` where it has none."""
+    found = checked_result(result_file(machine, run), run)
+    return "no result" if found is None else str(found["status"])
+
+
+def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, Any]:
+    reason = f"not what was measured: {difference} ({REMEDY} {run})"
+    plain = {} if spec is None else spec.plain()
+    return {"run": run, "status": "invalid", "reason": reason, "spec": plain, "metrics": {}, "kinds": {}}
+
+
+def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> Iterator[str]:
+    """What tells a result from one that this run wrote, the plainest first."""
+    if result.get("status") not in STATUSES:
+        yield f"its status is {_shown(result.get('status'))}"
+    if result.get("run") != run:
+        yield f"it is the result of {_shown(result.get('run'))}"
+    for key in MAPS:
+        if not isinstance(result.get(key, {}), Mapping):
+            yield f"its `{key}` is {_shown(result[key])}"
+            return
+    if not isinstance(result.get("reason") or "", str):
+        yield f"its reason is {_shown(result['reason'])}"
+    if spec is not None and (difference := _other_question(result.get("spec"), spec)):
+        yield difference
+    for name, value in (result.get("metrics") or {}).items():
+        if value is not None and not _possible(name, value):
+            yield f"its {name} is {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return shown(value)
+    except (TypeError, ValueError):
+        return "not a value of JSON"
+
+
+def _possible(name: str, value: Any) -> bool:
+    """Whether a metric can have that value: a finite number, not below 0, and for shares not above 1."""
+    if name not in METRICS:
+        return True  # of another version, and shown nowhere
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return False
+    return value >= 0 and not (name in SHARES and value > 1)
+
+
+def _other_question(measured: Any, spec: RunSpec) -> str:
+    """How the spec that was measured differs from the one that is asked for; empty where it does not."""
+    asked = spec.plain()
+    if _same(measured, asked):
+        return ""
+    found, problems = parse(RunSpec, measured if isinstance(measured, dict) else {})
+    if found is None:
+        return f"its spec is not one: {problems[0].what}" if problems else "its spec is not one"
+    if _same(found.plain(), asked):
+        return ""
+    there, here = columns_of(found), columns_of(spec)
+    keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+    return "it was measured with " + ", ".join(
+        f"{key} {_shown(there.get(key)).strip('`')} where this run has {_shown(here.get(key)).strip('`')}" for key in keys
+    )
+
+
+def _same(measured: Any, asked: dict[str, Any]) -> bool:
+    try:
+        return canonical_json(measured) == canonical_json(asked)
+    except (TypeError, ValueError):
+        return False
