@@ -36,8 +36,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped
-from scalestudy.measure.links import Node, emulated_nodes
 from scalestudy.strategies import cost, horovod_build
 from scalestudy.strategies.algorithms import HalvingDoubling, Ring
 from scalestudy.strategies.base import Strategy, World

@@ -31,13 +31,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from scalestudy.data import kernel
+from scalestudy.data.decode import kernel
 from scalestudy.data.pagecache import resident_bytes, warm
-from scalestudy.data.prepare import prepare
+from scalestudy.data.prepare.datasets import prepare
 from scalestudy.files import sha256_text
+from scalestudy.measure.instrument import cpu_name
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Data
-from scalestudy.training.result import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER_SCRIPT = ROOT / "benchmarks" / "loader_peers.py"

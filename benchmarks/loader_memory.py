@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import torch  # noqa: F401
 
-from scalestudy.data.dataset import open_dataset
-from scalestudy.data.loader import Loader
-from scalestudy.data.sampler import batches
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.sampler import batches
 from scalestudy.spec import run
 
 

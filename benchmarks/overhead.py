@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import bootstrap
 
-from scalestudy.data.prepare import prepare
+from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -60,8 +60,8 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
     import torch
     import torch.distributed as dist
 
-    from scalestudy.data.dataset import normalise
-    from scalestudy.data.sampler import batches
+    from scalestudy.data.load.dataset import normalise
+    from scalestudy.data.load.sampler import batches
     from scalestudy.measure.timers import StepTimer
     from scalestudy.training.loop import Rank, Report
 

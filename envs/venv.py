@@ -50,7 +50,7 @@ def main() -> None:
         pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         write_stamp({**known, "project": digest(ROOT / "pyproject.toml")})
     # Compiled once; where it cannot be, it says so, and pictures are decoded the plain way.
-    subprocess.run([python(), "-m", "scalestudy.data.kernel.build"], cwd=ROOT, check=False)
+    subprocess.run([python(), "-m", "scalestudy.data.decode.kernel.build"], cwd=ROOT, check=False)
 
 
 def read_stamp() -> dict[str, str]:

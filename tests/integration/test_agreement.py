@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from scalestudy.launch import stopping
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
-from scalestudy.training import stopping
 from scalestudy.training.agreement import Agreement
 from scalestudy.training.job import Job, Resolved
 from tests.integration.forked import on_processes

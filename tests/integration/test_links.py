@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped
-from scalestudy.measure.links import Node, emulated_nodes
 
 MIB = 1 << 20
 SENT = 6 * MIB
@@ -78,7 +78,7 @@ def test_a_process_on_a_node_has_the_nodes_name(nodes: list[Node]) -> None:
 
 def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[Node]) -> None:
     code = (
-        "import time; from scalestudy.measure.links import emulated_nodes\n"
+        "import time; from scalestudy.emulation.network import emulated_nodes\n"
         "with emulated_nodes(2, 8.0) as nodes: print(*(n.keeper for n in nodes), flush=True); time.sleep(60)"
     )
     made = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

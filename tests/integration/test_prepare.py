@@ -23,7 +23,8 @@ SMALL_SHARDS = {**FORMS, "tar": {"shard": {"format": "tar", "mib": 0.6}}}
 KILLER = """
 import json, os, signal, sys
 from scalestudy import cli
-from scalestudy.data import convert, images, lmdb_store, parts, shard
+from scalestudy.data.prepare import convert, lmdb_store, parts, shard
+from scalestudy.data.decode import images
 os.sched_getaffinity = lambda _process: {0}
 save, recorded = parts.save, []
 def saved(folder, name, part):
@@ -35,7 +36,7 @@ class Dying(parts.Gathered):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().one(number, made)
 parts.save = saved
-import scalestudy.data.store as store
+import scalestudy.data.prepare.store as store
 store.Gathered = Dying
 sys.exit(cli.run_command(sys.argv[1:]))
 """

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from scalestudy.models.emulated import emulate
+from scalestudy.emulation.accelerator import emulate
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import AnyStrategy

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest, SplitInfo
+from scalestudy.emulation.step_times import emulated_step_time
+from scalestudy.results.result import Measured, training_time
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import emulated_step_time
-from scalestudy.training.result import Measured, training_time
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"
 FIRST = 0.1
@@ -103,11 +103,12 @@ def make(case: Case, seconds: float, out: Path) -> None:
     """Train one run to its end, and keep when its steps began and ended on the slowest rank."""
     import pandas as pd
 
-    from scalestudy.data.prepare import prepare
+    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.emulation.faults import Faults
+    from scalestudy.launch import launch
     from scalestudy.spec.config import Site
     from scalestudy.spec.machine import Machine
-    from scalestudy.training import launch, loop
-    from scalestudy.training.faults import Faults
+    from scalestudy.training import loop
 
     class EvaluatedRank(loop.Rank):
         """A stand-in: emulated runs make no evaluation, because there is nothing to score. This one waits for it."""
@@ -160,7 +161,7 @@ def make(case: Case, seconds: float, out: Path) -> None:
 
 def record(folder: Path, seconds: float, count: int, beside: int) -> None:
     """All runs, so many side by side, forked from this process, which has imported what they need."""
-    from scalestudy.training import warm
+    from scalestudy.launch import warm
 
     for module in warm.PRELOAD:
         importlib.import_module(module)

@@ -17,7 +17,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from scalestudy.data.kernel import INSTRUCTIONS, SOURCE
+from scalestudy.data.decode.kernel import INSTRUCTIONS, SOURCE
 
 SANITIZERS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SIZES = ((70, 90), (61, 47), (8, 8), (1, 1), (130, 33), (200, 256))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from scalestudy.training.binding import Cpu, cpu_list, deal, doubts, near_device, topology
+from scalestudy.launch.binding import deal, doubts
+from scalestudy.measure.placement import Cpu, cpu_list, near_device, topology
 
 # Two sockets of two cores of two threads each, numbered as Linux does: first threads of all cores, then the second ones.
 TWO_SOCKETS = [Cpu(0, 0, 0), Cpu(4, 0, 0), Cpu(1, 1, 0), Cpu(5, 1, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scalestudy.training.extrapolate import Cost, long_run_variance, training_time
+from scalestudy.results.extrapolate import Cost, long_run_variance, training_time
 from tests.soak.extrapolation import MOST_HALF_WIDTH, NEEDED, RECORDING, judge
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.launch.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
+from scalestudy.launch.heartbeat import Heartbeats
+from scalestudy.launch.launch import resolve
+from scalestudy.launch.launchers import commands, environment_for, write_script
+from scalestudy.launch.ranks import Failure, cause
+from scalestudy.results.transport import gloo_doubts, nccl_doubts, nccl_transports
 from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
-from scalestudy.training.heartbeat import Heartbeats
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.launch import resolve
-from scalestudy.training.launchers import commands, environment_for, write_script
-from scalestudy.training.ranks import Failure, cause
-from scalestudy.training.transport import gloo_doubts, nccl_doubts, nccl_transports
 
 TWO_HOSTS = Site(hosts=("a", "b"))
 

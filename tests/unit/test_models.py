@@ -16,11 +16,11 @@ from torch import nn
 from torchvision.models.googlenet import GoogLeNetOutputs
 from torchvision.models.inception import InceptionOutputs
 
+from scalestudy.emulation.accelerator import emulate
 from scalestudy.errors import UserError
 from scalestudy.models import count, outputs
 from scalestudy.models.build import build
 from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
-from scalestudy.models.emulated import emulate
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.strategies.catalogue import AllReduce

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from scalestudy.data.manifest import Manifest, SplitInfo
+from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
+from scalestudy.launch import largest_batch
+from scalestudy.results.result import Measured, expected_read_bytes, metrics, verdict
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
-from scalestudy.training import largest_batch
 from scalestudy.training.evaluate import auroc_per_label, label_weights
-from scalestudy.training.job import Job, Resolved, emulated_step_time
+from scalestudy.training.job import Job, Resolved
 from scalestudy.training.loop import Report
 from scalestudy.training.optim import rate_at
-from scalestudy.training.result import Measured, expected_read_bytes, metrics, verdict
 
 
 def spec(**data: object) -> RunSpec:

@@ -162,7 +162,7 @@ def agent(folder: Path, index: int | None) -> None:
 @click.argument("index", type=int, required=False)
 def agent_here(folder: Path, index: int | None) -> None:
     """`agent`, in this process."""
-    from scalestudy.training.agent import main as be_agent
+    from scalestudy.launch.agent import main as be_agent
 
     sys.exit(be_agent(folder, index))
 
@@ -419,7 +419,7 @@ def _study(machine: str, scale: str, name: str) -> Study:
 
 
 def _in_warm_parent(arguments: list[str]) -> int:
-    from scalestudy.training import warm
+    from scalestudy.launch import warm
 
     status = warm.call(arguments) if warm.wanted() else None
     return run_command(arguments) if status is None else status

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from scalestudy.data.catalogue import AnyData
 from scalestudy.data.manifest import Manifest
-from scalestudy.data.prepare import prepare
+from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Data
 

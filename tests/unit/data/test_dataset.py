@@ -8,8 +8,8 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from scalestudy.data import images
-from scalestudy.data.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.decode import images
+from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared, photo
 

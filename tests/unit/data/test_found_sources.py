@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalestudy.data import listing
-from scalestudy.data.dataset import open_dataset
 from scalestudy.data.index import read_index
+from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import index_file, shard_path
-from scalestudy.data.sources import chest_xray14, imagenet
+from scalestudy.data.sources import chest_xray14, imagenet, listing
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, photo

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scalestudy.data import images
-from scalestudy.data.dataset import open_dataset
+from scalestudy.data.decode import images
 from scalestudy.data.index import read_index
+from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import Manifest, index_file, read_manifest
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared, photo

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms.v2 import functional as torchvision
 
-from scalestudy.data import draw, images, kernel
-from scalestudy.data.dataset import open_dataset
-from scalestudy.data.kernel.build import OPTIONS, build
+from scalestudy.data import draw
+from scalestudy.data.decode import images, kernel
+from scalestudy.data.decode.kernel.build import OPTIONS, build
+from scalestudy.data.load.dataset import open_dataset
 from tests.unit.data.conftest import Prepared
 
 NOISE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
@@ -261,12 +262,12 @@ def test_building_twice_compiles_once(fast: kernel.Kernel, tmp_path: Path) -> No
 
 def test_without_a_compiler_the_plain_way_is_taken_and_told(tmp_path: Path) -> None:
     environment = {"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
-    code = "from scalestudy.data.kernel import build as b; b.BUILT = b.Path('x'); b.build.__defaults__ = (b.OPTIONS, b.Path('x')); b.main()"
+    code = "from scalestudy.data.decode.kernel import build as b; b.BUILT = b.Path('x'); b.build.__defaults__ = (b.OPTIONS, b.Path('x')); b.main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "decoded the plain way, slower: there is no C compiler" in done.stdout, done.stderr
     environment["SCALESTUDY_KERNEL"] = "0"
-    code = "from scalestudy.data import kernel; print(kernel.state())"
+    code = "from scalestudy.data.decode import kernel; print(kernel.state())"
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "plain: simplejpeg and torch"

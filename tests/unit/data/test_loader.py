@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from scalestudy.data.dataset import Dataset, open_dataset
-from scalestudy.data.loader import Loader
+from scalestudy.data.load.dataset import Dataset, open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.sampler import batches
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes
-from scalestudy.data.sampler import batches
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 from tests.unit.data.conftest import Prepared

@@ -20,12 +20,12 @@ import psutil
 import pytest
 import torch
 
-from scalestudy.data import workers
-from scalestudy.data.dataset import Dataset, PictureDataset, open_dataset
-from scalestudy.data.loader import Loader
+from scalestudy.data import stores
+from scalestudy.data.load import workers
+from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.sampler import batches
 from scalestudy.data.manifest import bulk_folder
-from scalestudy.data.readers import stores
-from scalestudy.data.sampler import batches
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 from tests.unit.data import nginx
@@ -161,7 +161,7 @@ def test_memory_reads_storage_once(prepared: Prepared) -> None:
 
 def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = prepared(**FORMS["tar"])
-    monkeypatch.setattr("scalestudy.data.readers.memory.available_bytes", lambda: 1 << 16)
+    monkeypatch.setattr("scalestudy.data.load.readers.memory.available_bytes", lambda: 1 << 16)
     with pytest.raises(UserError, match="do not fit into the 0 MiB of free memory"):
         open_dataset(path, "train", spec(mode="memory"))
 
@@ -479,8 +479,8 @@ def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["tar"])
     code = f"""
 import os, signal, psutil
-from scalestudy.data.dataset import open_dataset
-from scalestudy.data.loader import Loader
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
 from scalestudy.data.manifest import bulk_folder
 from scalestudy.spec import run
 import numpy as np

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data import prepare as module
-from scalestudy.data import store
-from scalestudy.data.dataset import open_dataset
+from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
-from scalestudy.data.prepare import ensure, prepare
+from scalestudy.data.prepare import datasets as module
+from scalestudy.data.prepare.datasets import ensure, prepare, store
 from scalestudy.errors import UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
@@ -84,7 +83,7 @@ def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared
     script = (
         "import os, sys, json; from pathlib import Path\n"
         "from pydantic import TypeAdapter; from scalestudy.spec.run import Data; from scalestudy.spec.config import Site\n"
-        "from scalestudy.data import store; from scalestudy.data.prepare import prepare\n"
+        "from scalestudy.data.prepare import store; from scalestudy.data.prepare.datasets import prepare\n"
         "store.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
         "prepare(TypeAdapter(Data).validate_json(sys.argv[1]), Path(sys.argv[2]), None, Site())\n"
     )

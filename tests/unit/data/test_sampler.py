@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalestudy.data.sampler import (
+from scalestudy.data.load.sampler import (
     Stored,
     batches,
     epoch_order,

@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from scalestudy.data import prepare as module
-from scalestudy.data import shard
 from scalestudy.data.index import Index, read_index
 from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
-from scalestudy.data.prepare import ensure
+from scalestudy.data.prepare import datasets as module
+from scalestudy.data.prepare import shard
+from scalestudy.data.prepare.datasets import ensure
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared
 

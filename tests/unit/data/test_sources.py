@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalestudy.data.dataset import open_dataset
 from scalestudy.data.index import read_index
+from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import index_file, read_manifest
 from scalestudy.data.sources import fashion_mnist, synthetic_jpeg
 from scalestudy.errors import UserError

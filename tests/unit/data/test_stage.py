@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from scalestudy.data import stage
-from scalestudy.data.dataset import open_dataset
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
-from scalestudy.data.sampler import node_steps
 from scalestudy.data.stage import Options, Share, Staged, cache, copying, staged
 from scalestudy.data.stage.copying import Journal
 from scalestudy.data.stage.wanted import own_samples, wanted

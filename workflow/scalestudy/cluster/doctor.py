@@ -18,9 +18,9 @@ from scalestudy.cluster.probe import main as probe_here
 from scalestudy.cluster.resources import memory_mb
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
+from scalestudy.launch.allocation import allocation
 from scalestudy.spec.config import Config, read_machine, read_site
 from scalestudy.spec.machine import Machine
-from scalestudy.training.allocation import allocation
 
 FOLDER = Path(".scalestudy/doctor")
 POLL_S = 2.0
@@ -199,7 +199,7 @@ def job_script(settings: Any, folder: Path, token: str) -> str:
 
 def on_nodes(folder: Path, token: str) -> int:
     """Inside the job, on its first node: one probe per node, by the launcher that runs use too."""
-    from scalestudy.training import launchers
+    from scalestudy.launch import launchers
 
     where = allocation(os.environ, read_site())
     hosts = where.hosts if where is not None else ()

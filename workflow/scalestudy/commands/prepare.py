@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from scalestudy.data.manifest import Manifest
-from scalestudy.data.prepare import prepare as prepare_data
+from scalestudy.data.prepare.datasets import prepare as prepare_data
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json
 from scalestudy.locks import beside_measured_runs

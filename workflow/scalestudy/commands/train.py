@@ -73,10 +73,10 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     """Print each batch that was tried, and the largest that fits."""
     import psutil
 
-    from scalestudy.data.prepare import prepare
+    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.launch.largest_batch import search
+    from scalestudy.launch.launch import resolve
     from scalestudy.training.job import Job
-    from scalestudy.training.largest_batch import search
-    from scalestudy.training.launch import resolve
 
     spec = in_bytes(checked_run(from_settings(settings), "largest-batch"), Machine())
     if spec.accelerator is not None:
@@ -101,9 +101,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 def _make(
     identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, borrow: Path | None = None
 ) -> dict[str, Any]:
-    from scalestudy.data.prepare import ensure, prepare
-    from scalestudy.training import launch, stopping
-    from scalestudy.training.ranks import RankFailed
+    from scalestudy.data.prepare.datasets import ensure, prepare
+    from scalestudy.launch import launch, stopping
+    from scalestudy.launch.ranks import RankFailed
 
     with measured_run():
         if manifest.exists():

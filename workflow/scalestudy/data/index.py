@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import threading
 import zipfile
 from collections.abc import Sequence
@@ -142,3 +143,34 @@ def fingerprint(splits: dict[Split, Index]) -> str:
             if name not in ("width", "height"):
                 digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()
+
+
+def mapped_index(path: Path, split: Split) -> Index:
+    """One split of an index, its arrays mapped from the file; UserError where it is missing or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            fields = {
+                name: _mapped_member(path, archive.getinfo(f"{split}_{name}.npy"))
+                for name in Index.__dataclass_fields__
+                if f"{split}_{name}.npy" in archive.namelist()
+            }
+        return Index(**fields)
+    except (OSError, KeyError, TypeError, ValueError, SyntaxError, struct.error, zipfile.BadZipFile) as error:
+        raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
+
+
+def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array of an uncompressed .npz, by the zip's local header (PKWARE's APPNOTE.TXT, 4.3.7): 30 bytes, name, extra."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{info.filename} is compressed")
+    with open(path, "rb") as stream:
+        stream.seek(info.header_offset + 26)
+        name_bytes, extra_bytes = struct.unpack("<HH", stream.read(4))
+        stream.seek(name_bytes + extra_bytes, 1)
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream)
+        begin = stream.tell()
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    return np.asarray(np.memmap(path, dtype, "r", begin, shape, "F" if fortran else "C"))

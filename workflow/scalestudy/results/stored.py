@@ -106,7 +106,8 @@ def _other_question(measured: Any, spec: RunSpec) -> str:
     there, here = columns_of(found), columns_of(spec)
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     return "it was measured with " + ", ".join(
-        f"{key} {_shown(there.get(key)).strip('`')} where this run has {_shown(here.get(key)).strip('`')}" for key in keys
+        f"{key} {_shown(there.get(key)).strip('`')} where this run has {_shown(here.get(key)).strip('`')}"
+        for key in keys
     )
 
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 RESULTS = Path("results")
+CHECKPOINTS = "checkpoint"
+"""Folder of a run's checkpoints."""
+STATE_FILE = "state.json"
+"""How far a run is; what an executor reads."""
+STOP_FILE = "stop"
+"""A file of this name asks a run to stop at a checkpoint."""
 
 
 def run_folder(machine: str, run: str) -> Path:

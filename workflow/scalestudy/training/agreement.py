@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from scalestudy.spec.layout import STOP_FILE
 from scalestudy.spec.run import Checkpoint
 from scalestudy.strategies.base import World
-from scalestudy.training import stopping
+from scalestudy.training import notices
 from scalestudy.training.job import Job
 
 EVERY_S = 1.0
@@ -31,7 +32,7 @@ ASSUMED_BYTES_PER_S = 50e6
 """How fast a checkpoint is written before one has been timed: a slow network disk."""
 CALL = "meet"
 """In a job's scratch folder: rank 0 calls ranks that go at their own pace to a meeting."""
-NONE, STOP_FILE, DEADLINE, SIGNAL = 0, 1, 2, 100
+NONE, ASKED_BY_FILE, DEADLINE, SIGNAL = 0, 1, 2, 100
 """Why to stop, as ranks tell each other; SIGNAL plus its number."""
 
 
@@ -145,11 +146,11 @@ class Agreement:
         """Why to stop, if at all: rank 0 watches the clock, and the files by which others ask. Ranks are deaf to signals."""
         if self.world.rank > 0:
             return NONE
-        request = self.job.folder / stopping.REQUEST
+        request = self.job.folder / notices.REQUEST
         if request.exists():
             return SIGNAL + signal.Signals[request.read_text(encoding="utf-8").strip() or "SIGTERM"]
-        if self.job.beside is not None and (self.job.beside / stopping.STOP_FILE).exists():
-            return STOP_FILE
+        if self.job.beside is not None and (self.job.beside / STOP_FILE).exists():
+            return ASKED_BY_FILE
         margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
         if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:
             return DEADLINE
@@ -158,7 +159,7 @@ class Agreement:
     def _sentence(self, code: int) -> str:
         if code == NONE:
             return ""
-        if code == STOP_FILE:
+        if code == ASKED_BY_FILE:
             return "because the file `stop` lay beside the result"
         if code == DEADLINE:
             at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
@@ -168,4 +169,4 @@ class Agreement:
 
 def say_agreed(folder: Path) -> None:
     """Tell the process that started the ranks that they have agreed to stop, and now write or finish."""
-    (folder / stopping.AGREED).touch()
+    (folder / notices.AGREED).touch()

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.data.dataset import Dataset, normalise
-from scalestudy.data.sampler import evaluation_share
+from scalestudy.data.load.dataset import Dataset, normalise
+from scalestudy.data.load.sampler import evaluation_share
 from scalestudy.errors import UserError
 from scalestudy.models import outputs
 from scalestudy.spec.run import RunSpec

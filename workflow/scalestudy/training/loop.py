@@ -17,28 +17,29 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.data import kernel
-from scalestudy.data.dataset import Dataset, normalise, open_dataset
-from scalestudy.data.loader import Loader, on_device
+from scalestudy.data.decode import kernel
+from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.loader import Loader, on_device
+from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
-from scalestudy.data.sampler import NodeShare, batches, steps_per_epoch
+from scalestudy.emulation.accelerator import emulate
+from scalestudy.emulation.faults import Faults
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
+from scalestudy.measure.instrument import code_digest
+from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.models import outputs
 from scalestudy.models.build import build as build_model
-from scalestudy.models.emulated import emulate
+from scalestudy.spec.layout import CHECKPOINTS
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
-from scalestudy.training import checkpoint, staging, stopping
+from scalestudy.training import checkpoint, notices, staging
 from scalestudy.training.agreement import Agreement, say_agreed
-from scalestudy.training.binding import placement
 from scalestudy.training.evaluate import evaluate, label_weights
-from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.optim import make_optimiser, rate_at
 from scalestudy.training.rendezvous import store as rendezvous_store
-from scalestudy.training.result import code_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
 Batch = tuple[int, torch.Tensor, torch.Tensor]
@@ -328,7 +329,7 @@ class Rank:
             "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
         }  # fmt: skip
         part = checkpoint.Part(tensors, vars(self.report), self.strategy.state())
-        folder = self.job.beside / stopping.CHECKPOINTS
+        folder = self.job.beside / CHECKPOINTS
         size = checkpoint.write(folder, done, self.world.rank, part, facts, self.strategy.gather)
         self.barrier()
         seconds = time.perf_counter() - begin
@@ -336,7 +337,7 @@ class Rank:
         self.report.checkpoints.append(cost)
         if self.world.rank == 0:
             checkpoint.write_cost(folder, cost)
-            stopping.write_state(self.job.beside, "running", done, f"saved after step {done}, {cause}")
+            notices.write_state(self.job.beside, "running", done, f"saved after step {done}, {cause}")
         self.agreement.written(seconds)
         self.report.pauses.append(done)
 
@@ -344,7 +345,7 @@ class Rank:
         """Leave word that this run stopped on purpose, and let servers end."""
         self.strategy.finish()
         if self.world.rank == 0:
-            write_json(self.job.folder / stopping.STOPPED, {"step": self.report.steps_done, "cause": cause})
+            write_json(self.job.folder / notices.STOPPED, {"step": self.report.steps_done, "cause": cause})
 
     def time_a_checkpoint(self) -> None:
         """A run cut short that is to write checkpoints has to know what one costs, if none was due yet."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
+from scalestudy.data.load.sampler import NodeShare, node_steps
 from scalestudy.data.manifest import read_manifest
-from scalestudy.data.sampler import NodeShare, node_steps
 from scalestudy.data.stage import Options, Share, Staged, share_of, staged
 from scalestudy.data.stage.wanted import own_samples
-from scalestudy.data.throttle import Throttle
+from scalestudy.emulation.storage import Throttle
 from scalestudy.files import sha256_text
 from scalestudy.spec import run
 from scalestudy.spec.config import read_site

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from scalestudy.data.catalogue import Caltech256
-from scalestudy.data.listing import folder_part, listed, whole
 from scalestudy.data.sources import Pictures, named_root
 from scalestudy.data.sources.image_folder import class_folders
+from scalestudy.data.sources.listing import folder_part, listed, whole
 from scalestudy.spec.config import Site
 
 FOLDER = "256_ObjectCategories"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import Index
-from scalestudy.data.listing import folder_part, listed, whole
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays, Pictures, named_root
+from scalestudy.data.sources.listing import folder_part, listed, whole
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 

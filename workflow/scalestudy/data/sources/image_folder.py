@@ -7,9 +7,9 @@ from pathlib import Path
 
 from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
-from scalestudy.data.listing import folder_part, listed, whole
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources.listing import folder_part, listed, whole
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
-from scalestudy.data.listing import listed, tar_part, whole
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root
 from scalestudy.data.sources.image_folder import of_folders
+from scalestudy.data.sources.listing import listed, tar_part, whole
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site

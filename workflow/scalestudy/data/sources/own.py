@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
-from scalestudy.data.dataset import TensorDataset
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
 from scalestudy.data.sources import Live
+from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
 from scalestudy.spec.base import parse

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from scalestudy.data import draw
 from scalestudy.data.catalogue import Synthetic
-from scalestudy.data.dataset import TensorDataset
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.sources import Live
+from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 

@@ -30,7 +30,7 @@ from scalestudy.data.stage.cache import Entry
 from scalestudy.data.stage.copying import Journal, copy, missing
 from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Share, Wanted, wanted
-from scalestudy.data.throttle import Throttle
+from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
 from scalestudy.spec.config import Site

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from scalestudy.data.readers.stores import TIMEOUT_S, FolderStore, HttpStore, Store
-from scalestudy.data.throttle import Throttle
+from scalestudy.data.stores import TIMEOUT_S, FolderStore, HttpStore, Store
+from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 OBJECT_STORES = ("s3", "gs", "az", "s3a", "abfs", "abfss", "file", "memory")

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.index import mapped_index
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_name
-from scalestudy.data.pictures import mapped_index
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 

@@ -1,0 +1,112 @@
+"""The rooms of the package: what imports what, held against the table in CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW = ROOT / "workflow"
+PACKAGES = ("scalestudy", "snakemake_executor_plugin_scalestudy", "snakemake_logger_plugin_scalestudy")
+DATA = ("decode", "sources", "prepare", "stage", "load")
+CATALOGUES = ("catalogue", "modes")
+"""Names of modules that hold options only, wherever they lie."""
+
+Imports = dict[str, set[str]]
+TO_BE_OPENED = {
+    ("scalestudy.launch.warm", "scalestudy.cli"),
+    ("scalestudy.cluster.dryrun", "scalestudy.dag"),
+    *((f"snakemake_executor_plugin_scalestudy.schedulers{a}", f"snakemake_executor_plugin_scalestudy.schedulers{b}")
+      for a, b in (("", ".slurm"), ("", ".sge"), ("", ".pbs"))),
+}  # fmt: skip
+"""Imports that still run against the table; each has to be there, so that none is forgotten here."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    files = [file for package in PACKAGES for file in sorted((WORKFLOW / package).rglob("*.py"))]
+    return {
+        ".".join(file.relative_to(WORKFLOW).with_suffix("").parts).removesuffix(".__init__"): file for file in files
+    }
+
+
+def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
+    """The project's modules that a module imports, inside functions too; what is only for type checkers is left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield from {below if below in known else node.module} & set(known)
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & set(known)
+        yield from imported(node, known)
+
+
+def drawn(known: dict[str, Path]) -> Imports:
+    graph = {
+        name: set(imported(ast.parse(file.read_text(encoding="utf-8")), known)) - {name} for name, file in known.items()
+    }
+    for name, target in TO_BE_OPENED:
+        graph[name].remove(target)
+    return graph
+
+
+def circles(graph: Imports) -> list[list[str]]:
+    """What imports itself by way of others: what is left when modules without imports are taken away again and again."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while free := {name for name, targets in left.items() if not targets & set(left)}:
+        left = {name: targets for name, targets in left.items() if name not in free}
+    return [sorted(left)] if left else []
+
+
+def table() -> list[str]:
+    """Rooms from the top of CONTRIBUTING's table to its end; those of one row share a place."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## What depends on what")[2]
+    rows = re.findall(r"^\| (`.*?`) \|", text.partition("\n## ")[0], re.MULTILINE)
+    return [" ".join(re.findall(r"`(\w+)`", row)) for row in rows]
+
+
+def place(module: str) -> int:
+    """The row of a module's room."""
+    parts = module.split(".")
+    room = "catalogue" if parts[-1] in CATALOGUES or module == "scalestudy.spec.base" else ([*parts, "cli"])[1]
+    return next(row for row, names in enumerate(table()) if room in names.split())
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["a", "b", "c", "d"]]
+    assert circles(drawn(modules())) == []
+
+
+def test_every_import_goes_up_the_table_of_rooms() -> None:
+    against = [
+        f"{name} imports {target}"
+        for name, targets in drawn(modules()).items()
+        for target in sorted(targets)
+        if name.startswith("scalestudy.") and target.startswith("scalestudy.") and place(target) > place(name)
+    ]
+    assert against == []
+
+
+def test_data_flows_from_sources_to_the_loader() -> None:
+    def step(module: str) -> int:
+        part = ([*module.split("."), ""])[2]
+        return DATA.index(part) if part in DATA else -1
+
+    against = [
+        f"{name} imports {target}"
+        for name, targets in drawn(modules()).items()
+        for target in sorted(targets)
+        if name.startswith("scalestudy.data.") and target.startswith("scalestudy.data.") and step(target) > step(name)
+    ]
+    assert against == []
+
+
+def test_the_plugins_import_nothing_of_the_package() -> None:
+    graph = drawn(modules())
+    executor = [n for n in graph if n.startswith("snakemake_executor_plugin_scalestudy")]
+    assert [(n, t) for n in executor for t in graph[n] if t.startswith("scalestudy.")] == []

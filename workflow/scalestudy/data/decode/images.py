@@ -1,0 +1,232 @@
+"""Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
+
+torch, which the resizing needs, is imported where it is used: a worker process that has the kernel does without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from scalestudy.data.decode import kernel
+
+if TYPE_CHECKING:
+    import torch
+
+Pixels = NDArray[np.uint8]
+
+ATTEMPTS = 10
+DRAWS = 2 * ATTEMPTS + 3
+"""Uniform numbers that one random view takes."""
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
+"""What decoders raise on damaged pictures; pillow has SyntaxError for broken PNG."""
+SUFFIXES = ((b"\xff\xd8", "jpg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tif"))
+"""What files begin with, and how they are named: by content, because names lie."""
+
+
+class View(NamedTuple):
+    """A region of a picture, in its pixels, and whether it is mirrored."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool = False
+
+
+class Box(NamedTuple):
+    """A region that may begin and end within pixels."""
+
+    top: float
+    left: float
+    height: float
+    width: float
+    flip: bool = False
+
+
+@contextlib.contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def header(data: Any) -> tuple[int, int]:
+    """Height and width of coded bytes (JPEG, PNG) without decoding them; ValueError or OSError if damaged."""
+    if bytes(data[:2]) == b"\xff\xd8":
+        with contextlib.suppress(ValueError, KeyError):  # what it does not know, pillow may
+            height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+            return height, width
+    with Image.open(io.BytesIO(data)) as image:
+        return image.height, image.width
+
+
+def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
+    """Pixels of JPEG or PNG, grey and CMYK made RGB; ValueError or OSError where the data is damaged.
+
+    `strict`: ValueError or KeyError also for a JPEG that libjpeg-turbo warns of. `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
+    """
+    if bytes(data[:2]) == b"\xff\xd8":
+        height, width = header(data) if shrink > 1 else (0, 0)
+        least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
+        suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
+        with suppressed:  # it refuses what can be repaired; pillow decides
+            return simplejpeg.decode_jpeg(data, "RGB", **least)
+    with Image.open(io.BytesIO(data)) as image:
+        if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
+            grey = np.clip(np.array(image) // 256, 0, 255).astype(np.uint8)
+            return np.repeat(grey[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGB"))
+
+
+def encode(image: Pixels, quality: int) -> bytes:
+    """JPEG with 4:2:0 chroma."""
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality, "RGB", "420")
+
+
+def random_view(height: int, width: int, draws: Sequence[float]) -> View:
+    """A random resized crop (area .08..1, ratio 3/4..4/3, as torchvision's) and a flip, from DRAWS uniform numbers."""
+    flip = draws[2 * ATTEMPTS] < 0.5
+    for attempt in range(ATTEMPTS):
+        area = height * width * (0.08 + 0.92 * draws[2 * attempt])
+        ratio = (3 / 4) * (16 / 9) ** draws[2 * attempt + 1]
+        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            top = int(draws[2 * ATTEMPTS + 1] * (height - crop_height + 1))
+            left = int(draws[2 * ATTEMPTS + 2] * (width - crop_width + 1))
+            return View(top, left, crop_height, crop_width, flip)
+    crop_width, crop_height = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    return View((height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width, flip)
+
+
+def centre_view(height: int, width: int, flip: bool = False) -> View:
+    """The centre square that remains of a shorter side of 256 when 224 are kept.
+
+    Cropped before it is resized: the same region as resizing the shorter side to size*256/224 and then cropping, to
+    the rounding of one pixel, for less work.
+    """
+    side = max(1, round(min(height, width) * 224 / 256))
+    return View((height - side) // 2, (width - side) // 2, side, side, flip)
+
+
+def shrink_for(view: View, side: int) -> int:
+    """The power of two by which a JPEG may be decoded smaller without enlarging `view` to `side` afterwards."""
+    factor = min(view.height, view.width) // side
+    return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
+
+
+def show_coded(
+    data: Any, height: int, width: int, view: View, shrink: int, out: Pixels, changed: Callable[[], bool]
+) -> None:
+    """The plain path: decode all of a JPEG or PNG and write its view into `out`, uint8 [side, side, 3].
+
+    Where libjpeg-turbo finds a JPEG damaged, pillow has the last word, unless `changed()` says that the bytes are not
+    those that were stored: then ValueError.
+    """
+    try:
+        image = decode(data, shrink, strict=True)
+    except (ValueError, KeyError):
+        if changed():
+            raise ValueError("it is damaged: its checksum is not the one that it was stored with") from None
+        image = decode(data, shrink)
+    if image.shape[:2] == (height, width):
+        show(image, view, _as_tensor(out))
+    else:
+        show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
+
+
+def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> None:
+    """Write the view of stored pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
+    fast = kernel.loaded()
+    if fast is not None:
+        fast.show_pixels(data, height, width, view, out)
+        return
+    image = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+    top, left, rows, columns, flip = view
+    if (rows, columns) == out.shape[:2]:
+        crop = image[top : top + rows, left : left + columns]
+        out[:] = crop[:, ::-1] if flip else crop
+    else:
+        show(image, view, _as_tensor(out))
+
+
+def _as_tensor(out: Pixels) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(out).permute(2, 0, 1)
+
+
+def show(image: Pixels, view: View, out: torch.Tensor) -> None:
+    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last)."""
+    import torch
+
+    top, left, rows, columns, flip = view
+    crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
+    shown = resized(crop, (out.shape[1], out.shape[2]))
+    out.copy_((shown.flip(-1) if flip else shown)[0])
+
+
+def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Box:
+    """The view in a picture that was decoded smaller, of height and width `decoded` in place of `size`."""
+    if size == decoded:
+        return Box(*view)
+    down, across = decoded[0] / size[0], decoded[1] / size[1]
+    return Box(view.top * down, view.left * across, view.height * down, view.width * across, view.flip)
+
+
+def show_part(image: Pixels, box: Box, out: Pixels) -> None:
+    """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
+    top, left, height, width, flip = box
+    first_row, first_column = int(top), int(left)
+    last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
+    touched = Image.fromarray(image[first_row:last_row, first_column:last_column])
+    top, left = top - first_row, left - first_column
+    region = (left, top, min(touched.width, left + width), min(touched.height, top + height))
+    shown = np.asarray(touched.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, region))
+    out[:] = shown[:, ::-1] if flip else shown
+
+
+def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """[B, C, H, W] at another height and width: bilinear, antialiased where it shrinks."""
+    if x.shape[2:] == size:
+        return x
+    import torch.nn.functional as F
+
+    return F.interpolate(x, size=size, mode="bilinear", antialias=True)
+
+
+def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
+    """The picture with its shorter side `side` pixels; with `crop`, only the centre square."""
+    import torch
+
+    height, width = image.shape[:2]
+    short = min(height, width)
+    size = (round(height * side / short), round(width * side / short))
+    pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
+    if not crop:
+        return pixels
+    top, left = (size[0] - side) // 2, (size[1] - side) // 2
+    return pixels[top : top + side, left : left + side]
+
+
+def suffix(data: bytes) -> str:
+    """How a file of these bytes is named, without a dot."""
+    return next((name for magic, name in SUFFIXES if data.startswith(magic)), "bin")

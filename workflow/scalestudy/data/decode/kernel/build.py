@@ -1,0 +1,58 @@
+"""Compile the kernel: `python -m scalestudy.data.decode.kernel.build`. Does nothing where it is built already.
+
+Called by envs/venv.py. A machine without a compiler or libjpeg-turbo's headers keeps the plain path, and is told so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scalestudy.data.decode.kernel import BUILT, SOURCE, Kernel, source_key
+
+OPTIONS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=default")
+LIBRARIES = ("-ljpeg", "-lm")
+NEEDS = "a C compiler and libjpeg-turbo's headers (on Debian and Ubuntu: apt-get install gcc libc6-dev libjpeg62-turbo-dev or libjpeg-turbo8-dev)"
+
+
+def build(options: tuple[str, ...] = OPTIONS, folder: Path = BUILT) -> Path:
+    """The library for this source and compiler, compiled where it is not there; RuntimeError where it cannot be."""
+    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or "cc"]
+    try:
+        asked = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise RuntimeError(f"there is no C compiler ({error})") from None
+    identity = hashlib.sha256(" ".join([asked.stdout, *compiler, *options]).encode()).hexdigest()[:12]
+    library = folder / f"kernel-{source_key()}-{identity}.so"
+    if library.is_file():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / "kernel.so"
+        command = [*compiler, *options, os.fspath(SOURCE), "-o", os.fspath(made), *LIBRARIES]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+            raise RuntimeError(f"it does not compile: {first}")
+        Kernel(made)  # loads here
+        made.replace(library)
+    return library
+
+
+def main() -> None:
+    """Build, and say what is used from now on."""
+    try:
+        build()
+    except (RuntimeError, OSError, AttributeError) as error:
+        print(f"setup: pictures are decoded the plain way, slower: {error}\n    for the fast way: {NEEDS}")
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Batches in the order of a plan, made ahead by threads or processes into a ring of buffers that is kept."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data.load.dataset import Dataset, PictureDataset
+from scalestudy.data.load.workers import Batch, Inline, Making, Processes, Task, Threads, Workers
+from scalestudy.data.pagecache import CacheLimit
+from scalestudy.errors import UserError
+from scalestudy.spec import run
+
+Plan = Iterable[tuple[int, NDArray[np.int64]]]
+
+
+class Loader:
+    """Iterate over batches (x, y) of `dataset`, as `plan` lists them: pairs of epoch and sample indices.
+
+    x of pictures is uint8 [B, 3, side, side], channels last, in a buffer that is used again: it stays as it is until
+    the next batch is asked for. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with
+    0 workers each is made when asked for. An error while making a batch is raised where that batch is due; a worker
+    that dies or hangs is a UserError naming the sample that it was at, in under 30 seconds. `train=False` shows
+    held-out data as it is, without augmentation. Close it, or use it in a `with`, to end the workers.
+
+    The loader has no state of its own to save: a plan that begins at another batch goes on at that batch, with any
+    number and kind of workers.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        spec: run.Loader,
+        seed: int,
+        slow_decode_s: float = 0.0,
+        cache_limit: CacheLimit | None = None,
+        *,
+        train: bool = True,
+    ) -> None:
+        if dataset.stream is not None and spec.kind == "processes" and spec.workers:
+            what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
+            raise UserError(what, "loader.kind", "take `threads` with `mode: stream`")
+        self._dataset, self._plan, self._spec, self._cache_limit = dataset, plan, spec, cache_limit
+        self._making = Making(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
+        self._depth = spec.workers * spec.prefetch
+        kind: type[Workers] = Inline
+        if spec.workers:
+            kind = Threads if spec.kind == "threads" else Processes
+        self._workers = kind(self._making, spec.workers, slots=self._depth + 2)
+        self._closed = False
+        self._first_taken = self._last_taken = 0.0
+        self._empty_s = 0.0
+
+    @property
+    def slow_decode(self) -> int:
+        """How often the injected slow decode fired."""
+        return self._making.slow_decode
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes that the batches made so far asked for."""
+        return self._making.bytes
+
+    @property
+    def readiness(self) -> dict[str, float]:
+        """By queue, the share of time in which something waited in it: `batches` for the training, `stream` for workers."""
+        shares = {}
+        if self._depth and self._last_taken > self._first_taken:
+            shares["batches"] = 1 - self._empty_s / (self._last_taken - self._first_taken)
+        if isinstance(self._dataset, PictureDataset):
+            shares.update(self._dataset.pictures.reader.readiness)
+        return shares
+
+    def __iter__(self) -> Iterator[Batch]:
+        assert not self._closed, "the loader is closed"
+        ahead: deque[Task] = deque()
+        slots = itertools.cycle(range(self._depth + 2))
+        for epoch, indices in self._planned():
+            ahead.append(self._workers.start(Task(epoch, indices, next(slots))))
+            if len(ahead) > self._depth:
+                yield self._taken(ahead.popleft())
+        while ahead:
+            yield self._taken(ahead.popleft())
+
+    def _planned(self) -> Plan:
+        """The plan; a stream is told of each epoch's samples when the first of them is due to be made."""
+        if self._dataset.stream is None or not isinstance(self._dataset, PictureDataset):
+            yield from self._plan
+            return
+        for epoch, group in itertools.groupby(self._plan, key=lambda item: item[0]):
+            batches = [indices for _, indices in group]
+            ahead = (self._depth + 2) * max(map(len, batches))
+            self._dataset.pictures.reader.follow(epoch, np.concatenate(batches), ahead)
+            for indices in batches:
+                yield epoch, indices
+
+    def _taken(self, task: Task) -> Batch:
+        """A batch when it is ready, and how long none was."""
+        batch = self._workers.finish(task)
+        now = time.monotonic()
+        if self._last_taken:
+            self._empty_s += max(0.0, task.ready_s - self._last_taken)
+        self._first_taken = self._first_taken or now
+        self._last_taken = now
+        return batch
+
+    def close(self) -> None:
+        """End the workers; threads finish the batch that they are at."""
+        self._closed = True
+        self._making.closed.set()
+        if isinstance(self._dataset, PictureDataset):
+            self._dataset.pictures.reader.leave()
+        self._workers.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches on a GPU, each copied ahead of its use on a stream of its own; elsewhere as they are.
+
+    Not yet run on a GPU. A batch's buffer is given back to the loader only when its copy has ended.
+    """
+    if device.type != "cuda":
+        yield from batches
+        return
+    side = torch.cuda.Stream(device)
+    waiting: tuple[Batch, torch.cuda.Event] | None = None
+    for x, y in batches:
+        with torch.cuda.stream(side):
+            copied = (x.to(device, non_blocking=True), y.to(device, non_blocking=True))
+            done = side.record_event()
+        if waiting is not None:
+            yield _used_here(*waiting)
+        waiting = (copied, done)
+        done.synchronize()
+    if waiting is not None:
+        yield _used_here(*waiting)
+
+
+def _used_here(batch: Batch, done: torch.cuda.Event) -> Batch:
+    """A batch that the current stream may use: after its copy, and not freed before."""
+    current = torch.cuda.current_stream()
+    current.wait_event(done)
+    for tensor in batch:
+        tensor.record_stream(current)
+    return batch

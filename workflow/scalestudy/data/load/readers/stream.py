@@ -1,0 +1,201 @@
+"""Samples brought in the order in which they are stored, ahead of their use, and never written to a disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalestudy.data.load.readers import Indices, Reader
+from scalestudy.data.load.readers.indexed import IndexedReader
+from scalestudy.data.load.readiness import Readiness
+
+BLOCK_BYTES = 4 << 20
+"""Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
+GAP_BYTES = 64 << 10
+"""A gap between two wanted samples up to which they are brought in one request (headers of a tar, samples not wanted)."""
+CONNECTIONS = 4
+WAIT_S = 28.0
+"""Longer than a store needs to say that it cannot deliver."""
+
+
+class StreamReader(Reader):
+    """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
+
+    def __init__(self, storage: IndexedReader, patience_s: float) -> None:
+        self._storage, self._wait_s = storage, WAIT_S + patience_s
+        self._feeds: dict[int, Feed] = {}
+        self._ready = Readiness()
+
+    def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
+        for old in [number for number, feed in self._feeds.items() if feed.drained or number == epoch]:
+            self._feeds.pop(old).close()
+        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._ready, self._wait_s)
+
+    def read(self, sample: int, epoch: int) -> Any:
+        feed = self._feeds.get(epoch)
+        return self._storage.read(sample, epoch) if feed is None else feed.take(sample)
+
+    @property
+    def readiness(self) -> dict[str, float]:
+        return {"stream": self._ready.share}
+
+    def where(self, sample: int) -> tuple[str, str]:
+        return self._storage.where(sample)
+
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        return self._storage.ranges(indices)
+
+    @property
+    def files(self) -> list[Path]:
+        return self._storage.files
+
+    def leave(self) -> None:
+        for feed in self._feeds.values():
+            feed.close()
+        self._feeds.clear()
+
+    def close(self) -> None:
+        self.leave()
+        self._storage.close()
+
+
+@dataclass
+class _Block:
+    """One request: a range of a file, and the samples in it with their offsets and sizes."""
+
+    name: str
+    start: int
+    size: int
+    first_use: int
+    samples: list[tuple[int, int, int]]
+
+    def reaches(self, start: int, size: int) -> bool:
+        """Whether a sample is brought in the same request."""
+        return start - (self.start + self.size) <= GAP_BYTES and start + size - self.start <= BLOCK_BYTES
+
+
+class Feed:
+    """The samples of one epoch on their way.
+
+    A request is made when a sample of it will be used soon: what is held is the shuffle buffer, the batches being made
+    and a request per connection, whatever the size of the data.
+    """
+
+    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, ready: Readiness, wait_s: float) -> None:
+        self._storage, self._ahead, self._ready, self._wait_s = storage, ahead, ready, wait_s
+        self._turn = threading.Condition()
+        self._there: dict[int, bytes] = {}
+        self._errors: dict[int, Exception] = {}
+        self._left = len(coming)
+        samples, first_use, uses = np.unique(coming, return_index=True, return_counts=True)
+        # Padding makes an epoch use a few samples more than once.
+        self._uses = dict(zip(samples[uses > 1].tolist(), uses[uses > 1].tolist(), strict=True))
+        self._used = 0
+        self._closed = False
+        self._blocks = _blocks(storage, samples, first_use)
+        self._next = 0
+        threads = min(CONNECTIONS, len(self._blocks))
+        for number in range(threads):
+            threading.Thread(target=self._bring, name=f"loader stream {number}", daemon=True).start()
+
+    @property
+    def drained(self) -> bool:
+        """Whether all samples have been taken."""
+        return self._left == 0
+
+    def take(self, sample: int) -> Any:
+        """The bytes of a sample, when they have come."""
+        deadline = time.monotonic() + self._wait_s
+        with self._turn:
+            while sample not in self._there:
+                if sample in self._errors:
+                    raise self._errors[sample]
+                if self._closed:
+                    raise OSError("the stream was closed")
+                if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TimeoutError(f"it has not come for {self._wait_s:.0f} s")
+            found = self._there[sample]
+            self._left -= 1
+            self._used += 1
+            self._uses[sample] = self._uses.get(sample, 1) - 1
+            if self._uses[sample] <= 0:
+                del self._there[sample], self._uses[sample]
+                self._ready.count(-1)
+            self._turn.notify_all()
+            return found
+
+    def _bring(self) -> None:
+        while (block := self._due()) is not None:
+            try:
+                buffer = memoryview(bytearray(block.size))
+                self._storage.store.read_into(block.name, block.start, buffer)
+            except Exception as error:
+                self._one_by_one(block, error)
+                continue
+            # Copies, or the last sample of a request would hold all of it until its turn comes.
+            self._arrived({sample: bytes(buffer[at : at + length]) for sample, at, length in block.samples})
+
+    def _one_by_one(self, block: _Block, error: Exception) -> None:
+        """Samples of a request that failed; the one that cannot be read gets the error."""
+        for sample, _, _ in block.samples:
+            try:
+                if isinstance(error, OSError) and not self._storage.store.local:
+                    raise error  # a server that is gone: asking it again for each sample would take minutes
+                self._arrived({sample: bytes(self._storage.read(sample, 0))})
+            except Exception as own:
+                with self._turn:
+                    self._errors[sample] = own
+                    self._turn.notify_all()
+
+    def _arrived(self, samples: dict[int, bytes]) -> None:
+        with self._turn:
+            self._there.update(samples)
+            self._ready.count(len(samples))
+            self._turn.notify_all()
+
+    def _due(self) -> _Block | None:
+        """The next request, when its turn has come; None when there is no more to do."""
+        with self._turn:
+            while True:
+                if self._closed or self._next == len(self._blocks):
+                    return None
+                block = self._blocks[self._next]
+                if block.first_use < self._used + self._ahead:
+                    self._next += 1
+                    return block
+                self._turn.wait(1.0)
+
+    def close(self) -> None:
+        """End the threads; a request under way is finished first."""
+        with self._turn:
+            self._closed = True
+            self._there.clear()
+            self._turn.notify_all()
+
+
+def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> list[_Block]:
+    """Requests in the order in which they are due: each when the first of its samples is.
+
+    Samples are sorted by where they lie; neighbours are brought together.
+    """
+    starts = np.zeros(len(samples), np.int64) if storage.starts is None else storage.starts[samples]
+    numbers: dict[str, int] = {}
+    files = np.array([numbers.setdefault(storage.name(sample), len(numbers)) for sample in samples.tolist()], np.int64)
+    names = list(numbers)
+    blocks: list[_Block] = []
+    for k in np.lexsort((starts, files)).tolist():
+        sample, name, start, size = int(samples[k]), names[files[k]], int(starts[k]), int(storage.sizes[samples[k]])
+        block = blocks[-1] if blocks else None
+        if block is None or block.name != name or not block.reaches(start, size):
+            block = _Block(name, start, 0, int(first_use[k]), [])
+            blocks.append(block)
+        block.samples.append((sample, start - block.start, size))
+        block.size = start + size - block.start
+        block.first_use = min(block.first_use, int(first_use[k]))
+    return sorted(blocks, key=lambda block: block.first_use)

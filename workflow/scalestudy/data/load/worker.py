@@ -1,0 +1,138 @@
+"""A worker process of a loader: `main` with the descriptors of its connection and memory, and its parent, as arguments.
+
+It imports torch only where the data, or a picture that the kernel does not take, needs it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data.load.pictures import NOTHING, UNWATCHED, Pictures, Recipe
+from scalestudy.data.manifest import read_manifest
+from scalestudy.errors import UserError
+
+PARENT_LOOK_S = 2.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What one worker has to know; plain data."""
+
+    recipe: Recipe
+    size: int | None
+    augment: str
+    seed: int
+    slow_decode_s: float
+    side: int | None
+    """Height and width of pictures; None for other data."""
+    slots: int
+    slot_bytes: int
+    workers: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says of one batch."""
+
+    ready_s: float
+    """When it was ready, on the monotonic clock, which processes share."""
+    error: tuple[str, str, str] | str | None = None
+    """The parts of a UserError, or the trace of a fault of ours."""
+    x: tuple[tuple[int, ...], str] | None = None
+    """Shape and type of what lies in the slot, where it is not pictures."""
+    y: NDArray[Any] | None = None
+
+
+class Worker:
+    """Makes batches until its connection ends."""
+
+    def __init__(self, setup: Setup, memory: int) -> None:
+        self.setup = setup
+        head = setup.workers * 16
+        shared = np.frombuffer(mmap.mmap(memory, head + setup.slots * setup.slot_bytes), np.uint8)
+        self.progress = shared[:head].view(np.int64).reshape(setup.workers, 2)[setup.number]
+        self.ring = shared[head:].reshape(setup.slots, setup.slot_bytes)
+        self.pictures: Pictures | None = None
+        self.dataset: Any = None
+
+    def open(self) -> None:
+        """Open the data as the loader's process did."""
+        recipe = self.setup.recipe
+        if self.setup.side is not None:
+            self.pictures = Pictures(recipe, read_manifest(recipe.manifest))
+        else:
+            import torch
+
+            from scalestudy.data.load.dataset import opened
+
+            torch.set_num_threads(1)
+            self.dataset = opened(recipe)
+        self.progress[0] = NOTHING
+
+    def answer(self, epoch: int, indices: NDArray[np.int64], slot: int) -> Answer:
+        """Make one batch; errors are answers."""
+        try:
+            if self.pictures is None and self.dataset is None:
+                self.open()
+            if self.setup.slow_decode_s:
+                self.progress[0] = UNWATCHED
+                time.sleep(self.setup.slow_decode_s)
+            made = self._made(epoch, indices, slot)
+        except UserError as error:
+            return Answer(time.monotonic(), (error.what, error.where, error.remedy))
+        except Exception:
+            return Answer(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
+        finally:
+            self.progress[0] = NOTHING
+        return Answer(time.monotonic(), None, *made)
+
+    def _made(self, epoch: int, indices: NDArray[np.int64], slot: int) -> tuple[Any, Any]:
+        setup = self.setup
+        if self.pictures is not None:
+            assert setup.side is not None
+            out = self.ring[slot].reshape(-1, setup.side, setup.side, 3)[: len(indices)]
+            self.pictures.make(
+                indices, out, augment=setup.augment, seed=setup.seed, epoch=epoch, progress=self.progress
+            )
+            return None, None
+        self.progress[0] = UNWATCHED
+        x, y = self.dataset.batch(
+            indices, size=setup.size, augment=setup.augment, seed=setup.seed, epoch=epoch, train=setup.augment != "none"
+        )
+        array = x.contiguous().numpy()
+        self.ring[slot][: array.nbytes] = array.reshape(-1).view(np.uint8)
+        return (array.shape, array.dtype.str), y.numpy()
+
+
+def main() -> None:
+    """Until the loader's process closes the connection, or is gone."""
+    connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A worker that waits sees its connection end; one that hangs or computes has to be looked after.
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        worker = Worker(connection.recv(), memory)
+        os.close(memory)
+        while True:
+            connection.send(worker.answer(*connection.recv()))
+    except (EOFError, ConnectionError):
+        pass
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_LOOK_S)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,55 @@
+"""One picture of a source as it will be stored, or the reason why it cannot be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from PIL import UnidentifiedImageError
+
+from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.decode import images
+from scalestudy.data.manifest import Split
+from scalestudy.data.sources import Pictures
+from scalestudy.errors import UserError
+
+KEPT = "what is done is kept"
+"""Part of a remedy after which the folder of a dataset that is half made stays."""
+
+
+class Unreadable(UserError):
+    """A picture that no decoder reads."""
+
+
+class Converted(NamedTuple):
+    """A picture as it will be stored."""
+
+    data: bytes
+    width: int
+    height: int
+    bytes_in: int
+    """Coded bytes that it was made of."""
+
+
+def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) -> Converted:
+    """The picture as it is, as smaller JPEG, or as pixels; Unreadable where it is damaged.
+
+    A picture that stays as it is is decoded once all the same: a damaged one is to be found now, not after hours of
+    training. One that the source has just made is not.
+    """
+    try:
+        data = source.read(split, number)
+    except OSError as error:
+        remedy = f"see to it that it can be read, and start again: {KEPT}"
+        raise UserError(f"cannot be read: {error.strerror or error}", source.name(split, number), remedy) from None
+    try:
+        if spec.preprocess == "none":
+            height, width = images.header(data) if source.make else images.decode(data).shape[:2]
+            return Converted(data, width, height, len(data))
+        pixels = spec.preprocess == "raw"
+        image = images.stored_form(images.decode(data), spec.resize, crop=pixels)
+    except images.UNREADABLE as error:
+        remedy = f"replace or remove it and start again ({KEPT}), or leave such out: `data.on_error: skip`"
+        why = "it is empty" if not data else "unknown kind" if isinstance(error, UnidentifiedImageError) else error
+        raise Unreadable(f"cannot be read as a picture: {why}", source.name(split, number), remedy) from None
+    stored = image.tobytes() if pixels else images.encode(image, spec.quality)
+    return Converted(stored, image.shape[1], image.shape[0], len(data))

@@ -1,0 +1,92 @@
+"""One LMDB database per split (Chu: "MDB: A memory-mapped database", 2011), as one writer fills it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import numpy as np
+
+from scalestudy.data.index import Index, Labels
+from scalestudy.data.manifest import Split, database_key
+from scalestudy.data.prepare import parts
+from scalestudy.data.prepare.convert import Converted
+from scalestudy.data.prepare.parts import Gathered, Part
+from scalestudy.data.prepare.shard import Gather
+from scalestudy.data.progress import Progress
+
+PER_TRANSACTION = 250
+"""Samples written again at most after a kill."""
+AHEAD = 32
+"""Pictures converted ahead of the writer, per core."""
+FIRST_MAP_BYTES = 1 << 26
+
+
+def write_database(
+    folder: Path, records: Path, split: Split, labels: Labels, convert: Callable[[int], Converted], gather: Gather,
+    progress: Progress,
+) -> list[Part]:  # fmt: skip
+    """Sample i of the index under `database_key(i)`, in `<split>.lmdb/`; transactions recorded in `records` are kept."""
+    place = folder / f"{split}.lmdb"
+    done: list[Part] = []
+    if place.is_dir():
+        while (part := parts.load(records, f"{split}-{len(done):07d}")) is not None:
+            done.append(part)
+    place.mkdir(exist_ok=True)
+    # The folder is ours alone while it is made, so LMDB's own lock file is not wanted.
+    environment = lmdb.open(str(place), map_size=FIRST_MAP_BYTES, lock=False)
+    try:
+        kept = sum(len(part.index) for part in done)
+        _forget_from(environment, kept)
+        first = begin = min(len(done) * PER_TRANSACTION, len(labels))
+        progress.add(begin)
+        results = parts.in_order(lambda n: convert(first + n), len(labels) - first, AHEAD * parts.cores())
+        while begin < len(labels):
+            end = min(begin + PER_TRANSACTION, len(labels))
+            gathered = gather()
+            pieces = [gathered.one(number, next(results)) for number in range(begin, end)]
+            values = [data for data in pieces if data is not None]
+            _put(environment, kept, values)
+            part = _part(gathered, labels, values)
+            parts.save(records, f"{split}-{len(done):07d}", part)
+            done.append(part)
+            kept += len(values)
+            progress.add(end - begin)
+            begin = end
+    finally:
+        environment.close()
+    return done
+
+
+def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> Part:
+    index = Index(
+        np.zeros(0, np.uint8),
+        np.zeros(0, np.int64),
+        labels[gathered.kept],
+        np.array([len(value) for value in values], np.int64),
+        np.array([zlib.crc32(value) for value in values], np.uint32),
+        **gathered.sides(),
+    )
+    return Part(index, gathered.bytes_in, gathered.left_out)
+
+
+def _put(environment: lmdb.Environment, first: int, values: list[bytes]) -> None:
+    """One transaction, synced; the map grows as needed."""
+    while True:
+        try:
+            with environment.begin(write=True) as transaction:
+                for number, value in enumerate(values, first):
+                    transaction.put(database_key(number), value, append=True)
+            return
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"])
+
+
+def _forget_from(environment: lmdb.Environment, first: int) -> None:
+    """Delete what a killed writer put in without recording it."""
+    with environment.begin(write=True) as transaction, transaction.cursor() as cursor:
+        there = cursor.set_range(database_key(first))
+        while there:
+            there = cursor.delete()

@@ -1,0 +1,158 @@
+"""Long work in parts: each is done by one thread, recorded when it is whole, and not done again after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data.index import Index, load_arrays
+from scalestudy.data.manifest import Split
+from scalestudy.data.prepare.convert import Converted, Unreadable
+from scalestudy.data.progress import Progress
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of some consecutive samples of a split."""
+
+    index: Index
+    bytes_in: int
+    left_out: list[str]
+    """Those that cannot be read, by name and reason."""
+    shards: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 4), np.uint64))
+    """[shards, 4] number, samples, bytes and XXH3 of each shard written."""
+
+
+class Job(NamedTuple):
+    """Some consecutive samples of a split, by their planned numbers; in shards, those of `shards`."""
+
+    split: Split
+    number: int
+    begin: int
+    end: int
+    shards: tuple[tuple[int, int, int], ...] = ()
+    """Number, begin and end of each shard."""
+
+
+class Gathered:
+    """Samples of a part as they come; those that cannot be read are left out where that is allowed."""
+
+    def __init__(self, convert: Callable[[int], Converted], skip: bool) -> None:
+        self._convert, self._skip = convert, skip
+        self.kept: list[int] = []
+        self.left_out: list[str] = []
+        self.bytes_in = 0
+        self._sides: list[tuple[int, int]] = []
+
+    def samples(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Planned number and bytes of each picture that can be read."""
+        for number in range(begin, end):
+            if (data := self.one(number, functools.partial(self._convert, number))) is not None:
+                yield number, data
+
+    def one(self, number: int, made: Callable[[], Converted]) -> bytes | None:
+        """The bytes of a picture, counted in; None where it is left out."""
+        try:
+            picture = made()
+        except Unreadable as error:
+            if not self._skip:
+                raise
+            self.left_out.append(f"{error.where}: {error.what}")
+            return None
+        self.kept.append(number)
+        self._sides.append((picture.width, picture.height))
+        self.bytes_in += picture.bytes_in
+        return picture.data
+
+    def sides(self) -> dict[str, Any]:
+        """Widths and heights, as fields of an index."""
+        sides = np.array(self._sides, np.int64).reshape(-1, 2)
+        known = np.where(sides <= np.iinfo(np.uint16).max, sides, 0).astype(np.uint16)
+        return {"width": known[:, 0], "height": known[:, 1]}
+
+
+def save(folder: Path, name: str, part: Part) -> None:
+    """Record that a part is whole."""
+    arrays = {f"index_{key}": value for key, value in vars(part.index).items()}
+    text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any coding
+    temporary = folder / f"{name}.part"
+    with open(temporary, "wb") as stream:
+        np.savez(stream, bytes_in=np.int64(part.bytes_in), left_out=text, shards=part.shards, **arrays)
+    temporary.replace(folder / f"{name}.npz")
+
+
+def load(folder: Path, name: str) -> Part | None:
+    """The record of a part, where it is whole."""
+    damaged = (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged):
+        arrays = load_arrays(folder / f"{name}.npz")
+        index = Index(**{key: arrays[f"index_{key}"] for key in Index.__dataclass_fields__})
+        return Part(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])
+    return None
+
+
+def done(
+    folder: Path, jobs: Sequence[Job], work: Callable[[Job], Part], there: Callable[[Part], bool], progress: Progress
+) -> list[Part]:
+    """The parts of all jobs, in their order, by as many threads as cores; the first error ends all.
+
+    Parts recorded in `folder` are taken from there where `there` finds what they wrote.
+    """
+
+    def one(job: Job) -> Part:
+        name = f"{job.split}-{job.number:07d}"
+        part = load(folder, name)
+        if part is None or not there(part):
+            part = work(job)
+            save(folder, name, part)
+        progress.add(job.end - job.begin)
+        return part
+
+    with threads() as pool:
+        return list(pool.map(one, jobs))
+
+
+@contextlib.contextmanager
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as cores, each with one torch thread."""
+    torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
+    pool = ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_order(function: Callable[[int], T], count: int, ahead: int) -> Iterator[Callable[[], T]]:
+    """`function` of all numbers below `count`, by threads, at most `ahead` of what has been taken.
+
+    Each comes as what gives the result or raises the error.
+    """
+    with threads() as pool:
+        waiting: deque[Future[T]] = deque()
+        for number in range(count):
+            waiting.append(pool.submit(function, number))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result
+        while waiting:
+            yield waiting.popleft().result

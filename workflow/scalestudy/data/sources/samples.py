@@ -1,0 +1,78 @@
+"""What all forms of one split have in common, and samples that are tensors: a source can make such while it is read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data import draw
+from scalestudy.data.decode import images
+from scalestudy.data.manifest import Manifest, Split
+from scalestudy.errors import UserError
+
+if TYPE_CHECKING:
+    from scalestudy.data.load.pictures import Recipe
+    from scalestudy.data.load.sampler import Stored
+
+Indices = NDArray[np.int64]
+
+
+class SplitOfData:
+    """What all forms of one split have in common."""
+
+    stream: Stored | None = None
+    recipe: Recipe
+
+    def __init__(self, manifest: Manifest, split: Split) -> None:
+        info = manifest.split(split)
+        self.samples, self.stored_bytes = info.samples, info.bytes
+        self.channels, self.classes, self.task = manifest.channels, manifest.classes, manifest.task
+        self.image_size = (round(manifest.height or 1), round(manifest.width or 1))
+
+    @property
+    def files(self) -> list[Path]:
+        return []
+
+    def bytes_of(self, indices: Indices) -> int:
+        return self.stored_bytes // self.samples * len(indices)
+
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        return iter(())
+
+
+class TensorDataset(SplitOfData, ABC):
+    """Samples that are tensors of one shape before any augmentation."""
+
+    @abstractmethod
+    def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+        """x [B, ...] in memory of its own, and y."""
+
+    def batch(
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = self.gather(indices)
+        augment = augment if train else "none"
+        if x.ndim != 4:
+            if size is None and augment == "none":
+                return x, y
+            shape = tuple(x.shape[1:])
+            raise UserError(f"samples of shape {shape} are no images", "loader", "leave `size` and `augment` away")
+        side = (size, size) if size is not None else (x.shape[2], x.shape[3])
+        if augment == "none":
+            return images.resized(x, side), y
+        draws = draw.uniforms(images.DRAWS, draw.AUGMENT, seed, epoch, indices)
+        if augment == "crop_flip":
+            shown = x.new_empty((len(x), x.shape[1], *side))
+            for row, numbers in enumerate(draws.tolist()):
+                top, left, rows, columns, _ = images.random_view(x.shape[2], x.shape[3], numbers)
+                shown[row] = images.resized(x[row : row + 1, :, top : top + rows, left : left + columns], side)[0]
+            x = shown
+        flipped = torch.from_numpy(draws[:, 2 * images.ATTEMPTS] < 0.5)
+        x = torch.where(flipped[:, None, None, None], x.flip(-1), x)
+        return images.resized(x, side), y

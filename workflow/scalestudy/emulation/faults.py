@@ -1,0 +1,61 @@
+"""Injected faults: each is a sentence in the spec, and is counted when it fires."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from scalestudy.files import sync_directory
+from scalestudy.spec.layout import CHECKPOINTS
+from scalestudy.spec.run import KilledRank, RunSpec, SlowDecode, SlowRank
+
+
+class Faults:
+    """The faults of one rank."""
+
+    def __init__(self, spec: RunSpec, rank: int, beside: Path | None = None) -> None:
+        self.slow = [fault for fault in spec.faults if isinstance(fault, SlowRank) and fault.rank == rank]
+        self.kills = [fault for fault in spec.faults if isinstance(fault, KilledRank) and fault.rank == rank]
+        self.slow_decode_s = sum(fault.seconds for fault in spec.faults if isinstance(fault, SlowDecode))
+        self.fired: Counter[str] = Counter()
+        self.beside = beside
+        """The result's folder: what kills a rank leaves its mark there, so that it does so once in the life of a run."""
+        before = [kill for kill in self.kills if beside is not None and fired_before(beside, _name(kill))]
+        self.kills = [kill for kill in self.kills if kill not in before]
+        self.killed_before = len(before)
+
+    def before_step(self, step: int) -> None:
+        """Fire what is due before this step."""
+        for kill in self.kills:
+            if step == kill.at_step:
+                print(f"fault: rank {kill.rank} kills itself before step {step}", flush=True)
+                if self.beside is not None:
+                    remember_fired(self.beside, _name(kill))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def in_step(self, step: int) -> None:
+        """Fire what is due inside this step's compute phase."""
+        for slow in self.slow:
+            if step >= slow.from_step:
+                self.fired["slow_rank"] += 1
+                time.sleep(slow.seconds)
+
+
+def _name(kill: KilledRank) -> str:
+    return f"killed_rank-{kill.rank}-{kill.at_step}"
+
+
+def fired_before(beside: Path, name: str) -> bool:
+    """Whether the fault of that name has fired in an earlier link."""
+    return (beside / CHECKPOINTS / f"fired-{name}").exists()
+
+
+def remember_fired(beside: Path, name: str) -> None:
+    """Leave a mark that survives what the fault does to this process."""
+    folder = beside / CHECKPOINTS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"fired-{name}").touch()
+    sync_directory(folder)

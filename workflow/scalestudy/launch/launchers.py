@@ -1,0 +1,135 @@
+"""One file of commands: how an agent is started on every node of a job, by each launcher that sites have."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from scalestudy.errors import Skipped
+from scalestudy.launch import warm
+from scalestudy.training.job import Job
+
+# What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
+# launcher or the node sets its own. Grid Engine brings no LD_LIBRARY_PATH along, PBS and ssh bring nothing.
+KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "TZ")
+KEPT_PREFIXES = ("PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NCCL_", "GLOO_", "UCX_",
+                 "FI_", "OMPI_MCA_", "HOROVOD_", "TORCH", "PYTORCH_", "CUDA_", "MALLOC_")  # fmt: skip
+LEFT = ("CUDA_VISIBLE_DEVICES",)
+# Options of the job that would make srun give its one task per node less than the node.
+SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",
+                "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
+                "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE")  # fmt: skip
+INDEX_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+"""Where an agent that is not told its index finds it."""
+
+
+AGENT = "from scalestudy.cli import main; main()"
+
+
+def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The script that every node runs: folder, environment, agent. Its arguments need no quotes, which qrsh loses."""
+    kept = {
+        name: value
+        for name, value in sorted(environment.items())
+        if (name in KEPT or name.startswith(KEPT_PREFIXES)) and name not in LEFT and name.isidentifier()
+    }
+    if not warm.wanted():
+        kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on any node, though the node does not know the job
+    lines = [
+        "#!/bin/sh",
+        f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
+        *(f"export {name}={shlex.quote(value)}" for name, value in kept.items()),
+        f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\"",
+    ]
+    script = folder / "node.sh"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script.chmod(0o700)
+    return script
+
+
+def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:
+    """The commands that start all agents. Those of `mpirun` have one process each, all others those of one host."""
+    return [mpirun(job, script)] if launcher == "mpirun" else node_commands(launcher, job.hosts, script)
+
+
+def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[list[str]]:
+    """The commands that start a script once on every node, with the node's index as its argument or in its environment."""
+    here, others = ["/bin/sh", str(script), "0"], list(enumerate(hosts))[1:]
+    match launcher:
+        case "srun":
+            return [srun(hosts, script)]
+        case "mpiexec":
+            return [mpiexec(hosts, script)]
+        case "pbsdsh":
+            # One after the other: `-o` returns once the task has started. Its exit status tells nothing, with or without.
+            return [["pbsdsh", "-o", "-n", str(index), "--", "/bin/sh", str(script), str(host)]
+                    for host, index in enumerate(first_lines(hosts))]  # fmt: skip
+        case "qrsh":
+            return [here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
+        case "ssh":
+            return [here, *(ssh(host, index, script) for index, host in others)]
+    raise AssertionError(launcher)
+
+
+def srun(hosts: Sequence[str], script: Path) -> list[str]:
+    """One task per node, with all that the job has there; its own binding is left to us."""
+    count = str(len(hosts))
+    return ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--nodelist=" + ",".join(hosts),
+            "--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered",
+            "/bin/sh", str(script)]  # fmt: skip
+
+
+def ssh(host: str, index: int, script: Path) -> list[str]:
+    """One connection; never a question. The remote shell, whichever it is, gets quoted words."""
+    options = ["-n", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=10"]
+    return ["ssh", *options, host, f"/bin/sh {shlex.quote(str(script))} {index}"]
+
+
+def mpiexec(hosts: Sequence[str], script: Path) -> list[str]:
+    """One process per node, by Open MPI's or a Hydra-like `mpiexec` (MPICH, Intel MPI)."""
+    count = str(len(hosts))
+    if is_open_mpi("mpiexec"):
+        slots = ",".join(f"{host}:1" for host in hosts)
+        options = ["-np", count, "--host", slots, "--map-by", "ppr:1:node", "--bind-to", "none", *as_root()]
+    else:
+        options = ["-n", count, "-ppn", "1", "-hosts", ",".join(hosts)]
+    return ["mpiexec", *options, "/bin/sh", str(script)]
+
+
+def mpirun(job: Job, script: Path) -> list[str]:
+    """Every process of the run, rank after rank on node after node; where they run is decided by `binding.py`."""
+    per_host = len(job.on_host(0))
+    options = ["-np", str(job.processes), "--map-by", f"ppr:{per_host}:node:oversubscribe", "--bind-to", "none"]
+    if len(job.hosts) > 1:
+        options += ["--host", ",".join(f"{host}:{per_host}" for host in job.hosts)]
+    return ["mpirun", *options, *as_root(), "/bin/sh", str(script)]
+
+
+def as_root() -> list[str]:
+    """Open MPI asks root, as containers often are, to say that it is meant."""
+    return ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+def is_open_mpi(command: str) -> bool:
+    """Whether a launcher is Open MPI's. Raises Skipped where there is none."""
+    if shutil.which(command) is None:
+        raise Skipped(f"there is no `{command}` here: install Open MPI, or load its module in the site's `setup`")
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    return "open mpi" in (done.stdout + done.stderr).lower() or "openrte" in (done.stdout + done.stderr).lower()
+
+
+def first_lines(hosts: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[int]:
+    """For pbsdsh: the first line of each host in the node file, which has a host once per slot."""
+    lines = Path(environment["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
+    return [lines.index(host) for host in hosts]
+
+
+def environment_for(launcher: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the launcher itself is started with."""
+    left_out = SRUN_WITHOUT if launcher == "srun" else ()
+    return {name: value for name, value in environment.items() if name not in left_out}

@@ -1,0 +1,53 @@
+"""What numbers were measured with: code, versions, hardware."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from scalestudy.files import sha256_text
+
+MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spec", "strategies", "training")
+"""Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
+
+
+@functools.lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Twelve hex digits over the code that measures: see MEASURING."""
+    package = Path(__file__).parent.parent
+    parts = [
+        f"{file.relative_to(package)} {sha256_text(file.read_text(encoding='utf-8'))}"
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")])
+        if file.relative_to(package).parts[0] in MEASURING
+    ]
+    return sha256_text("\n".join(parts))[:12]
+
+
+def instrument(device: str) -> dict[str, Any]:
+    """What the numbers were measured with."""
+    import psutil
+    import torch
+
+    return {
+        "code": code_digest(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "device_name": device,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,78 @@
+"""Where a process is: cores, sockets, devices, as the kernel tells it. No CUDA is started."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SYSTEM = Path("/sys")
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One hardware thread and where it sits."""
+
+    number: int
+    core: int
+    socket: int
+
+
+def topology(allowed: Sequence[int], system: Path = SYSTEM) -> list[Cpu]:
+    """The allowed hardware threads, socket after socket, core after core; each its own core where nothing is known."""
+    found = []
+    for number in allowed:
+        folder = system / f"devices/system/cpu/cpu{number}/topology"
+        try:
+            core, socket = (int((folder / name).read_text()) for name in ("core_id", "physical_package_id"))
+        except (OSError, ValueError):
+            core, socket = number, 0
+        found.append(Cpu(number, core, max(0, socket)))
+    return sorted(found, key=lambda cpu: (cpu.socket, cpu.core, cpu.number))
+
+
+def cpu_list(text: str) -> list[int]:
+    """`0-3,8` as numbers, the kernel's way to write sets of CPUs."""
+    numbers: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def near_device(bus_id: str | None, system: Path = SYSTEM) -> list[int]:
+    """CPUs on the socket of a PCI device; empty where the kernel does not say (numa_node -1)."""
+    if bus_id is None:
+        return []
+    folder = system / "bus/pci/devices" / bus_id.lower()
+    try:
+        if int((folder / "numa_node").read_text()) < 0:
+            return []
+        return cpu_list((folder / "local_cpulist").read_text())
+    except (OSError, ValueError):
+        return []
+
+
+def bus_ids(count: int) -> list[str | None]:
+    """PCI addresses of the first `count` GPUs that this process may use, in CUDA's order (by PCI address); no CUDA."""
+    found = sorted(path.name for path in Path("/proc/driver/nvidia/gpus").glob("*"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        numbers = [name.strip() for name in visible.split(",")]
+        found = [found[int(name)] for name in numbers if name.isdigit() and int(name) < len(found)]
+    return [found[index] if index < len(found) else None for index in range(count)]
+
+
+def placement(bus_id: str | None) -> dict[str, Any]:
+    """Where this process is: host, physical cores as `socket:core`, device, and the CPUs on the device's socket."""
+    cpus = topology(sorted(os.sched_getaffinity(0)))
+    return {
+        "host": platform.node(),
+        "cores": list(dict.fromkeys(f"{cpu.socket}:{cpu.core}" for cpu in cpus)),
+        "device": bus_id,
+        "device_cpus": near_device(bus_id),
+    }
