@@ -177,8 +177,8 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
         (("model=resnet5",), "did you mean `resnet50`?"),
         (("data.source=digit",), "did you mean `digits`?"),
         (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be shared equally"),
-        (("epochs",), "is no setting"),
-        (("seed=.nan",), "is no value"),
+        (("epochs",), "is not a setting"),
+        (("seed=.nan",), "`.nan` is not a finite number"),
         (("batch={per_rank: 5000}",), "a step takes 5000 samples"),
     ],
 )
