@@ -32,6 +32,8 @@ UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 """What is read as a picture, by what its bytes begin with: names lie. Pillow may try no others, because some of its
 loaders start programs on what they are given (Ghostscript on PostScript)."""
+LONGEST_SIDE = 65_500
+"""Pixels, of a picture made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
 class View(NamedTuple):
@@ -227,12 +229,18 @@ def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
 
 
 def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
-    """The picture with its shorter side `side` pixels; with `crop`, only the centre square."""
+    """The picture with its shorter side `side` pixels; with `crop`, only the centre square.
+
+    Raises ValueError where its longer side would be more than LONGEST_SIDE.
+    """
     import torch
 
     height, width = image.shape[:2]
     short = min(height, width)
     size = (round(height * side / short), round(width * side / short))
+    if max(size) > LONGEST_SIDE:
+        was, becomes = f"{width:,} x {height:,}", f"{size[1]:,} x {size[0]:,}"
+        raise ValueError(f"its {was} pixels would become {becomes}, and a side has at most {LONGEST_SIDE:,}")
     pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
     if not crop:
         return pixels
