@@ -167,6 +167,23 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
     assert not (tmp_path / "result.json").exists()
 
 
+def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp_path: Path) -> None:
+    (tmp_path / "config" / "extensions").mkdir(parents=True)
+    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
+        "import torch\n\n\nclass Tiny(torch.nn.Linear):\n"
+        "    def __init__(self, classes, channels):\n"
+        "        super().__init__(64 * channels, classes)\n\n"
+        "    def forward(self, x):\n"
+        "        wrong = not self.training and torch.distributed.get_rank() == 1\n"
+        "        return super().forward(x.flatten(1)) * (float('nan') if wrong else 1.0)\n"
+    )
+    settings = ("model.import=my_nets:Tiny", "strategy=allreduce", "ranks=2", "train.epochs=3")
+    done = attempt(tmp_path / "out", *settings, cwd=tmp_path)
+    found = result(tmp_path / "out")
+    assert (found["status"], found["metrics"]["accuracy"]) == ("invalid", None), done.stdout
+    assert found["reason"].startswith("180 of 360 held-out samples have a score that is not finite, after epoch 1:")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -177,8 +194,8 @@ def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
         (("model=resnet5",), "did you mean `resnet50`?"),
         (("data.source=digit",), "did you mean `digits`?"),
         (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be shared equally"),
-        (("epochs",), "is no setting"),
-        (("seed=.nan",), "is no value"),
+        (("epochs",), "is not a setting"),
+        (("seed=.nan",), "`.nan` is not a finite number"),
         (("batch={per_rank: 5000}",), "a step takes 5000 samples"),
     ],
 )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.emulation.step_times import emulated_step_time
@@ -16,7 +17,9 @@ from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.result import Measured, expected_read_bytes, metrics, verdict
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
-from scalestudy.training.evaluate import auroc_per_label, label_weights
+from scalestudy.strategies.base import World
+from scalestudy.training import evaluate as evaluation_module
+from scalestudy.training.evaluate import auroc_per_label, evaluate, label_weights
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.loop import Report
 from scalestudy.training.optim import rate_at
@@ -105,6 +108,10 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
         ({}, None),
         ({"finite": False}, "not finite"),
         ({"parameter_digest": "b"}, "different parameters"),
+        (
+            {"evaluations": [{"epoch": 2, "doubt": "a score is odd"}]},
+            "a score is odd, after epoch 2: see what the model",
+        ),
         ({"samples_seen": 319}, "639 samples were seen, 640 were planned"),
     ],
 )
@@ -159,6 +166,55 @@ def test_auroc_is_known_for_labels_that_have_both_classes() -> None:
     label = np.array([[0, 0], [0, 0], [1, 0], [1, 0]])
     score = np.array([[0.1, 0.0], [0.4, 0.0], [0.35, 0.0], [0.8, 0.0]])
     assert auroc_per_label(score, label) == [pytest.approx(0.75), None]
+
+
+def scored(
+    monkeypatch: pytest.MonkeyPatch,
+    score: list[list[float]],
+    label: list[object],
+    of_others: list[object] | None = None,
+) -> dict[str, object]:
+    """What an evaluation finds of a model that gives these scores; `of_others` is what another rank gathered."""
+    x, y = torch.tensor(score), torch.tensor(label)
+    task = "multilabel" if y.ndim == 2 else "classification"
+    data = SimpleNamespace(samples=len(x), task=task, batch=lambda indices, **how: (x[indices], y[indices]))
+    if of_others is not None:
+        monkeypatch.setattr(evaluation_module, "_gathered", lambda part, world: [part, of_others])
+    world = World(0, 1, 0, torch.device("cpu"), 1, None)
+    return evaluate(torch.nn.Identity(), data, spec(), world, torch.float32)  # type: ignore[arg-type]
+
+
+def test_held_out_samples_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = scored(monkeypatch, [[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [1.0, 0.0]], [0, 1, 1, 0])
+    assert (found["accuracy"], found["auroc"]) == (0.75, None)
+    found = scored(monkeypatch, [[0.1], [0.4], [0.35], [0.8]], [[0.0], [0.0], [1.0], [1.0]])
+    assert (found["accuracy"], found["auroc"]) == (None, pytest.approx(0.75))
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("score", "label", "doubt"),
+    [
+        ([[NAN, NAN], [0.0, 1.0]], [0, 1], "1 of 2 held-out samples have a score that is not finite"),
+        ([[NAN, 1.0], [0.0, INFINITE]], [0, 1], "2 of 2 held-out samples have a score that is not finite"),
+        ([[NAN], [0.4]], [[0.0], [1.0]], "1 of 2 held-out samples have a score that is not finite"),
+        ([[0.1], [0.4]], [[0.0], [NAN]], "1 of 2 held-out samples have a label that is not finite"),
+        ([[3e38, -3e38], [0.0, 1.0]], [1, 1], "the held-out loss is not finite"),
+    ],
+)
+def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
+    score: list[list[float]], label: list[object], doubt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = scored(monkeypatch, score, label)
+    assert found == {"accuracy": None, "auroc": None, "loss": None, "doubt": doubt}
+
+
+def test_what_is_not_finite_on_another_rank_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[object] = [np.array([[NAN, 0.0]], np.float32), np.array([0]), NAN]
+    found = scored(monkeypatch, [[2.0, 1.0], [0.0, 1.0]], [0, 1], others)
+    assert found["doubt"] == "1 of 3 held-out samples have a score that is not finite"
 
 
 def test_labels_weigh_by_how_often_they_do_not_occur() -> None:

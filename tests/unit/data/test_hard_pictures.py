@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from scalestudy.data.decode import images
 from scalestudy.data.index import read_index
@@ -52,7 +52,6 @@ def ramp() -> np.ndarray:
         ("progressive.jpg", saved(Image.fromarray(ramp()).convert("RGB"), "JPEG", quality=95, progressive=True)),
         ("really_a_png.jpg", saved(Image.fromarray(ramp()), "PNG")),
         ("really_a_jpeg.png", saved(Image.fromarray(ramp()), "JPEG", quality=95)),
-        ("really_a_gif.jpeg", saved(Image.fromarray(ramp()), "GIF")),
     ],
 )
 def test_pictures_of_every_kind_come_out_as_rgb_of_the_same_brightness(
@@ -83,13 +82,16 @@ def test_exif_orientation_is_not_applied_and_lost_when_a_picture_is_made_anew(
         assert picture.size == (64, 32) and not picture.getexif()
 
 
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
 DAMAGED = {
     "empty.jpg": (b"", "it is empty"),
     "truncated.jpg": (photo(160, 120)[:2000], "truncated"),
     "truncated.png": (photo(160, 120, "PNG")[:2000], ""),
     "text.jpg": (b"<html>404 Not Found</html>", "unknown kind"),
     "zeros.jpg": (bytes(3000), "unknown kind"),
-    "only_a_header.jpg": (photo(160, 120)[:20], ""),
+    "really_a_gif.jpg": (saved(Image.fromarray(ramp()), "GIF"), "unknown kind, neither JPEG nor PNG"),
+    "really_postscript.jpg": (POSTSCRIPT, "unknown kind, neither JPEG nor PNG"),
+    "only_a_header.jpg": (photo(160, 120)[:20], "the header of this JPEG is damaged"),
     "broken_chunk.png": (photo(60, 40, "PNG").replace(b"IDAT", b"IDAX"), ""),
 }
 
@@ -108,6 +110,30 @@ def test_a_damaged_picture_fails_or_is_left_out_and_listed(
     assert (manifest.train.samples, manifest.left_out, manifest.cost.bytes_in > 0) == (2, 1, True)
     assert name in manifest.left_out_list[0] and reason in manifest.left_out_list[0]
     assert read_manifest(path) == manifest
+
+
+def test_no_decoder_that_starts_a_program_sees_a_picture(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *arguments: seen.append(arguments))
+    path, manifest = prepared(**folder(tmp_path / "p", {"a.jpg": POSTSCRIPT, "good.jpg": photo(40, 32)}))
+    with pytest.raises(UserError, match=r"sample 0 cannot be read: unknown kind, neither JPEG nor PNG"):
+        open_dataset(path, "train").batch(np.arange(2), size=8, augment="none", seed=0, epoch=0, train=False)
+    assert (manifest.train.samples, seen) == (2, [])
+
+
+@pytest.mark.parametrize("form", [{"preprocess": "resized"}, RAW], ids=["resized", "raw"])
+def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
+    form: dict[str, Any], tmp_path: Path, prepared: Prepared
+) -> None:
+    long = saved(Image.new("L", (60_000, 1)), "JPEG")
+    spec = {**folder(tmp_path / "p", {"long.jpg": long, "good.jpg": photo(40, 32)}), **form, "resize": 16}
+    reason = r"its 60,000 x 1 pixels would become 960,000 x 16, and a side has at most 65,500"
+    with pytest.raises(UserError, match=rf"long.jpg: cannot be read as a picture: {reason}"):
+        prepared("fails", **spec)
+    _, manifest = prepared("skips", **spec, on_error="skip")
+    assert (manifest.train.samples, manifest.left_out) == (1, 1)
 
 
 @pytest.mark.parametrize("form", [{}, {"scale": 2.0}, *FORMS.values()], ids=["in place", "copies", *FORMS])

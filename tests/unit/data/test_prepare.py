@@ -83,7 +83,7 @@ def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared
     script = (
         "import os, sys, json; from pathlib import Path\n"
         "from pydantic import TypeAdapter; from scalestudy.spec.run import Data; from scalestudy.spec.config import Site\n"
-        "from scalestudy.data.prepare import store; from scalestudy.data.prepare.datasets import prepare\n"
+        "from scalestudy.data.prepare.datasets import store; from scalestudy.data.prepare.datasets import prepare\n"
         "store.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
         "prepare(TypeAdapter(Data).validate_json(sys.argv[1]), Path(sys.argv[2]), None, Site())\n"
     )

@@ -14,7 +14,7 @@ import click
 from scalestudy.cluster import show
 from scalestudy.cluster.dryrun import plan_of
 from scalestudy.cluster.plan import Plan, over_budget
-from scalestudy.commands.train import from_settings
+from scalestudy.commands.train import setting
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
 
@@ -90,12 +90,4 @@ def _put(file: str, text: str) -> None:
 
 def settings_of(changes: Sequence[str]) -> Mapping[str, Any]:
     """`("repeats=5", "train.epochs=10")` by dotted key, values read as YAML."""
-    return {change.partition("=")[0]: _value(change) for change in changes}
-
-
-def _value(change: str) -> Any:
-    key = change.partition("=")[0]
-    value: Any = from_settings((change,))
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else value
-    return value
+    return dict(setting(change, "--set") for change in changes)

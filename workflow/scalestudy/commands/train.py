@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
 from scalestudy.locks import measured_run
-from scalestudy.spec.base import parse
+from scalestudy.spec.base import parse, printable
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
@@ -22,6 +20,7 @@ from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec, geometry_problems
 from scalestudy.spec.study import in_bytes
+from scalestudy.spec.yamlfile import parse_value
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exchange_s", "optimiser_s", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
@@ -46,7 +45,7 @@ def train_from_spec(out: Path) -> None:
 
 def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = None) -> None:
     """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
-    spec = in_bytes(checked_run(from_settings(settings), "try"), Machine())
+    spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
     if borrow is not None:
         from scalestudy.training import checkpoint
 
@@ -78,7 +77,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     from scalestudy.launch.launch import resolve
     from scalestudy.training.job import Job
 
-    spec = in_bytes(checked_run(from_settings(settings), "largest-batch"), Machine())
+    spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
     if spec.accelerator is not None:
         raise UserError("an emulated accelerator has no memory", "device", "leave it away, or use cpu or cuda")
     resolved, _ = resolve(spec, Machine())
@@ -131,30 +130,49 @@ def checked_run(data: Any, where: str) -> RunSpec:
     return spec
 
 
-def from_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """`("strategy=allreduce", "train.epochs=3")` as nested data; values are YAML."""
+def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
+    """`("strategy=allreduce", "train.epochs=3")` as nested data; text with keys below it is the name of that map.
+
+    Of one key, the last setting holds; null is its default. Raises UserError where a setting cannot be read, or would
+    drop what was given for another key.
+    """
     data: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key:
-            raise UserError(f"`{setting}` is no setting", "try", "write key=value, for example ranks=2")
-        try:
-            value = yaml.safe_load(text)
-            json.dumps(value, allow_nan=False)
-        except (yaml.YAMLError, TypeError, ValueError):
-            raise UserError(f"`{text}` is no value", f"try: {key}") from None
-        *parents, last = key.split(".")
-        target = data
-        for parent in parents:
-            below = target.get(parent)
-            target[parent] = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
-            target = target[parent]
+    given: list[str] = []
+    for text in settings:
+        key, value = setting(text, command)
+        target, last = _map_for(data, key, command)
+        if below := next((other for other in given if other.startswith(f"{key}.")), None):
+            raise UserError(f"would drop `{below}`, which was given before", f"{command}: {key}", f"give `{key}` first")
+        given.append(key)
+        target.pop(last, None)
         if value is not None:
             target[last] = value
     for key, default in (("data", {"source": "digits"}), ("model", {"name": "small_cnn"})):
         if isinstance(data.get(key), dict) and "import" not in data[key]:
             data[key] = {**default, **data[key]}
     return data
+
+
+def setting(text: str, command: str) -> tuple[str, Any]:
+    """`"train.epochs=3"` as its dotted key and its value, which is read as YAML in study files is."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"`{printable(text)}` is not a setting", command, "write key=value, for example ranks=2")
+    return key, parse_value(value, f"{command}: {key}")
+
+
+def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, Any], str]:
+    """The map that the last part of a dotted key belongs in, made where there is none; and that part."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        below = data.get(parent)
+        if below is None or isinstance(below, str):
+            below = {"name": below} if below else {}
+        if not isinstance(below, dict):
+            what = f"`{parent}` was given as `{printable(str(below))}`, which has no keys"
+            raise UserError(what, f"{command}: {key}", "keep one of them")
+        data[parent] = data = below
+    return data, last
 
 
 def one_line(result: dict[str, Any]) -> str:

@@ -271,6 +271,11 @@ def _doubts(job: Job, measured: Measured, values: dict[str, float | None], manif
     yield from filter(None, (report.get("doubt") for report in reports))
     if not all(report["finite"] for report in reports):
         yield "the loss or a weight is not finite: lower optimiser.learning_rate"
+    yield from (
+        f"{evaluation['doubt']}, after epoch {evaluation['epoch']:g}: see what the model does in evaluation mode"
+        for evaluation in chain(*(report["evaluations"] for report in reports))
+        if evaluation.get("doubt")
+    )
     digests = {report["parameter_digest"] for report in reports}
     if len(digests) > 1:
         yield f"ranks hold different parameters after the last step ({len(digests)} of {spec.ranks} differ)"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -100,29 +101,50 @@ def read_yaml(file: FilePath | str) -> Document:
 
 def parse_yaml(text: str, name: str) -> Document:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
-    loader: _Loader | None = None
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+    lines: dict[Path, int] = {}
+
+    def at(line: int) -> str:
+        return f"{name}:{line}"
+
+    with _composed(text, name, at) as node:
         if node is None:
             raise UserError("is empty", name, "see config/README.md for the keys")
         if not isinstance(node, yaml.MappingNode):
-            raise UserError("holds no map of keys to values", f"{name}:{node.start_mark.line + 1}", KEYS)
-        lines: dict[Path, int] = {}
-        data = _Builder(name, lines).value(node, ())
+            raise UserError("holds no map of keys to values", at(node.start_mark.line + 1), KEYS)
+        data = _Builder(at, lines).value(node, ())
+    return Document(name, data, lines)
+
+
+def parse_value(text: str, name: str) -> Any:
+    """One value from a command line, read as those in files are; `name` stands for its place in messages.
+
+    Raises UserError for what `read_yaml` refuses, and where there is nothing.
+    """
+    with _composed(text, name, lambda line: name) as node:
+        if node is None:
+            raise UserError("has no value", name, "write one after the `=`; `null` stands for the default")
+        return _Builder(lambda line: name, {}).value(node, ())
+
+
+@contextlib.contextmanager
+def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.Node | None]:
+    """The nodes of a text; what YAML refuses in it, and in the block, is told as a UserError. `at` names a line."""
+    loader: _Loader | None = None
+    try:
+        loader = _Loader(text)
+        yield loader.get_single_node()
     except yaml.reader.ReaderError as error:
-        place = f"{name}:{text[: error.position].count(chr(10)) + 1}"
+        place = at(text[: error.position].count(chr(10)) + 1)
         raise UserError(f"holds the control character U+{error.character:04X}", place, "is it a text file?") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what, remedy = _explained(error)
-        raise UserError(f"is not valid YAML: {what}", f"{name}:{mark.line + 1}" if mark else name, remedy) from None
+        raise UserError(f"is not valid YAML: {what}", at(mark.line + 1) if mark else name, remedy) from None
     except RecursionError:
         raise UserError(f"is nested more than {MAX_DEPTH} deep", name, "check brackets") from None
     finally:
         if loader is not None:
             loader.dispose()
-    return Document(name, data, lines)
 
 
 KEYS = "write `key: value`; see config/README.md for the keys"
@@ -149,12 +171,12 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, str]:
 class _Builder:
     """Turns composed nodes into plain data, counting what aliases multiply."""
 
-    def __init__(self, name: str, lines: dict[Path, int]) -> None:
-        self.name, self.lines = name, lines
+    def __init__(self, at: Callable[[int], str], lines: dict[Path, int]) -> None:
+        self.at, self.lines = at, lines
         self.count = 0
 
     def place(self, node: yaml.Node, path: Path = ()) -> str:
-        place = f"{self.name}:{node.start_mark.line + 1}"
+        place = self.at(node.start_mark.line + 1)
         return f"{place}: {printable(dotted(path))}" if path else place
 
     def value(self, node: yaml.Node, path: Path) -> Any:

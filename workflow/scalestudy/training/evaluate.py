@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     """`{"accuracy": …, "auroc": …, "loss": …}` over the whole held-out set, the same on every rank.
 
     Multi-label data has no accuracy, and `auroc_per_label` beside the mean: None for a label with one class only.
+    Where anything is not finite there are no values, and `doubt` says why: NaN has no rank among scores, and the first
+    class would get it.
     BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
     """
     average_buffers(module, world)
@@ -45,12 +48,23 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     score = np.concatenate([part[0] for part in parts])
     label = np.concatenate([part[1] for part in parts])
     mean_loss = sum(part[2] for part in parts) / len(label)
+    if doubt := _doubt(score, label, mean_loss):
+        return {"accuracy": None, "auroc": None, "loss": None, "doubt": doubt}
     if data.task == "multilabel":
         each = auroc_per_label(score, label)
         there = [value for value in each if value is not None]
         mean = float(np.mean(there)) if there else None
         return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss}
     return {"accuracy": float((score.argmax(axis=1) == label).mean()), "auroc": None, "loss": mean_loss}
+
+
+def _doubt(score: np.ndarray, label: np.ndarray, loss: float) -> str | None:
+    """Why the scores of all ranks, [samples, classes], mean nothing; None where they do."""
+    for what, values in (("a score", score), ("a label", label)):
+        wrong = int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
+        if wrong:
+            return f"{wrong:,} of {len(values):,} held-out samples have {what} that is not finite"
+    return None if math.isfinite(loss) else "the held-out loss is not finite"
 
 
 def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from scalestudy.data.decode import kernel
 
@@ -29,8 +29,11 @@ DRAWS = 2 * ATTEMPTS + 3
 """Uniform numbers that one random view takes."""
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 """What decoders raise on damaged pictures; pillow has SyntaxError for broken PNG."""
-SUFFIXES = ((b"\xff\xd8", "jpg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tif"))
-"""What files begin with, and how they are named: by content, because names lie."""
+KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
+"""What is read as a picture, by what its bytes begin with: names lie. Pillow may try no others, because some of its
+loaders start programs on what they are given (Ghostscript on PostScript)."""
+LONGEST_SIDE = 65_500
+"""Pixels, of a picture made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
 class View(NamedTuple):
@@ -75,8 +78,20 @@ def header(data: Any) -> tuple[int, int]:
         with contextlib.suppress(ValueError, KeyError):  # what it does not know, pillow may
             height, width, _, _ = simplejpeg.decode_jpeg_header(data)
             return height, width
-    with Image.open(io.BytesIO(data)) as image:
+    with _opened(data) as image:
         return image.height, image.width
+
+
+def _opened(data: Any) -> Image.Image:
+    """JPEG or PNG as pillow opens it; ValueError that says what else it is, OSError where its header is damaged."""
+    try:
+        return Image.open(io.BytesIO(data), formats=list(KINDS))
+    except UnidentifiedImageError:  # whose message is about an object in memory
+        begin = bytes(data[:4])
+    if not begin:
+        raise ValueError("it is empty")
+    kind = next((name for name, magic in KINDS.items() if begin.startswith(magic)), None)
+    raise ValueError(f"the header of this {kind} is damaged" if kind else "unknown kind, neither JPEG nor PNG")
 
 
 def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
@@ -90,7 +105,7 @@ def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
         suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
         with suppressed:  # it refuses what can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
-    with Image.open(io.BytesIO(data)) as image:
+    with _opened(data) as image:
         if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
             grey = np.clip(np.array(image) // 256, 0, 255).astype(np.uint8)
             return np.repeat(grey[:, :, None], 3, axis=2)
@@ -214,12 +229,18 @@ def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
 
 
 def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
-    """The picture with its shorter side `side` pixels; with `crop`, only the centre square."""
+    """The picture with its shorter side `side` pixels; with `crop`, only the centre square.
+
+    Raises ValueError where its longer side would be more than LONGEST_SIDE.
+    """
     import torch
 
     height, width = image.shape[:2]
     short = min(height, width)
     size = (round(height * side / short), round(width * side / short))
+    if max(size) > LONGEST_SIDE:
+        was, becomes = f"{width:,} x {height:,}", f"{size[1]:,} x {size[0]:,}"
+        raise ValueError(f"its {was} pixels would become {becomes}, and a side has at most {LONGEST_SIDE:,}")
     pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
     if not crop:
         return pixels
@@ -228,5 +249,5 @@ def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
 
 
 def suffix(data: bytes) -> str:
-    """How a file of these bytes is named, without a dot."""
-    return next((name for magic, name in SUFFIXES if data.startswith(magic)), "bin")
+    """How a file of these bytes, which were decoded, is named, without a dot."""
+    return "png" if data.startswith(KINDS["PNG"]) else "jpg"

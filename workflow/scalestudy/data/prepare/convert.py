@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from PIL import UnidentifiedImageError
-
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.decode import images
 from scalestudy.data.manifest import Split
@@ -49,7 +47,6 @@ def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) ->
         image = images.stored_form(images.decode(data), spec.resize, crop=pixels)
     except images.UNREADABLE as error:
         remedy = f"replace or remove it and start again ({KEPT}), or leave such out: `data.on_error: skip`"
-        why = "it is empty" if not data else "unknown kind" if isinstance(error, UnidentifiedImageError) else error
-        raise Unreadable(f"cannot be read as a picture: {why}", source.name(split, number), remedy) from None
+        raise Unreadable(f"cannot be read as a picture: {error}", source.name(split, number), remedy) from None
     stored = image.tobytes() if pixels else images.encode(image, spec.quality)
     return Converted(stored, image.shape[1], image.shape[0], len(data))

@@ -1,0 +1,85 @@
+"""`key=value` settings of `try`, `largest-batch` and `plan --set`: read as study files are, none dropped."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scalestudy.commands.plan import settings_of
+from scalestudy.commands.train import checked_run, from_settings
+from scalestudy.errors import UserError
+from tests.unit.spec.bad_inputs import laughs
+
+
+def message_about(*settings: str) -> str:
+    """What `try` says before it makes anything."""
+    with pytest.raises(UserError) as raised:
+        checked_run(from_settings(settings, "try"), "try")
+    return str(raised.value)
+
+
+def test_values_are_yaml_1_2_as_in_study_files() -> None:
+    settings = ("train.epochs=010", "optimiser.learning_rate=1e-3", "strategy=on", "model={width: 0x10, depth: 1_0}")
+    assert from_settings(settings, "try") == {
+        "train": {"epochs": 10},
+        "optimiser": {"learning_rate": 0.001},
+        "strategy": "on",
+        "model": {"name": "small_cnn", "width": "0x10", "depth": "1_0"},
+    }
+    assert settings_of(("train.epochs=010", "measure.steps=null", "tags=[1:30]")) == {
+        "train.epochs": 10,
+        "measure.steps": None,
+        "tags": ["1:30"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("train.epochs=1:30",), "try: train.epochs: must be a whole number, not `1:30`"),
+        (
+            ("optimiser={nesterov: yes}",),
+            "try: optimiser.nesterov: must be true or false, not `yes`\n    write `true`",
+        ),
+        (("seed=.nan",), "try: seed: `.nan` is not a finite number\n    give a number"),
+        (("seed=2020-01-01",), "try: seed: must be a whole number, not `2020-01-01`"),
+        (("data={root: &a x, source: *b}",), "try: data: is not valid YAML: found undefined alias 'b'\n"
+         "    put text that begins with `*` in quotes"),
+        (("model={a: 1, a: 2}",), "try: model: key `a` stands here twice\n    keep one of them"),
+        (("seed=!!python/none",), "try: seed: the tag `!!python/none` is not read\n"
+         "    write text, a number, true, false, null, a list or a map"),
+        (("ranks=",), "try: ranks: has no value\n    write one after the `=`; `null` stands for the default"),
+        (("epochs",), "try: `epochs` is not a setting\n    write key=value, for example ranks=2"),
+        (("model={1: 2}",), "try: model.1: unknown key `1`\n    valid: name, width"),
+    ],
+)  # fmt: skip
+def test_what_a_study_file_may_not_hold_is_refused(settings: tuple[str, ...], message: str) -> None:
+    assert message_about(*settings) == message
+
+
+def test_a_value_that_multiplies_or_is_nested_without_end_is_refused_at_once() -> None:
+    start = time.process_time()
+    flow = ", ".join(laughs(8).splitlines()[1:])
+    assert message_about(f"model={{{flow}}}") == (
+        "try: model: expands to more than 100,000 values\n    aliases multiply; use fewer"
+    )
+    assert message_about(f"model={'[' * 20_000}") == "try: model: is nested more than 30 deep\n    check brackets"
+    assert time.process_time() - start < 5
+
+
+def test_no_setting_is_dropped_for_another_key() -> None:
+    assert from_settings(("strategy=zero1", "strategy.bucket_mib=4"), "try") == {
+        "strategy": {"name": "zero1", "bucket_mib": 4}
+    }
+    assert message_about("train=3", "train.epochs=2") == (
+        "try: train.epochs: `train` was given as `3`, which has no keys\n    keep one of them"
+    )
+    assert message_about("train.epochs=2", "train=3") == (
+        "try: train: would drop `train.epochs`, which was given before\n    give `train` first"
+    )
+
+
+def test_of_one_key_the_last_setting_holds() -> None:
+    settings = ("ranks=2", "ranks=4", "seed=3", "seed=null", "batch={per_rank: 4, accumulate: 2}", "batch.per_rank=8")
+    assert from_settings(settings, "try") == {"ranks": 4, "batch": {"per_rank": 8, "accumulate": 2}}
