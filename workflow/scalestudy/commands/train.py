@@ -13,7 +13,7 @@ import yaml
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
-from scalestudy.locks import measured_run
+from scalestudy.locks import measured_run, only_trainer
 from scalestudy.spec.base import parse
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
@@ -35,7 +35,11 @@ def train_from_spec(out: Path) -> None:
     spec = checked_run(read_json(out.parent / "spec.json"), str(out.parent / "spec.json"))
     folder = out.parent
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
-    result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
+    with only_trainer(folder) as waited:
+        if waited and out.exists():
+            result = read_json(out)  # an orphan has finished it
+        else:
+            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):
         print(f"warning: {warning}", flush=True)
@@ -54,8 +58,9 @@ def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = Non
         manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
     if manifest.exists() and read_json(manifest).get("status") == "skipped":
         manifest.unlink()  # what could not be had last time is looked for again
-    write_json(out / "spec.json", spec.plain())
-    result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
+    with only_trainer(out):
+        write_json(out / "spec.json", spec.plain())
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
