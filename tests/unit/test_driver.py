@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from snakemake import cli
 
 from scalestudy import dag, driver
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def workflow(result: Path, *, local: bool = True) -> Any:
@@ -25,6 +28,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(dag.Current, "project", SimpleNamespace(begin=1000.0))
     monkeypatch.setenv(driver.DRIVER, "of another driver")
     return tmp_path
+
+
+@pytest.mark.parametrize("profile", ["", "local", "allocation", "slurm", "sge", "pbs"])
+def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driver(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    _, options = cli.parse_args(["--profile", f"profiles/{profile}"] if profile else [])
+    assert options.nolock
 
 
 def test_a_run_that_another_driver_finished_meanwhile_is_not_made_again(
