@@ -361,7 +361,9 @@ class Project:
         """Everything that the report of a machine and scale shows."""
         if (machine, scale) != (self.config.machine, self.config.scale):
             raise UserError(
-                f"the report of {machine}/{scale} is made with `--config machine={machine} scale={scale}`", "report"
+                f"the report of machine {machine} at scale {scale} needs --config machine={machine} scale={scale}",
+                f"results/{machine}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 --config machine={machine} scale={scale}",
             )
         return [target for study in self.chosen for target in self.study_targets(study)]
 
