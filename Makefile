@@ -16,7 +16,7 @@ run: setup
 
 all: setup
 	@scalestudy check
-	@snakemake --profile profiles/local all
+	@snakemake all --profile profiles/local
 
 setup:
 	@$(PYTHON) envs/venv.py

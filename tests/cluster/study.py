@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.box import Box
 from tests.cluster.try_box import command_of, copy_of_project
+from tests.cluster.workflow import python_below
 
 MACHINE = """\
 description: "A box on one machine: two nodes of 16 CPUs and 4 devices, which are a fiction"
@@ -78,6 +81,16 @@ class Studies:
         """Start a command; what it says goes to `log`."""
         with open(log, "w") as stream:
             return subprocess.Popen(self.command(*words), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+
+    def start_killed(self, log: Path, *words: str) -> None:
+        """Start a driver, and kill it as soon as it has submitted a run."""
+        with self.start(log, *words) as process:
+            submitted = self.clone / ".scalestudy/jobs.jsonl"
+            end = time.monotonic() + 90
+            while not (submitted.exists() and '"job":"train ' in submitted.read_text().replace('": "', '":"')):
+                assert process.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+            os.kill(python_below(process.pid), signal.SIGKILL)
 
     def results(self, study: str) -> list[dict[str, Any]]:
         """Results of a study's runs, in the order of their ranks."""

@@ -46,9 +46,10 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
 
 @pytest.fixture(scope="module")
 def study(slurm: SlurmBox) -> Iterator[Shown]:
-    """A study through profiles/slurm, while other tests go on beside them; a call waits for the end."""
+    """A study through profiles/slurm, whose first driver is killed, while other tests run; a call waits for the end."""
     made, log = studies(slurm), slurm.folder / "studies.log"
     words = ("snakemake", "through", "--profile", "profiles/slurm", "--config", "machine=box")
+    made.start_killed(log, *words, *QUICK)
     process = made.start(log, *words, *QUICK)
     yield lambda: (made, process.wait(280), log.read_text())
 
@@ -199,7 +200,9 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
 def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it_is_shipped(study: Shown) -> None:
     made, code, output = study()
     assert code == 0, output
+    assert "is gone; what it submitted is taken up again" in output
     results = made.results("through")
+    assert [len(made.job_ids(result["run"])) for result in results] == [1, 1, 1]
     assert [(result["status"], ranks(result)) for result in results] == [
         ("valid", 1),
         ("valid", 2),

@@ -50,12 +50,12 @@ def in_box(box: Box, again: bool) -> int:
     # What a laptop lacks is said, and no reason to stop.
     call(box, clone, "scalestudy", "doctor", *PROFILE, "--config", f"machine={MACHINE}")
     status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
-    status = status or call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "all")
+    status = status or call(box, clone, "snakemake", "all", *PROFILE, *CONFIG, *ALONE)
     if again and not status:
         runs = sorted(path.name for path in (clone / "results" / MACHINE / "runs").iterdir())
         status = call(box, clone, "scalestudy", "forget", "--machine", MACHINE, "--yes", *runs, quiet=True)
         status = status or call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
-        status = status or call(box, clone, "snakemake", *PROFILE, *CONFIG, *ALONE, "all")
+        status = status or call(box, clone, "snakemake", "all", *PROFILE, *CONFIG, *ALONE)
     if not status:
         status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG, "--actual")
     made = clone / "results" / MACHINE

@@ -131,15 +131,8 @@ class Driver:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def pid(self) -> int:
-        """Its process, as the host counts: the Python below nsenter and runuser."""
-        pid = self.process.pid
-        for _ in range(6):
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if arguments[0].endswith(b"python"):
-                return pid
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            pid = int(children[0])
-        raise AssertionError("there is no driver")
+        """Its process, as the host counts."""
+        return python_below(self.process.pid)
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal."""
@@ -160,6 +153,17 @@ class Driver:
             return self.process.wait(timeout), self.log.read_text()
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None
+
+
+def python_below(pid: int) -> int:
+    """The process, as the host counts, of the Python that a command in a box runs, below nsenter and runuser."""
+    for _ in range(6):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if arguments[0].endswith(b"python"):
+            return pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        pid = int(children[0])
+    raise AssertionError("there is no driver")
 
 
 # What is asserted of every scheduler

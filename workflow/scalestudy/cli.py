@@ -33,7 +33,7 @@ OUT = click.option("--out", required=True, type=click.Path(path_type=Path), help
 def cli() -> None:
     """Evaluate distributed deep-learning training, reproducibly.
 
-    Most people need only `make run`, `snakemake --profile profiles/local all`, and `scalestudy try`.
+    Most people need only `make run`, `snakemake all --profile profiles/local`, and `scalestudy try`.
     """
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from scalestudy import driver
 from scalestudy.cluster.resources import Planner, Resources, of_dataset, refuse_caps
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
@@ -59,10 +60,11 @@ def calm_driver(workflow: Any) -> None:
 
 
 def own_folder(workflow: Any) -> None:
-    """Take the lock of the working directory for a driver of this machine.
+    """Take the lock of the working directory for a driver of this machine; one that submits jobs has it by its executor.
 
-    One that submits jobs has taken it by its executor, and does without Snakemake's own.
+    Neither has Snakemake's own (`nolock` in profiles/default), which outlives a driver that was killed.
     """
+    driver.conceal()
     if not workflow.local_exec:
         return
     from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
@@ -76,6 +78,18 @@ def own_folder(workflow: Any) -> None:
         _end(UserError(str(taken)))
     atexit.register(lock.release)
     lock.keep_for_ever()
+    driver.announce()
+    if Current.project is not None:
+        _refuse_if_overtaken(workflow, Current.project.begin)
+
+
+def _refuse_if_overtaken(workflow: Any, begin: float) -> None:
+    """A run that another driver finished after this one had begun to read the folder would be made again."""
+    for job in workflow.dag.needrun_jobs():
+        for result in (Path(str(path)) for path in job.output if job.rule.name == "train"):
+            if result.exists() and result.stat().st_mtime > begin:
+                what = "another driver finished this run while this one was reading the folder"
+                _end(UserError(what, str(result), "give the same command again"))
 
 
 def asked(question: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -348,7 +362,9 @@ class Project:
         """Everything that the report of a machine and scale shows."""
         if (machine, scale) != (self.config.machine, self.config.scale):
             raise UserError(
-                f"the report of {machine}/{scale} is made with `--config machine={machine} scale={scale}`", "report"
+                f"the report of machine {machine} at scale {scale} needs --config machine={machine} scale={scale}",
+                f"results/{machine}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 --config machine={machine} scale={scale}",
             )
         return [target for study in self.chosen for target in self.study_targets(study)]
 

@@ -1,14 +1,29 @@
-"""Measured runs run alone on a host: they hold its lock; what may not disturb them waits for it."""
+"""Measured runs run alone on a host: they hold its lock; what may not disturb them waits for it.
+
+A run's folder has one trainer per host, whoever started it.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+from scalestudy import driver
+from scalestudy.errors import UserError
+
+NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
+WRITTEN_WITHIN_TRIES = 50
 
 
 def _file() -> Path:
@@ -36,6 +51,77 @@ def exclusive(file: Path) -> Iterator[None]:
     with open(file, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def only_trainer(folder: Path) -> Iterator[bool]:
+    """Held by the one process of this host that trains the run of a folder; yields whether it had to be waited for.
+
+    An orphan is waited for: its driver is gone, so it writes a checkpoint and ends by itself; and so are the ranks of a
+    process that was killed. Raises UserError where any other process trains the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f".trainer.{socket.gethostname()}.lock"
+    waited = False
+    while True:
+        with open(file, "a+", encoding="utf-8") as lock:
+            waited = _lock_or_wait(lock, folder) or waited
+            if not _is_still(file, lock):
+                continue  # removed by the process that held it
+            lock.truncate(0)
+            lock.write(json.dumps({"process": driver.identity(os.getpid()), "driver": driver.known()}))
+            lock.flush()
+            try:
+                yield waited
+            finally:
+                file.unlink(missing_ok=True)
+            return
+
+
+def _lock_or_wait(lock: IO[str], folder: Path) -> bool:
+    """Lock the file; whether a process that comes to its end had to be waited for."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        _refuse_if_it_goes_on(lock, folder)
+    except OSError as error:
+        if error.errno in NO_LOCKS_HERE:
+            return False
+        raise
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return True
+
+
+def _refuse_if_it_goes_on(lock: IO[str], folder: Path) -> None:
+    holder = _holder(lock)
+    process = holder["process"].partition(":")[0]
+    if driver.is_gone(holder["process"]):
+        return
+    if driver.is_gone(holder["driver"]):
+        text = f"waiting for process {process}: its driver is gone, so it ends with a checkpoint"
+        print(text, file=sys.stderr, flush=True)
+        return
+    remedy = f"wait for it, or have it write a checkpoint and end: kill {process}"
+    raise UserError(f"process {process} on this machine trains this run", str(folder), remedy)
+
+
+def _holder(lock: IO[str]) -> dict[str, str]:
+    """The process that holds a trainer's lock, and its driver, as it has written down once it had the lock."""
+    for _ in range(WRITTEN_WITHIN_TRIES):
+        lock.seek(0)
+        with suppress(ValueError):
+            return dict(json.loads(lock.read()))
+        time.sleep(0.1)
+    raise UserError("another process trains this run", str(Path(lock.name).parent), "wait for it, or end it")
+
+
+def _is_still(file: Path, lock: IO[str]) -> bool:
+    """Whether a path leads to the file that is open."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(lock.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

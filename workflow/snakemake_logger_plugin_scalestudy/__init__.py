@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import statistics
 import sys
 import time
@@ -89,6 +90,8 @@ class LogHandler(LogHandlerBase):
         self.shown = ""
         self.collected, self.asked = _Asked.by or Collected(), _Asked.by is not None
         _Asked.by = None
+        if not self.asked and Path(sys.argv[0]).name == "snakemake":
+            refuse_targets_after_config(sys.argv[1:])
 
     @property
     def writes_to_stream(self) -> bool:
@@ -256,6 +259,27 @@ class LogHandler(LogHandlerBase):
         if self.common_settings.dryrun and not self.asked:
             self.show_plan()
         super().close()
+
+
+def refuse_targets_after_config(words: list[str]) -> None:
+    """`--config scale=paper all` makes `all` a value of `--config`, which Snakemake answers with a traceback.
+
+    Snakemake reads those values before the Snakefile, but after it has made this display.
+    """
+    targets: list[str] = []
+    others: list[str] = []
+    of_config = False
+    for word in words:
+        if word.startswith("-"):
+            of_config = word in ("--config", "-C")
+        (targets if of_config and "=" not in word and not word.startswith("-") else others).append(word)
+    if targets:
+        taken = ", ".join(f"`{word}`" for word in targets)
+        command = shlex.join(["snakemake", *targets, *others])
+        sys.stderr.write(
+            f"scalestudy: --config takes every word that follows it, also {taken}\n    name targets first: {command}\n"
+        )
+        sys.exit(2)
 
 
 def plan_text(jobs: list[dict[str, Any]]) -> str:

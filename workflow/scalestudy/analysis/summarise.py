@@ -61,7 +61,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
 def read_rows(study: Study, machine: str) -> pd.DataFrame:
     """The rows that `summarise` wrote, with the spec's values as the study has them. Raises UserError where they are not of this study."""
     file = study_folder(machine, study.scale, study.name) / "runs.parquet"
-    remedy = f"make it: snakemake {file}"
+    remedy = f"make it: snakemake {file} --cores 1"
     if not file.exists():
         raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
     rows = pd.read_parquet(file)

@@ -20,7 +20,7 @@ def plan_of(
     changes: Mapping[str, Any] | None = None,
     more: Sequence[str] = (),
 ) -> tuple[Plan, Project]:
-    """What `snakemake --profile PROFILE --config … TARGETS` would submit now, without a scheduler."""
+    """What `snakemake TARGETS --profile PROFILE --config …` would submit now, without a scheduler."""
     known_profile(profile)
     arguments = ["--profile", profile, "-n", *more, *(["--config", *config] if config else []), "--", *targets]
     seen = _records(arguments, changes or {})

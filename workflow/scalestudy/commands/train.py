@@ -11,7 +11,7 @@ import click
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
-from scalestudy.locks import measured_run
+from scalestudy.locks import measured_run, only_trainer
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
@@ -37,7 +37,11 @@ def train_from_spec(out: Path) -> None:
         what = f"describes another run than its folder names: {identity}"
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
-    result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
+    with only_trainer(folder) as waited:
+        if waited and out.exists():
+            result = read_json(out)  # an orphan has finished it
+        else:
+            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):
         print(f"warning: {warning}", flush=True)
@@ -56,8 +60,9 @@ def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = Non
         manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
     if manifest.exists() and read_json(manifest).get("status") == "skipped":
         manifest.unlink()  # what could not be had last time is looked for again
-    write_json(out / "spec.json", spec.plain())
-    result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
+    with only_trainer(out):
+        write_json(out / "spec.json", spec.plain())
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):

@@ -15,16 +15,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from scalestudy import driver
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
-from scalestudy.training.notices import AGREED, REQUEST, STOPPED, write_state
+from scalestudy.training.notices import AGREED, DRIVER_IS_GONE, REQUEST, STOPPED, write_state
 
 EXIT_STOPPED = 75
 """EX_TEMPFAIL of sysexits.h: the same command goes on."""
 AGREE_S = 30.0
 """So long may ranks take from a signal to their agreement to stop."""
+LOOK_S = 1.0
+"""How often the process that started the ranks looks for its driver, and at the clock."""
 SAME_SIGNAL_S = 1.0
 """Signals within this time are one: schedulers send them to the job and to each of its processes."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -50,12 +53,13 @@ class EndedBySignal(Exception):
 
 @contextlib.contextmanager
 def signals(folder: Path) -> Iterator[None]:
-    """SIGTERM, SIGUSR1 and SIGUSR2 ask the ranks to stop; SIGINT and SIGHUP end the run at once.
+    """SIGTERM, SIGUSR1, SIGUSR2 and the death of the run's driver ask the ranks to stop; SIGINT and SIGHUP end the run.
 
     So does a second signal, or AGREE_S without agreement of the ranks. `folder` is the job's scratch, where rank 0
     looks. Raises EndedBySignal in the main thread.
     """
     first: list[float] = []
+    its_driver = driver.known()
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise EndedBySignal(f"the run was stopped by {signal.Signals(number).name}")
@@ -64,18 +68,23 @@ def signals(folder: Path) -> Iterator[None]:
         if first and time.monotonic() - first[0] >= SAME_SIGNAL_S:
             raise EndedBySignal(f"the run was ended by a second signal, {signal.Signals(number).name}")
         if not first:
-            first.append(time.monotonic())
-            (folder / REQUEST).write_text(signal.Signals(number).name, encoding="utf-8")
-            signal.setitimer(signal.ITIMER_REAL, AGREE_S)
+            request(signal.Signals(number).name)
 
-    def too_late(_number: int, _frame: FrameType | None) -> None:
-        if not (folder / AGREED).exists():
-            raise EndedBySignal(f"the ranks did not agree to stop within {AGREE_S:.0f} s of a signal")
+    def request(why: str) -> None:
+        first.append(time.monotonic())
+        (folder / REQUEST).write_text(why, encoding="utf-8")
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        if not first and driver.is_gone(its_driver):
+            request(DRIVER_IS_GONE)
+        if first and time.monotonic() - first[0] >= AGREE_S and not (folder / AGREED).exists():
+            raise EndedBySignal(f"the ranks did not agree to stop within {AGREE_S:.0f} s of being asked to")
 
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
-        **dict.fromkeys(SIGNALS, ask), signal.SIGINT: end, signal.SIGHUP: end, signal.SIGALRM: too_late,
+        **dict.fromkeys(SIGNALS, ask), signal.SIGINT: end, signal.SIGHUP: end, signal.SIGALRM: look,
     }  # fmt: skip
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ ASSUMED_BYTES_PER_S = 50e6
 """How fast a checkpoint is written before one has been timed: a slow network disk."""
 CALL = "meet"
 """In a job's scratch folder: rank 0 calls ranks that go at their own pace to a meeting."""
-NONE, ASKED_BY_FILE, DEADLINE, SIGNAL = 0, 1, 2, 100
+NONE, ASKED_BY_FILE, DEADLINE, DRIVER, SIGNAL = 0, 1, 2, 3, 100
 """Why to stop, as ranks tell each other; SIGNAL plus its number."""
 
 
@@ -148,7 +148,8 @@ class Agreement:
             return NONE
         request = self.job.folder / notices.REQUEST
         if request.exists():
-            return SIGNAL + signal.Signals[request.read_text(encoding="utf-8").strip() or "SIGTERM"]
+            why = request.read_text(encoding="utf-8").strip()
+            return DRIVER if why == notices.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
         if self.job.beside is not None and (self.job.beside / STOP_FILE).exists():
             return ASKED_BY_FILE
         margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
@@ -164,6 +165,8 @@ class Agreement:
         if code == DEADLINE:
             at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
             return f"because the job ends at {at}"
+        if code == DRIVER:
+            return "because its driver is gone"
         return f"because of signal {signal.Signals(code - SIGNAL).name}"
 
 

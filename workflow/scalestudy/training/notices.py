@@ -9,6 +9,8 @@ from scalestudy.spec.layout import STATE_FILE
 
 REQUEST = "stop"
 """In a job's scratch folder: somebody asks the ranks to stop; the file holds the name of a signal."""
+DRIVER_IS_GONE = "driver"
+"""Such a request that comes from no signal: the driver that started the run is gone."""
 AGREED = "agreed"
 """There too: the ranks have agreed to stop."""
 STOPPED = "stopped.json"

@@ -1,0 +1,138 @@
+"""Commands in the documents work as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from scalestudy.commands.train import checked_run, from_settings
+from tests.integration.project import ROOT, Project, make_project
+
+DOCUMENTS = (
+    "README.md", "CONTRIBUTING.md", "config/README.md", "config/extensions/README.md",
+    *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
+)  # fmt: skip
+SUBMITTED = "needs a scheduler; the command that it submits is run"
+NOT_RUN = {
+    "cd $PBS_O_WORKDIR": "PBS sets the variable",
+    "cd $PWD": "the shell sets the variable",
+    "qsub -N scalestudy-driver -l select=1:ncpus=1:mem=4gb -l walltime=24:00:00 -- /bin/bash -c": SUBMITTED,
+    "qsub -N scalestudy-driver -cwd -V -S /bin/bash -l h_rt=24:00:00 -b y": SUBMITTED,
+    "sbatch -J scalestudy-driver -c 1 --mem 4G -t 24:00:00 --wrap": SUBMITTED,
+    "scalestudy doctor --profile profiles/pbs": "needs PBS; python -m tests.soak.profiles pbs",
+    "scalestudy doctor --profile profiles/sge": "needs Grid Engine; python -m tests.soak.profiles sge",
+    "scalestudy doctor --profile profiles/slurm": "needs Slurm; python -m tests.soak.profiles slurm",
+    "scalestudy largest-batch model=resnet50 'data={source: synthetic, classes: 1000}' --memory-mib 4096": "minutes",
+    "scalestudy try model=resnet18 strategy=pipeline ranks=2 loader.size=32 measure.steps=10 --out /tmp/p": "15 s",
+    "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline strategy.memory_limit_mib=130 "
+    "ranks=2 optimiser.learning_rate=0.01 measure.steps=10 --out /tmp/q": "10 s",
+    "snakemake --lint": "a target of the Makefile",
+}  # fmt: skip
+"""What no test runs, and why."""
+DRY = ("make", "snakemake")
+"""What is run with `-n`."""
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced blocks of a document in one language, without their common indentation."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for _, text in found]
+
+
+def commands_in(line: str) -> Iterator[str]:
+    """The single commands of a shell line, each quoted in one way; that of a submitted driver follows its submission."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="&;|")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, "&&"]:
+        if word not in ("&&", ";", "|"):
+            words.append(word)
+        elif words:
+            inner = words.pop() if words[0] in ("qsub", "sbatch") else ""
+            yield " ".join(words) if inner or words[0] == "cd" else shlex.join(words)
+            yield from commands_in(inner) if inner else ()
+            words = []
+
+
+def documented() -> list[str]:
+    """Every command once: those of `sh` blocks, and whole Snakemake commands within a sentence."""
+    lines = []
+    for document in DOCUMENTS:
+        for block in blocks(document, "sh"):
+            lines += block.replace("\\\n", "").splitlines()
+        lines += re.findall(r"`(snakemake [^`…]+)`", (ROOT / document).read_text())
+    return list(dict.fromkeys(command for line in lines for command in commands_in(line)))
+
+
+COMMANDS = documented()
+RUN = [command for command in COMMANDS if command not in NOT_RUN]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A clone with the files that the documents have one write."""
+    project = make_project(tmp_path_factory.mktemp("documents") / "clone")
+    shutil.rmtree(project.folder / "config/studies")
+    shutil.copytree(ROOT / "config/studies", project.folder / "config/studies")
+    shutil.copy(ROOT / "Makefile", project.folder)
+    (project.folder / ".venv").symlink_to(sys.prefix)
+    (project.folder / "config/studies/batch_size.yaml").write_text(blocks("README.md", "yaml")[0])
+    for block in blocks("config/extensions/README.md", "python"):
+        (project.folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    return project
+
+
+@pytest.fixture(scope="module")
+def done(clone: Project) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
+    """Each command as it runs in the clone, two at a time; what it writes to /tmp goes elsewhere."""
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        elsewhere = command.replace("/tmp/", f"{clone.folder.parent}/")
+        dry = f"{elsewhere} -n" if command.startswith(DRY) and not command.endswith(" -n") else elsewhere
+        return clone.run("bash", "-c", dry)
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {command: pool.submit(run, command) for command in RUN}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_of_the_documents_works(
+    done: dict[str, Future[subprocess.CompletedProcess[str]]], command: str
+) -> None:
+    ended = done[command].result()
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if " try " in command or "largest-batch" in command]
+)
+def test_the_settings_of_a_documented_training_are_valid(
+    clone: Project, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(clone.folder)
+    settings = [word for word in shlex.split(command) if "=" in word]
+    checked_run(from_settings(tuple(settings)), command)
+
+
+def test_what_is_not_run_is_still_in_the_documents() -> None:
+    assert [command for command in NOT_RUN if command not in COMMANDS] == []
+
+
+@pytest.mark.parametrize("dry", [(), ("-n",)])
+def test_a_target_after_config_is_answered_with_the_command_that_works(clone: Project, dry: tuple[str, ...]) -> None:
+    ended = clone.run("snakemake", "--profile", "profiles/pbs", "--config", "scale=paper", "all", *dry)
+    assert ended.returncode == 2
+    assert "--config takes every word that follows it, also `all`" in ended.stdout
+    assert (
+        f"snakemake {' '.join(['all', '--profile', 'profiles/pbs', '--config', 'scale=paper', *dry])}" in ended.stdout
+    )
+    assert "Traceback" not in ended.stdout

@@ -1,0 +1,88 @@
+"""A driver on this machine that is killed: the same command simply goes on, and no run is trained by two processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import wait_until
+from tests.integration.project import Project, make_project
+
+COMMAND = ("snakemake", "--profile", "profiles/local", "tiny")
+# 90 steps of 0.2 s, and hardly any work.
+STUDY = """\
+question: Does a run outlive its driver?
+base:
+  model: {name: mlp, hidden: 8, layers: 2}
+  data: {source: digits}
+  batch: {per_rank: 32}
+  optimiser: {learning_rate: 0.05}
+  train: {epochs: 2, evaluate_every_epochs: 0}
+  faults: [{kind: slow_rank, rank: 0, seconds: 0.2}]
+vary:
+  ranks: [1]
+scales:
+  mini: {}
+tables:
+  - {name: times, values: [step_time_s]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A clone with one run of twenty seconds."""
+    made = make_project(tmp_path / "clone")
+    made.study.write_text(STUDY)
+    return made
+
+
+@pytest.fixture
+def driver(project: Project) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver, as profiles/local has it, whose run has begun."""
+    quiet = subprocess.DEVNULL
+    environment = project.environment()
+    with subprocess.Popen(COMMAND, cwd=project.folder, env=environment, stdout=quiet, stderr=quiet) as process:
+        try:
+            assert wait_until(lambda: list(run_folder(project).glob("log/rank.*")), 90)
+            yield process
+        finally:
+            process.kill()
+
+
+def run_folder(project: Project) -> Path:
+    """Of the one run, as soon as it is there."""
+    return next(iter(project.folder.glob("results/local/runs/*")), project.folder / "none")
+
+
+def test_after_sigkill_of_the_driver_the_same_command_goes_on_from_a_checkpoint(
+    project: Project, driver: subprocess.Popen[bytes]
+) -> None:
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    again = project.run(*COMMAND)
+    assert again.returncode == 0, again.stdout
+    assert "Lock" not in again.stdout
+    result = json.loads((run_folder(project) / "result.json").read_text())
+    assert [link["cause"] for link in result["links"]] == ["because its driver is gone", "the run is complete"]
+    assert sum(link["steps"] for link in result["links"]) == result["steps_done"]
+    assert all(link["steps"] for link in result["links"])
+    assert not list(run_folder(project).glob(".trainer*"))
+
+
+def test_a_second_driver_is_told_of_the_first_and_who_only_looks_is_not_kept_out(
+    project: Project, driver: subprocess.Popen[bytes]
+) -> None:
+    second = project.run(*COMMAND)
+    assert second.returncode == 2
+    assert f"another driver works in this folder: process {driver.pid} on " in second.stdout
+    assert "unlock" not in second.stdout
+    for looking in (("-n",), ("--summary",), ("--unlock",)):
+        done = project.run("snakemake", *looking)
+        assert done.returncode == 0, done.stdout
+    assert driver.poll() is None
+    assert json.loads((project.folder / ".scalestudy" / "driver.json").read_text())["pid"] == driver.pid

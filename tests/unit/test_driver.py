@@ -1,0 +1,64 @@
+"""What a driver on this machine makes sure of before its first job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake import cli
+
+from scalestudy import dag, driver
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def workflow(result: Path, *, local: bool = True) -> Any:
+    """As Snakemake gives it to hooks: one run is to be trained."""
+    job = SimpleNamespace(rule=SimpleNamespace(name="train"), output=[result])
+    return SimpleNamespace(local_exec=local, dag=SimpleNamespace(needrun_jobs=lambda: [job]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory, and a project that was read at second 1000."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dag.Current, "project", SimpleNamespace(begin=1000.0))
+    monkeypatch.setenv(driver.DRIVER, "of another driver")
+    return tmp_path
+
+
+@pytest.mark.parametrize("profile", ["", "local", "allocation", "slurm", "sge", "pbs"])
+def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driver(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    _, options = cli.parse_args(["--profile", f"profiles/{profile}"] if profile else [])
+    assert options.nolock
+
+
+def test_a_run_that_another_driver_finished_meanwhile_is_not_made_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "result.json").touch()
+    os.utime(folder / "result.json", (1001, 1001))
+    with pytest.raises(SystemExit) as end:
+        dag.own_folder(workflow(folder / "result.json"))
+    assert end.value.code == 2
+    assert "result.json: another driver finished this run while this one was reading the folder" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_run_with_an_old_result_is_made_again_where_that_was_asked_for(folder: Path) -> None:
+    (folder / "result.json").touch()
+    os.utime(folder / "result.json", (999, 999))
+    dag.own_folder(workflow(folder / "result.json"))
+    assert driver.known() == driver.identity(os.getpid())
+
+
+def test_what_is_submitted_knows_no_driver(folder: Path) -> None:
+    dag.own_folder(workflow(folder / "result.json", local=False))
+    assert driver.known() == ""
