@@ -239,6 +239,7 @@ class Executor(RemoteExecutor):
             runtime_min=request.runtime_min,
             setup=self.scheduler.settings.setup,
             wrapper=self.scheduler.settings.wrapper,
+            script=request.script,
         )
         descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
         with open(descriptor, "w", encoding="utf-8") as stream:
