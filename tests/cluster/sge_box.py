@@ -4,9 +4,11 @@ each has a network namespace and a host name of its own, and the daemons talk ov
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.cluster.box import Box, Unavailable
@@ -19,7 +21,12 @@ def version() -> str | None:
     """The version of the Grid Engine that is installed; None where it is not."""
     if shutil.which("qconf") is None or not all(path.exists() for path in DAEMONS):
         return None
-    said = subprocess.run(["qsub", "-help"], capture_output=True, text=True, check=False).stdout
+    with tempfile.TemporaryDirectory() as root:  # as it is installed, it may lack the name of a master, and says nothing
+        common = Path(root) / "default" / "common"
+        shutil.copytree(Path(ROOT) / "default" / "common", common)
+        (common / "act_qmaster").write_text("localhost\n")
+        environment = {**os.environ, "SGE_ROOT": root, "SGE_CELL": "default"}
+        said = subprocess.run(["qsub", "-help"], capture_output=True, text=True, check=False, env=environment).stdout
     found = re.search(r"\d+\.\d+\.\d+", said)
     return found[0] if found else None
 

@@ -103,6 +103,22 @@ def test_a_folder_that_the_scheduler_cannot_name_is_refused(sge: SgeBox, folder:
     assert_path_refused(sge, folder, SITE, "Grid Engine cannot take the path")
 
 
+def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
+    sge: SgeBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(sge, "requeued", SITE, {"run": {"steps": 10, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    [job] = [event["id"] for event in workflow.events("id")]
+    sge.must(["qalter", "-r", "y", job])
+    sge.must(["qmod", "-rj", job])
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 1
+    assert len(workflow.events("submitted")) == 1
+    assert workflow.starts()["run"] == 2
+
+
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
     workflow, driver = fates
     code, output = driver.wait(280)

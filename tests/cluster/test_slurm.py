@@ -108,6 +108,66 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: Slurm
     assert workflow.results() == 2
 
 
+def test_jobs_that_outlive_a_ctrl_c_while_the_controller_is_away_are_not_made_twice(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(slurm, "undeleted", SITE, {f"run{n}": {"steps": 30, "step_s": 1} for n in range(3)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 3, "three starts")
+    slurm.stop_controller()
+    for _ in range(3):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.5)
+    code, output = driver.wait()
+    slurm.start_controller()
+    assert code == 1
+    assert "cancelling 3 jobs; this may take a while" in output
+    assert "the scheduler could not be asked to delete its jobs (scancel: " in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert output.count("although its deletion was asked for") == 3
+    assert workflow.results() == 3
+    assert workflow.starts() == {"run0": 1, "run1": 1, "run2": 1}
+
+
+def test_three_ctrl_c_during_a_slow_scancel_delete_all_the_same(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(slurm, "impatient", SITE, {f"run{n}": {"steps": 1000, "step_s": 1} for n in range(2)})
+    slow = workflow.folder / "bin" / "scancel"
+    slow.parent.mkdir()
+    slow.write_text('#!/bin/bash\nsleep 3\nexec /usr/bin/scancel "$@"\n')
+    slow.chmod(0o755)
+    driver = workflow.start(first_in_path=slow.parent)
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
+    for _ in range(3):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.7)
+    assert driver.wait()[0] == 1
+    names = ",".join(event["name"] for event in workflow.events("id"))
+    slurm.until(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T;"], "CANCELLED;\nCANCELLED;")
+
+
+def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(slurm, "requeued", SITE, {"run": {"steps": 12, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    [job] = [event["id"] for event in workflow.events("id")]
+    slurm.must(["scontrol", "update", f"jobid={job}", "requeue=1"])
+    slurm.must(["scontrol", "requeue", job])
+    workflow.until(lambda: f"job {job} was requeued; it runs again" in driver.log.read_text(), "what it says of it")
+    slurm.must(["scontrol", "update", f"jobid={job}", "starttime=now"])  # Slurm itself lets it wait for two minutes
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 1
+    assert len(workflow.events("submitted")) == 1
+    # The second start went on from what the first had saved.
+    starts = (workflow.folder / "starts.log").read_text().splitlines()
+    assert [line.split()[1] == "0" for line in starts] == [True, False]
+
+
 def test_a_driver_that_is_asked_to_leave_lets_its_jobs_go_on(slurm: SlurmBox) -> None:
     workflow = Workflow(slurm, "left", SITE, {"run": {"steps": 8, "step_s": 1}})
     driver = workflow.start()

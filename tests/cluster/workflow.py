@@ -61,8 +61,11 @@ class Workflow:
         """What there is to do, from now on."""
         (self.folder / "runs.json").write_text(json.dumps(runs))
 
-    def _command(self, *arguments: str) -> list[str]:
-        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment_of(self.box))
+    def _command(self, *arguments: str, first_in_path: Path | None = None) -> list[str]:
+        environment = environment_of(self.box)
+        if first_in_path is not None:
+            environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
+        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment)
 
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
@@ -73,9 +76,9 @@ class Workflow:
         )  # fmt: skip
         return done.returncode, done.stdout
 
-    def start(self, *arguments: str) -> Driver:
-        """Start the driver and come back."""
-        return Driver(self, self._command(*arguments))
+    def start(self, *arguments: str, first_in_path: Path | None = None) -> Driver:
+        """Start the driver and come back. Commands in `first_in_path` take the place of the scheduler's own."""
+        return Driver(self, self._command(*arguments, first_in_path=first_in_path))
 
     def starts(self) -> Counter[str]:
         """How often each run's command was started."""

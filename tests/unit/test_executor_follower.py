@@ -22,7 +22,7 @@ from snakemake_executor_plugin_scalestudy.marks import Marks
 from snakemake_executor_plugin_scalestudy.records import Records, job_key, job_name
 from snakemake_executor_plugin_scalestudy.schedulers import Cause, Job, NoAnswer, Refused, Request, State, Status
 
-FAST = Limits(poll_s=0.02, settle_s=0.1, lost_s=0.2, per_s=1000)
+FAST = Limits(poll_s=0.02, settle_s=0.1, completing_s=4.0, lost_s=0.2, per_s=1000)
 
 
 class FakeScheduler:
@@ -104,14 +104,17 @@ class Bench:
             self.follower.round()
             time.sleep(0.005)
 
-    def begin(self, number: int = 0) -> None:
+    def begin(self, number: int = 0, began_s: int = 100) -> None:
+        """As the job script does: a second start removes the end of the first."""
         name = self.scheduler.submitted[number]
-        (self.marks.folder / f"{name}.token").symlink_to("run")
-        (self.marks.folder / f"{name}.began").write_text(f"began={int(time.time())}\nhost=node1\n")
+        (self.marks.folder / f"{name}.ended").unlink(missing_ok=True)
+        if not (self.marks.folder / f"{name}.token").is_symlink():
+            (self.marks.folder / f"{name}.token").symlink_to("run")
+        (self.marks.folder / f"{name}.began").write_text(f"began={began_s}\nhost=node1\n")
 
-    def end(self, code: int, number: int = 0, signal: str = "") -> None:
+    def end(self, code: int, number: int = 0, signal: str = "", began_s: int = 100) -> None:
         name = self.scheduler.submitted[number]
-        text = f"exit={code}\nsignal={signal}\nbegan=100\nended=3700\nhost=node1\n"
+        text = f"exit={code}\nsignal={signal}\nbegan={began_s}\nended={began_s + 3600}\nhost=node1\n"
         (self.marks.folder / f"{name}.ended").write_text(text)
 
 
@@ -363,6 +366,169 @@ def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_agai
     second.until(lambda: second.scheduler.submitted)
 
 
+def interrupted(folder: Path) -> tuple[Bench, Bench]:
+    """A driver that was interrupted while its scheduler was away, so that its job lives on, and the next driver."""
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    first.scheduler.cancel = raising(NoAnswer("scancel: Unable to contact slurm controller"))  # type: ignore[method-assign]
+    first.follower.cancel_all()
+    assert "still there may be: 1. The same command takes up what still runs" in first.told.lines[-1]
+    second = Bench(folder)
+    second.add()
+    return first, second
+
+
+def test_a_job_that_outlives_its_cancellation_and_succeeds_counts_and_is_not_made_again(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".scalestudy")
+    second.until(lambda: second.told.lines)
+    assert second.told.lines[0] == (
+        "train a: taken up again as 1, although its deletion was asked for: if that comes true it is submitted anew"
+    )
+    second.rounds(0.3)
+    first.end(0)
+    second.until(lambda: second.told.done == ["train a"])
+    assert second.scheduler.submitted == []
+
+
+def test_a_job_that_outlives_its_cancellation_and_fails_by_itself_has_failed(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".scalestudy")
+    second.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED 1:0", Cause.COMMAND) for job in jobs
+    }
+    first.end(1)
+    second.until(lambda: second.told.failures)
+    assert second.told.failures["train a"].startswith("job 1: its command failed (FAILED 1:0).")
+    assert second.scheduler.submitted == []
+
+
+def test_a_cancelled_job_that_its_scheduler_forgot_is_not_made_again_while_it_touches_its_mark(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".scalestudy")
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(0.6)
+    assert second.scheduler.submitted == []
+    first.end(0)
+    second.until(lambda: second.told.done)
+
+
+def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.records.write = raising(OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
+    bench.follower.say_cancelling()
+    bench.follower.cancel_all()
+    assert bench.scheduler.deleted == bench.scheduler.submitted
+    assert "cancelling 1 job; this may take a while" in bench.told.lines
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
+def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
+    bench.add(gpus=1)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=100)
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
+    bench.end(1, signal="TERM", began_s=100)
+    bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
+    bench.rounds(0.4)
+    assert bench.told.failures == {}
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.begin(began_s=9000)
+    bench.end(0, began_s=9000)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.scheduler.deleted == []
+    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
+
+
+def test_a_requeued_job_that_has_saved_is_not_joined_by_a_second_one(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, "PENDING") for job in jobs}
+    bench.end(1, signal="TERM")
+    bench.rounds(0.5)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_job_whose_script_was_started_again_before_anyone_looked_is_not_judged(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=100)
+    bench.scheduler.on_question = raising(NoAnswer("squeue: Connection refused"))
+    bench.end(1, signal="TERM", began_s=100)
+    bench.until(lambda: bench.follower.jobs[0].end is not None)
+    bench.begin(began_s=9000)
+    bench.rounds(0.4)
+    assert bench.told.failures == {}
+    assert "train a: job 1 was requeued; it runs again" in bench.told.lines
+
+
+def test_a_failed_job_that_its_scheduler_calls_running_is_judged_when_it_is_told_the_cause(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    bench.end(1, signal="TERM")
+    bench.rounds(0.4)  # longer than a cause may come late, were it not known that the job is still ending
+    assert bench.told.failures == {}
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED) for job in jobs
+    }
+    bench.until(lambda: bench.told.failures)
+    assert "cancelled by its owner or an administrator" in bench.told.failures["train a"]
+
+
+def test_a_job_that_hangs_in_its_end_is_deleted_before_the_next_one_is_submitted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.3, 0.2, 1000))
+    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.3, 0.2, 1000))
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
+    bench.end(1, signal="TERM")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    assert bench.scheduler.deleted == bench.scheduler.submitted[:1]
+
+
+def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
+    bench.end(1)
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    tokens = [bench.marks.folder / f"{name}.token" for name in bench.scheduler.submitted]
+    assert tokens[0].readlink() == Path("void")
+    assert not tokens[1].is_symlink()
+
+
+def test_what_a_job_used_that_died_unseen_ends_with_its_last_sign_of_life(bench: Bench) -> None:
+    bench.add(gpus=4)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=1_000_000)
+    began = bench.marks.folder / f"{bench.scheduler.submitted[0]}.began"
+    os.utime(began, (1_003_600, 1_003_600))
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED 0:9", Cause.SIGNAL, 9) for job in jobs
+    }
+    bench.until(lambda: bench.told.failures)
+    assert bench.records.gpu_hours() == 4.0
+
+
+def test_a_driver_pauses_until_the_next_submission_is_due(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy", Limits(10.0, 15.0, 120.0, 30.0, per_s=10.0))
+    for number in range(3):
+        bench.add(f"train {number}")
+    assert bench.follower.pause_s() == 1.0
+    bench.follower.round()
+    assert bench.scheduler.submitted
+    assert bench.follower.pause_s() <= 0.1
+
+
 @pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
 def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_away(
     bench: Bench, known: bool, job_id: str | None
@@ -375,7 +541,7 @@ def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_a
 
 
 def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.2, 1000, budget_gpu_hours=2.5))
+    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 120.0, 0.2, 1000, budget_gpu_hours=2.5))
     bench.add("train a", gpus=2)
     bench.add("train b", gpus=2)
     bench.until(lambda: bench.told.failures)

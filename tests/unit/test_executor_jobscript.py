@@ -22,7 +22,7 @@ def script(folder: Path, command: str, **more: object) -> Path:
     values = {"setup": (), "wrapper": (), "environment": {}, "runtime_min": None, **more}
     text = Script(
         name="job", title="a\ntitle", properties="{}", marks=folder / "marks", workdir=folder, command=command,
-        path_first=Path("/opt/first"), **values,
+        path_first=Path("/opt/first"), script=folder / "job.sh", **values,
     ).text()  # fmt: skip
     (folder / "marks").mkdir()
     (folder / "job.sh").write_text(text)
@@ -68,6 +68,101 @@ def test_a_submission_that_runs_cannot_be_given_up(tmp_path: Path) -> None:
     folder = script(tmp_path, "true")
     run(folder)
     assert not Marks(folder / "marks").void("job")
+
+
+def counting(folder: Path, code: int = 1, **more: object) -> Path:
+    """A job script whose command notes that it ran."""
+    return script(folder, f"echo ran >>ran; exit {code}", **more)
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "ran").read_text().splitlines())
+
+
+@pytest.mark.parametrize("variable", ["SLURM_RESTART_COUNT", "RESTARTED"])
+def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
+    tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path)
+    run(folder)
+    first = Marks(folder / "marks").end("job")
+    monkeypatch.setenv(variable, "1")
+    time.sleep(1)  # the script's clock has whole seconds
+    assert run(folder).returncode == 1
+    assert runs(folder) == 2
+    second = Marks(folder / "marks").end("job")
+    assert first is not None
+    assert second is not None
+    assert second.began_s > first.began_s
+
+
+def test_a_script_that_has_ended_and_was_not_requeued_does_not_run_again(tmp_path: Path) -> None:
+    folder = counting(tmp_path)
+    run(folder)
+    end = Marks(folder / "marks").end("job")
+    assert run(folder).returncode == 1
+    assert runs(folder) == 1
+    assert Marks(folder / "marks").end("job") == end
+
+
+def test_a_script_whose_command_has_succeeded_does_not_run_again_even_if_it_is_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path, 0)
+    run(folder)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run(folder).returncode == 0
+    assert runs(folder) == 1
+
+
+@pytest.mark.parametrize("how", ["judged", "result there"])
+def test_a_script_whose_end_was_judged_or_whose_result_its_driver_has_does_not_run_again(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path)
+    copy = tmp_path / "spooled.sh"  # a scheduler runs its own copy
+    copy.write_text((folder / "job.sh").read_text())
+    subprocess.run(["bash", str(copy)], check=False)
+    if how == "judged":
+        Marks(folder / "marks").revoke("job")
+    else:
+        (folder / "job.sh").unlink()
+        Marks(folder / "marks").forget("job")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert subprocess.run(["bash", str(copy)], check=False).returncode == 0
+    assert runs(folder) == 1
+
+
+def test_a_second_copy_of_a_script_does_not_run_while_the_first_touches_its_mark(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo ran >>ran; touch ready; sleep 8", beat_s=0.3)
+    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    assert run(folder).returncode == 1
+    assert runs(folder) == 1
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+
+
+def test_a_script_runs_again_if_the_first_was_killed_without_a_word(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo ran >>ran; touch ready; [ $(wc -l <ran) = 2 ] || sleep 60", beat_s=0.3)
+    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert run(folder).returncode == 0
+    assert runs(folder) == 2
+
+
+def test_the_mark_of_a_script_that_was_killed_alone_is_touched_no_more(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ready; sleep 3", beat_s=0.2)
+    process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    process.kill()
+    process.wait()
+    time.sleep(0.5)
+    before = Marks(folder / "marks").last_beat_s("job")
+    time.sleep(0.6)
+    assert Marks(folder / "marks").last_beat_s("job") == before
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2"])

@@ -63,6 +63,8 @@ class Executor(RemoteExecutor):
         self.follower = Follower(self.scheduler, records, marks, self, limits, self.driver_lock.taken_ns)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
+        self.interruptible = False
+        """Whether SIGINT is ours to handle."""
 
     def _submissions_per_s(self) -> float:
         limit = self.workflow.scheduling_settings.max_jobs_per_timespan
@@ -127,10 +129,20 @@ class Executor(RemoteExecutor):
             await asyncio.sleep(0.05)
 
     def cancel(self) -> None:
-        """Ctrl-C: the thread comes to rest, then what this driver follows is deleted, also what Snakemake has no list of."""
-        self._rest()
-        self.follower.cancel_all()
-        self.shutdown()
+        """Ctrl-C: the thread comes to rest, then what this driver follows is deleted, also what Snakemake has no list of.
+
+        Another Ctrl-C would tear the deletion apart: it is ignored until the jobs are deleted.
+        """
+        if self.interruptible:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.follower.say_cancelling()
+        try:
+            self._rest()
+            self.follower.cancel_all()
+            self.shutdown()
+        finally:
+            if self.interruptible:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Part of `cancel`."""
@@ -239,6 +251,7 @@ class Executor(RemoteExecutor):
             runtime_min=request.runtime_min,
             setup=self.scheduler.settings.setup,
             wrapper=self.scheduler.settings.wrapper,
+            script=request.script,
         )
         descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
         with open(descriptor, "w", encoding="utf-8") as stream:
@@ -254,6 +267,9 @@ class Executor(RemoteExecutor):
         """
         try:
             signal.signal(signal.SIGTERM, self._leave)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, _interrupt_once)
+                self.interruptible = True
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
                 signal.signal(signal.SIGHUP, self._leave)
         except ValueError:  # not the main thread
@@ -266,6 +282,12 @@ class Executor(RemoteExecutor):
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
         threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(left,)).start()
+
+
+def _interrupt_once(number: int, frame: Any) -> None:
+    """The first Ctrl-C: `Executor.cancel` follows, which no other may interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
 
 
 def budget(own: float | None) -> float | None:

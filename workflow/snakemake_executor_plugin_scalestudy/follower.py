@@ -21,7 +21,7 @@ from snakemake_executor_plugin_scalestudy.jobscript import BEAT_S
 from snakemake_executor_plugin_scalestudy.marks import End, Marks
 from snakemake_executor_plugin_scalestudy.records import Link, Record, Records, job_name
 from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request, Scheduler, State, Status
-from snakemake_executor_plugin_scalestudy.verdict import Action, Asked, Left, Verdict, verdict
+from snakemake_executor_plugin_scalestudy.verdict import Action, Asked, Left, Verdict, failed_by_itself, verdict
 
 SILENT_S = 4 * BEAT_S
 """A job that runs touches its mark more often."""
@@ -76,6 +76,8 @@ class Followed:
     asked: Asked = field(default_factory=lambda: Asked(None, None))
     known_s: float = 0.0
     """Since when it can be asked about: answers to earlier questions say nothing about it."""
+    asked_s: float = 0.0
+    """When the question was asked whose answer is the last that this job has a part in."""
     absent: int = 0
     absent_s: float | None = None
     never: int = 0
@@ -83,6 +85,8 @@ class Followed:
     """Its scheduler has lost it in the queue once: killed outright, one forgets what it took a moment before."""
     ended_s: float | None = None
     """When its end was noticed: its cause, or its mark, may come later."""
+    end: End | None = None
+    """The end that was noticed then."""
 
     @property
     def link(self) -> Link | None:
@@ -91,7 +95,8 @@ class Followed:
 
     def submitted_again(self) -> None:
         """Forget what was seen of the link before."""
-        self.status, self.absent, self.absent_s, self.never, self.ended_s = None, 0, None, 0, None
+        self.status, self.absent, self.absent_s, self.never = None, 0, None, 0
+        self.ended_s, self.end = None, None
         self.known_s = time.monotonic()
 
 
@@ -103,6 +108,8 @@ class Limits:
     """Between two questions to the scheduler."""
     settle_s: float = 15.0
     """So long a file that was written on a node may stay unseen here, and a cause unknown to the scheduler."""
+    completing_s: float = 120.0
+    """So long a scheduler may say that a job runs whose script has ended: its output is brought back, or it hangs."""
     lost_s: float = 30.0
     """So long a job must have been unknown to the scheduler before it counts as lost."""
     per_s: float = 5.0
@@ -153,9 +160,15 @@ class Follower:
 
     def pause(self) -> None:
         """Until there may be something to see."""
-        busy = bool(self.waiting) and time.monotonic() >= self.next_submission_s
-        self.wake.wait(0.05 if busy else min(1.0, self.limits.poll_s))
+        self.wake.wait(self.pause_s())
         self.wake.clear()
+
+    def pause_s(self) -> float:
+        """Seconds until something may be due: a submission, or else a look at the marks."""
+        idle_s = min(1.0, self.limits.poll_s)
+        if not self.waiting:
+            return idle_s
+        return min(idle_s, max(0.0, self.next_submission_s - time.monotonic()))
 
     def _names(self) -> set[str] | None:
         try:
@@ -183,7 +196,10 @@ class Follower:
             followed.known_s = time.monotonic()
             followed.asked = self._asked(followed)
             self.jobs.append(followed)
-            self.tell.say(f"{followed.work.label}: taken up again as {link.id or link.name}")
+            but = ", although its deletion was asked for: if that comes true it is submitted anew"
+            self.tell.say(
+                f"{followed.work.label}: taken up again as {link.id or link.name}{but if link.cancelled else ''}"
+            )
 
     def _asked(self, followed: Followed) -> Asked:
         try:
@@ -228,6 +244,7 @@ class Follower:
                 self.trouble = ""
             for followed in self.jobs:
                 if followed.known_s < asked_s:
+                    followed.asked_s = asked_s
                     self._told(followed, answer)
 
     def _in_trouble(self, words: str) -> None:
@@ -274,11 +291,8 @@ class Follower:
         assert link is not None
         now = time.monotonic()
         end = self.marks.end(link.name) if f"{link.name}.ended" in names else None
-        if link.cancelled:
-            if end is not None or self._over(followed) or self._lost(followed, now):
-                self._close(followed, end, "cancelled by its driver")
-                self._again(followed, Record(followed.work.key, followed.work.label))
-            return
+        if followed.end is not None and self.marks.begun_again(link.name, followed.end):
+            self._requeued(followed, followed.end)
         if end is not None:
             self._ended(followed, end, now)
         elif self._over(followed):
@@ -313,13 +327,36 @@ class Follower:
                 return
             self._judge(followed, end)
             return
-        if followed.ended_s is None:
-            followed.ended_s = now
+        if followed.end is None:
+            followed.end, followed.ended_s = end, now
             self.next_question_s = 0.0
+        if self._waits_again(followed):
+            self.marks.forget_end(link.name)
+            self._requeued(followed, end)
+            return
         left = self._left(followed, link)
         on_its_own = left is not None and left.fresh and left.state == "checkpointed" and not end.signal
-        if on_its_own or self._over(followed) or now - followed.ended_s >= self.limits.settle_s:
+        answered = followed.asked_s > (followed.ended_s or now)
+        completing = answered and not followed.absent and not self._over(followed)
+        patience_s = self.limits.completing_s if completing else self.limits.settle_s
+        if (on_its_own and answered) or self._over(followed) or now - (followed.ended_s or now) >= patience_s:
             self._judge(followed, end)
+
+    @staticmethod
+    def _waits_again(followed: Followed) -> bool:
+        """Whether the scheduler, asked after the job's end was seen, has it in its queue."""
+        if followed.ended_s is None or followed.asked_s <= followed.ended_s or followed.status is None:
+            return False
+        return not followed.absent and followed.status.state in (State.QUEUED, State.HELD)
+
+    def _requeued(self, followed: Followed, end: End) -> None:
+        """Its scheduler runs it a second time: what it used is kept, its end is not judged."""
+        link = followed.link
+        assert link is not None
+        link.used_before_s += end.ended_s - end.began_s
+        followed.end = followed.ended_s = None
+        self.records.write(followed.record)
+        self.tell.warn(f"{followed.work.label}: job {link.id or link.name} was requeued; it runs again")
 
     def _judge(self, followed: Followed, end: End | None) -> None:
         link = followed.link
@@ -332,12 +369,17 @@ class Follower:
         began_s = began[0] if began is not None else None
         forgotten = self.scheduler.remembers_deleted and not followed.adopted and followed.absent >= LOST_POLLS
         judged = verdict(end, followed.status, left, followed.record.links, followed.asked, began_s, forgotten)
-        self._act(followed, end, judged)
+        if link.cancelled and judged.action is not Action.SUCCEED and not failed_by_itself(end, followed.status):
+            self._cancelled(followed, end)
+        else:
+            self._act(followed, end, judged)
 
     def _act(self, followed: Followed, end: End | None, judged: Verdict) -> None:
         link = followed.link
         assert link is not None
         link.node_fault = judged.node_fault
+        if judged.action is not Action.SUCCEED and not self._at_rest(followed, end):
+            return
         if judged.action is Action.GO_ON:
             self._keep_logs(followed)
             self._close(followed, end, judged.cause)
@@ -353,12 +395,32 @@ class Follower:
         else:
             self.tell.failed(followed, f"job {link.id or link.name}: {judged.cause}.{self._place(followed)}")
 
+    def _cancelled(self, followed: Followed, end: End | None) -> None:
+        """A driver had it deleted; this one is to make it: from anew, whatever there was before."""
+        if self._at_rest(followed, end):
+            self._close(followed, end, "cancelled by its driver")
+            self._again(followed, Record(followed.work.key, followed.work.label))
+
+    def _at_rest(self, followed: Followed, end: End | None) -> bool:
+        """Forbid a job whose end is judged to run again; False if it has begun again in this moment."""
+        link = followed.link
+        assert link is not None
+        self.marks.revoke(link.name)
+        if end is not None and self.marks.begun_again(link.name, end):
+            self._requeued(followed, end)
+            self._cancel([followed])
+            return False
+        if followed.ended_s is not None and time.monotonic() - followed.ended_s >= self.limits.completing_s:
+            self._cancel([followed])
+        return True
+
     def _never(self, followed: Followed) -> None:
         """It would wait for ever: delete it and say why."""
         link = followed.link
         assert link is not None
         assert followed.status is not None
         words = followed.status.words
+        self.marks.revoke(link.name)  # should the scheduler not be there to delete it
         self._cancel([followed])
         followed.record.outcome = "failed"
         self._close(followed, None, f"can never run: {words}")
@@ -378,7 +440,7 @@ class Follower:
                 self._judge(followed, None)
             return  # it begins just now, or died in that moment
         lost = self.scheduler.remembers_deleted and not followed.vanished
-        if link.id is None or followed.adopted or lost:
+        if link.id is None or followed.adopted or link.cancelled or lost:
             what = "was not submitted" if link.id is None else "left the queue without a trace"
             followed.vanished = link.id is not None
             self._close(followed, None, what)
@@ -404,12 +466,12 @@ class Follower:
         """Write down how a link ended, before anything follows from it."""
         link = followed.record.links[-1]
         link.cause = cause
-        began = self.marks.began(link.name)
-        used_s = 0.0
+        began, beat_s = self.marks.began(link.name), self.marks.last_beat_s(link.name)
+        used_s = link.used_before_s
         if end is not None:
-            used_s = end.ended_s - end.began_s
-        elif began is not None:
-            used_s = max(0.0, time.time() - began[0])
+            used_s += end.ended_s - end.began_s
+        elif began is not None and beat_s is not None:  # it may have died long before this driver looks
+            used_s += max(0.0, beat_s - began[0])
         self.records.note_end(link, used_s)
         self.records.write(followed.record)
         if followed.record.outcome == "finished":
@@ -541,13 +603,21 @@ class Follower:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""
         self._cancel([followed for followed in self.jobs if followed.link is not None])
 
+    def say_cancelling(self) -> None:
+        """Before it is done: a submission under way is waited for, and a scheduler may take its time."""
+        count = sum(followed.link is not None for followed in self.jobs)
+        self.tell.warn(f"cancelling {count} {'job' if count == 1 else 'jobs'}; this may take a while")
+
     def _cancel(self, followed: list[Followed]) -> None:
         jobs = []
         for one in followed:
             link = one.link
             if link is not None:
                 link.cancelled = True
-                self.records.write(one.record)
+                try:
+                    self.records.write(one.record)
+                except OSError as error:  # to a full disk too, the deletion is what was asked for
+                    self.tell.warn(f"{one.work.label}: {error}")
                 # A scheduler that has forgotten a job may have given its id to another.
                 jobs.append(Job(link.name, None if one.absent else link.id))
         if not jobs:
@@ -556,7 +626,10 @@ class Follower:
             self.scheduler.cancel(jobs)
         except NoAnswer as error:
             ids = " ".join(job.id or job.name for job in jobs)
-            self.tell.warn(f"the scheduler could not be asked to delete its jobs ({error}); still there may be: {ids}")
+            self.tell.warn(
+                f"the scheduler could not be asked to delete its jobs ({error}); still there may be: {ids}. "
+                "The same command takes up what still runs"
+            )
 
 
 def with_avoided(request: Request, links: list[Link]) -> Request:

@@ -20,16 +20,31 @@ mark() {{  # mark SUFFIX LINE...: synced, then renamed, so that it is whole or a
     shift
     printf '%s\\n' "$@" >"$file.$$" && {{ sync "$file.$$" 2>/dev/null || true; }} && mv -f "$file.$$" "$file"
 }}
-# A submission that was given up may not run any more.
+forbidden() {{  # its driver has given it up, has judged its end, or has its result and has removed its script
+    [ "$(readlink "$marks/$name.token")" = void ] || [ ! -e {script} ]
+}}
 ln -s run "$marks/$name.token" 2>/dev/null
-[ "$(readlink "$marks/$name.token")" = void ] && exit 0
+forbidden && exit 0
+# A scheduler may start a script a second time: by a requeue, or because it has forgotten the first start.
+requeued=$((${{SLURM_RESTART_COUNT:-0}} + ${{RESTARTED:-0}}))  # Slurm, Grid Engine; PBS does not tell
+if [ -e "$marks/$name.ended" ]; then
+    grep -qx exit=0 "$marks/$name.ended" && exit 0
+    [ "$requeued" = 0 ] && exit 1
+    rm -f "$marks/$name.ended"
+elif [ -e "$marks/$name.began" ] && [ "$requeued" = 0 ]; then
+    # As long as another copy touches its mark, this one would be a second writer.
+    touched=$(stat -c %y "$marks/$name.began")
+    sleep {second_start_s}
+    [ "$touched" = "$(stat -c %y "$marks/$name.began")" ] || exit 1
+fi
 began=$(date +%s)
 mark began "began=$began" "host=$(hostname)"
+forbidden && exit 1  # in this moment
 {exports}
 # A scheduler may lose a job that runs: as long as this mark is touched, it does.
 (
     trap '' USR1 USR2
-    while sleep {beat_s}; do touch "$marks/$name.began"; done
+    while sleep {beat_s} && kill -0 $$ 2>/dev/null; do touch -c "$marks/$name.began"; done
 ) &
 heart=$!
 signalled=
@@ -92,6 +107,9 @@ class Script:
     runtime_min: int | None
     setup: Sequence[str]
     wrapper: Sequence[str]
+    script: Path
+    """Where this script lies until its driver has its result."""
+    beat_s: float = BEAT_S
 
     def text(self) -> str:
         """The whole script."""
@@ -103,7 +121,9 @@ class Script:
             properties=self.properties.replace("\n", " "),
             marks=shlex.quote(str(self.marks)),
             name=shlex.quote(self.name),
-            beat_s=BEAT_S,
+            script=shlex.quote(str(self.script)),
+            beat_s=self.beat_s,
+            second_start_s=self.beat_s * 1.5,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
             setup="\n".join(f"    {line}" for line in self.setup),

@@ -1,8 +1,12 @@
 """What a job script leaves behind: that it began, how it ended. The first source of truth about a job.
 
 `NAME.token` is a symbolic link to `run` or `void`: whoever makes it first decides whether a submission of unclear fate
-may still run. So a submission that comes through late, after it was given up, ends at once. `NAME.began` and
-`NAME.ended` hold lines `key=value`; each is synced and renamed into place, so that it is whole or absent.
+may still run. So a submission that comes through late, after it was given up, ends at once. A driver that has judged
+the end of a submission makes it `void`, so that a scheduler which starts it a second time starts nothing.
+
+`NAME.began` and `NAME.ended` hold lines `key=value`; each is synced and renamed into place, so that it is whole or
+absent. A script that is started a second time removes the end of the first, writes `NAME.began` anew and reads the
+token again; a driver makes the token `void` before it looks whether the end is still there. So one sees the other.
 """
 
 from __future__ import annotations
@@ -72,6 +76,25 @@ class Marks:
         except FileExistsError:
             pass
         return str(token.readlink()) == "void"
+
+    def revoke(self, name: str) -> None:
+        """Forbid a submission to run a second time, although it has begun before."""
+        token, new = self.folder / f"{name}.token", self.folder / f".{name}.token.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to("void")
+        new.replace(token)
+
+    def begun_again(self, name: str, end: End) -> bool:
+        """Whether that job has been started a second time, after the end given."""
+        began = self.began(name)
+        return began is not None and began[0] != end.began_s
+
+    def last_beat_s(self, name: str) -> float | None:
+        """When that job touched its mark for the last time, in Unix seconds; None if it has not begun."""
+        try:
+            return (self.folder / f"{name}.began").stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def forget(self, name: str) -> None:
         """Remove the marks of a job that is over."""

@@ -32,7 +32,9 @@ class Link:
     state_before: list[int] | None = None
     """Time and size of the run's state.json before this link: one that has not changed is not this link's."""
     cancelled: bool = False
-    """A driver asked for its deletion."""
+    """A driver asked for its deletion, which may have had no effect: the scheduler was away."""
+    used_before_s: float = 0.0
+    """Seconds that it ran before its scheduler put it back into the queue."""
     cause: str = ""
     """Why it ended, once that is known."""
     progress: float | None = None

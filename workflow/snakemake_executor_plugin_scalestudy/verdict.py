@@ -89,6 +89,13 @@ def verdict(
     return _without_checkpoint(end, status, cause, left, links, asked)
 
 
+def failed_by_itself(end: End | None, status: Status | None) -> bool:
+    """Whether a job whose deletion was asked for has failed by its own command."""
+    if end is None or end.signal or end.code > 128:
+        return False
+    return status is None or status.state is not State.ENDED or status.cause is not Cause.CANCELLED
+
+
 def _finished(links: Sequence[Link], words: str, began_s: float | None) -> Verdict:
     """A job that left no word of its end. Slurm calls it COMPLETED too if the node could not start its script."""
     if began_s is None:
