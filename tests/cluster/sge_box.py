@@ -21,7 +21,9 @@ def version() -> str | None:
     """The version of the Grid Engine that is installed; None where it is not."""
     if shutil.which("qconf") is None or not all(path.exists() for path in DAEMONS):
         return None
-    with tempfile.TemporaryDirectory() as root:  # as it is installed, it may lack the name of a master, and says nothing
+    with (
+        tempfile.TemporaryDirectory() as root
+    ):  # as it is installed, it may lack the name of a master, and says nothing
         common = Path(root) / "default" / "common"
         shutil.copytree(Path(ROOT) / "default" / "common", common)
         (common / "act_qmaster").write_text("localhost\n")

@@ -1,0 +1,49 @@
+"""Runs by the command line, in processes of their own, without an installation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.suite import Suite
+
+ROOT = Path(__file__).resolve().parents[2]
+DETERMINISTIC = "import torch; torch.use_deterministic_algorithms(True); torch.backends.cudnn.benchmark = False; "
+CALL = "import sys; from scalestudy.cli import main; sys.argv[0] = 'scalestudy'; sys.exit(main())"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The clone's packages first; each run starts its own processes."""
+    path = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "SCALESTUDY_WARM": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **more}
+
+
+def scalestudy(*words: str, before: str = "", timeout_s: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
+    """`scalestudy WORDS`, standard error with standard output; `before` is Python that runs first."""
+    return subprocess.run(
+        [sys.executable, "-c", before + CALL, *words],
+        cwd=ROOT, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=timeout_s, check=False,
+    )  # fmt: skip
+
+
+def tried(suite: Suite, name: str, *settings: str, before: str = "", **more: str) -> dict[str, Any]:
+    """`scalestudy try` on the suite's device into a folder of that name; its result. AssertionError where it failed."""
+    out = suite.folder(name)
+    device = [] if any(word.startswith("device=") for word in settings) else [f"device={suite.device.type}"]
+    done = scalestudy("try", *device, *settings, "--out", str(out), before=before, **more)
+    file = out / "result.json"
+    assert done.returncode == 0 and file.exists(), f"status {done.returncode}: {done.stdout.strip()[-1500:]}"
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result
+
+
+def valid(result: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of a run that has to be valid."""
+    assert result["status"] == "valid", f"{result['status']}: {result['reason']}"
+    metrics: dict[str, Any] = result["metrics"]
+    return metrics
