@@ -235,15 +235,16 @@ def test_a_listing_that_was_killed_goes_on_where_it_was(
     def job(name: str) -> tuple[Path, str, Any]:
         def make() -> Any:
             looked_at.append(name)
-            return listing.folder_part(picture_folder, f"train/{name}", 0)
+            return listing.folder_part(root, f"train/{name}")
 
         return picture_folder / "train" / name, name, make
 
+    root = listing.Root.of(picture_folder, Site())
     monkeypatch.setattr(listing, "READERS", 1)
     with listing.kept_in(tmp_path / "kept"):
         listing.listed("listing", [job("cat")])
         parts = listing.listed("listing", [job("cat"), job("dog")])
-        assert looked_at == ["cat", "dog"] and [len(part) for part in parts] == [3, 5]
+        assert looked_at == ["cat", "dog"] and [len(part.index) for part in parts] == [3, 5]
         (picture_folder / "train/cat/9.jpg").write_bytes(photo(40, 32))
         parts = listing.listed("listing", [job("cat"), job("dog")])
-    assert looked_at == ["cat", "dog", "cat"] and [len(part) for part in parts] == [4, 5]
+    assert looked_at == ["cat", "dog", "cat"] and [len(part.index) for part in parts] == [4, 5]

@@ -314,6 +314,7 @@ def _described(
         if not len(index):
             what = f"none of the pictures of {split} can be read; the first: {left_out[0]}"
             raise UserError(what, str(source.root or manifest.id), "see what became of them")
+    left_out = [*source.left_out, *left_out]
     infos: dict[str, Any] = {}
     for split, index in indexes.items():
         count = (shards or {}).get(split, len(manifest.containers.get(split, [])))

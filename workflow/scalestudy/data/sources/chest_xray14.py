@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import Index
-from scalestudy.data.listing import folder_part, listed, whole
+from scalestudy.data.listing import Odd, Root, folders_in, folders_listed, left_out, whole
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays, Pictures, named_root
 from scalestudy.errors import UserError
@@ -44,7 +44,10 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
         return _mnist(archive)
     findings, patients = _table(table)
-    everything = _pictures(root)
+    places = Root.of(root, site)
+    everything, odd = _pictures(places)
+    lines = left_out(odd, places, spec.on_error)
+    unusable = {name.rpartition("/")[2] for name, _ in odd}
     numbers: dict[str, int] = {}
     for n in range(len(everything)):
         file = everything.path(n).rpartition("/")[2]
@@ -52,16 +55,18 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
             raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
     indexes, seen = {}, {}
     for split, name in LISTS.items():
-        names = _list(root / name)
+        names = [file for file in _list(root / name) if file not in unusable]
         _complain_of_missing(names, numbers, root / name, "is in no folder of pictures", "put the picture there")
         _complain_of_missing(names, findings, root / name, f"is not in {table.name}", "copy both again")
+        if not names:
+            raise UserError("lists no pictures that can be used", str(root / name), f"put there {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
         indexes[split] = Index(**{**vars(index), "labels": np.stack([findings[file] for file in names])})
         seen[split] = {patients[file] for file in names}
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
         raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
-    return Pictures(indexes, len(FINDINGS), root=root)
+    return Pictures(indexes, len(FINDINGS), root=root, left_out=lines)
 
 
 def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
@@ -84,12 +89,18 @@ def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
     return findings, patients
 
 
-def _pictures(root: Path) -> Index:
-    """All pictures below `images` and `images_001/images` and so on."""
-    folders = [folder for folder in sorted(root.glob("images*")) if folder.is_dir()]
-    places = [str((inner if (inner := folder / "images").is_dir() else folder).relative_to(root)) for folder in folders]
-    jobs = [(root / place, place, lambda place=place: folder_part(root, place, 0)) for place in places]
-    return whole(listed("listing", jobs), root, f"put there {WANTED}")
+def _pictures(root: Root) -> tuple[Index, list[Odd]]:
+    """All pictures below `images` and `images_001/images` and so on, and what is odd there."""
+    wanted = f"put there {WANTED}"
+    places, odd = folders_in(root, "", wanted, prefix="images")
+    for number, folder in enumerate(places):
+        inner, odd_here = folders_in(root, folder, wanted, prefix="images")
+        odd += odd_here
+        if "images" in inner:
+            places[number] = f"{folder}/images"
+    parts = folders_listed("listing", root, places)
+    odd += [one for part in parts for one in part.odd]
+    return whole([part.index for part in parts], odd, root.path, wanted), odd
 
 
 def _list(path: Path) -> list[str]:

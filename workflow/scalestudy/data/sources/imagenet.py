@@ -11,7 +11,7 @@ import numpy as np
 
 from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
-from scalestudy.data.listing import listed, tar_part, whole
+from scalestudy.data.listing import Found, Root, listed, tar_part, whole
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root
 from scalestudy.data.sources.image_folder import of_folders
@@ -34,11 +34,11 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
     """All pictures, classes numbered in the order of their WordNet ids."""
     root = named_root(spec, site, WANTED)
     if not (root / TRAIN_TAR).is_file():
-        return of_folders(root, WANTED)
+        return of_folders(Root.of(root, site), WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put there {WANTED}")
     classes, train = _train(root / TRAIN_TAR)
-    test = tar_part(root / HELD_OUT_TAR, 0, None, 0)
+    test = tar_part(root / HELD_OUT_TAR, 0, None, 0).index
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
     test = Index(**{**vars(test), "labels": labels})
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
@@ -57,11 +57,12 @@ def _train(tar: Path) -> tuple[list[str], Index]:
         raise UserError("holds no tar per class", str(tar), f"put there {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
 
-    def job(label: int) -> tuple[Path, str, Callable[[], Index]]:
+    def job(label: int) -> tuple[Path, str, Callable[[], Found]]:
         member = inner[label]
         return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
 
-    return classes, whole(listed(f"listing {tar.name}", [job(n) for n in range(len(inner))]), tar, WANTED)
+    parts = listed(f"listing {tar.name}", [job(n) for n in range(len(inner))])
+    return classes, whole([part.index for part in parts], [], tar, WANTED)
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
