@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepar
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS[:3], "n99999999"]))
     with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is no class of"):
         prepared("other", source="imagenet", root=str(tars))
+    (tars / "ILSVRC2012_validation_labels.txt").write_bytes(photo(40, 32))
+    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: is not UTF-8 text"):
+        prepared("binary", source="imagenet", root=str(tars))
 
 
 def test_imagenet_as_tars_and_as_folders_is_the_same_data(tars: Path, tmp_path: Path, prepared: Prepared) -> None:
@@ -187,6 +191,33 @@ def test_chest_files_that_do_not_fit_each_other_are_an_error(
         prepared(source="chest_xray14", root=str(chest))
 
 
+@pytest.mark.parametrize(
+    ("file", "data", "message"),
+    [
+        ("Data_Entry_2017.csv", photo(40, 32, "PNG"), r"Data_Entry_2017\.csv: is not UTF-8 text \(byte 0\)"),
+        (
+            "Data_Entry_2017.csv",
+            b"Image Index\n" + b"x" * 200_000,
+            r"csv:2: is not a table: field larger than field limit",
+        ),
+        (
+            "Data_Entry_2017.csv",
+            b"Image Index,Finding Labels,Patient ID\na.png,Hernia\n",
+            "csv:2: ends before its last",
+        ),
+        ("Data_Entry_2017.csv", b"Image Index,Finding Labels,Patient ID\na,\x1b[2J,1\n", r"csv:2: `\\x1b\[2J` is no"),
+        ("train_val_list.txt", b"\xff\xd8\xff", r"train_val_list\.txt: is not UTF-8 text \(byte 0\)"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_chest_table_or_list_that_is_none_is_an_error_whatever_is_left_out(
+    file: str, data: bytes, message: str, on_error: str, chest: Path, prepared: Prepared
+) -> None:
+    (chest / file).write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        prepared(source="chest_xray14", root=str(chest), on_error=on_error)
+
+
 def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
     laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
     with pytest.raises(UserError, match=r"two pictures have the same name: 00000001_000\.png"):
@@ -204,9 +235,14 @@ def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> 
     assert (manifest.train.samples, manifest.test.samples, manifest.task) == (16, 5, "multilabel")
     x, y = open_dataset(path, "test").batch(np.arange(5), size=None, augment="none", seed=0, epoch=0, train=False)
     assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
-    (tmp_path / "chestmnist.npz").write_bytes(b"PK no more")
-    with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
-        prepared("again", source="chest_xray14", root=str(tmp_path))
+    for damage in (b"PK no more", b""):
+        (tmp_path / "chestmnist.npz").write_bytes(damage)
+        with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
+            prepared("again", source="chest_xray14", root=str(tmp_path))
+    (tmp_path / "chestmnist.npz").unlink()
+    os.mkfifo(tmp_path / "chestmnist.npz")
+    with pytest.raises(UserError, match=r"holds neither Data_Entry_2017.csv nor chestmnist\*.npz"):
+        prepared("pipe", source="chest_xray14", root=str(tmp_path))
 
 
 # ---- Caltech-256

@@ -102,6 +102,16 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     return root
 
 
+def text_of(path: Path) -> str:
+    """A table or list of a source; UserError where it cannot be read or is not text."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", str(path), "see to it that it can be read") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(path), "copy it again") from None
+
+
 @dataclass(frozen=True)
 class Live:
     """Samples made while they are read; nothing is stored."""

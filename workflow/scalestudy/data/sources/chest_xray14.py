@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
+import zlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import Index
 from scalestudy.data.listing import Odd, Root, folders_in, folders_listed, left_out, whole
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Arrays, Pictures, named_root
+from scalestudy.data.sources import Arrays, Pictures, named_root, text_of
 from scalestudy.errors import UserError
+from scalestudy.spec.base import printable
 from scalestudy.spec.config import Site
 
 FINDINGS = (
@@ -39,7 +42,7 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     root = named_root(spec, site, WANTED)
     table = next((root / name for name in TABLES if (root / name).is_file()), None)
     if table is None:
-        archive = next(iter(sorted(root.glob(ARCHIVE))), None)
+        archive = next((file for file in sorted(root.glob(ARCHIVE)) if file.is_file()), None)
         if archive is None:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
         return _mnist(archive)
@@ -72,21 +75,30 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
 def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
     """For each picture float32 [14] of zeros and ones, and the patient."""
     findings: dict[str, NDArray[np.float32]] = {}
-    patients = {}
-    with open(path, newline="", encoding="utf-8-sig") as stream:
-        for line, row in enumerate(csv.DictReader(stream), 2):
-            try:
-                file, named, patients[row["Image Index"]] = row["Image Index"], row["Finding Labels"], row["Patient ID"]
-            except KeyError as error:
-                raise UserError(f"has no column {error}", str(path), "copy it again") from None
-            marks = np.zeros(len(FINDINGS), np.float32)
-            for finding in (named or "").split("|"):
-                if finding in FINDINGS:
-                    marks[FINDINGS.index(finding)] = 1
-                elif finding != NOTHING:
-                    raise UserError(f"`{finding}` is no finding", f"{path}:{line}", "copy it again")
-            findings[file] = marks
+    patients: dict[str, str] = {}
+    rows = csv.DictReader(io.StringIO(text_of(path)))
+    try:
+        for row in rows:
+            file, named, patient = (row[column] for column in ("Image Index", "Finding Labels", "Patient ID"))
+            if patient is None:
+                raise UserError("ends before its last column", f"{path}:{rows.line_num}", "copy it again")
+            findings[file], patients[file] = _marks(named, f"{path}:{rows.line_num}"), patient
+    except KeyError as error:
+        raise UserError(f"has no column {error}", str(path), "copy it again") from None
+    except csv.Error as error:
+        raise UserError(f"is not a table: {error}", f"{path}:{rows.line_num + 1}", "copy it again") from None
     return findings, patients
+
+
+def _marks(named: str, where: str) -> NDArray[np.float32]:
+    """Findings as `Mass|Nodule`, as [14] zeros and ones."""
+    marks = np.zeros(len(FINDINGS), np.float32)
+    for finding in named.split("|"):
+        if finding in FINDINGS:
+            marks[FINDINGS.index(finding)] = 1
+        elif finding != NOTHING:
+            raise UserError(f"`{printable(finding)}` is no finding", where, "copy it again")
+    return marks
 
 
 def _pictures(root: Root) -> tuple[Index, list[Odd]]:
@@ -106,7 +118,7 @@ def _pictures(root: Root) -> tuple[Index, list[Odd]]:
 def _list(path: Path) -> list[str]:
     if not path.is_file():
         raise UserError("no such file", str(path), f"put there {WANTED}")
-    names = path.read_text().split()
+    names = text_of(path).split()
     if not names:
         raise UserError("lists no pictures", str(path), "copy it again")
     return names
@@ -124,7 +136,7 @@ def _mnist(path: Path) -> Arrays:
     try:
         with np.load(path) as arrays:
             parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"is no file of ChestMNIST, or damaged: {error}", str(path), "copy it again") from None
     images = {name: images[:, None] for name, (images, _) in parts.items()}
     labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}

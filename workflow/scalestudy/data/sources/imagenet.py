@@ -13,7 +13,7 @@ from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
 from scalestudy.data.listing import Found, Root, listed, tar_part, whole
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources import Pictures, named_root, text_of
 from scalestudy.data.sources.image_folder import of_folders
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
@@ -74,7 +74,7 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
         raise UserError(f"nothing says the classes of {HELD_OUT_TAR}", str(root), f"put there {lists}")
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
-    lines = (root / name).read_text().splitlines()
+    lines = text_of(root / name).splitlines()
     if name.endswith(".csv"):
         by_stem = dict(re.findall(r"^([^,\s]+),(n\d+)", "\n".join(lines), re.MULTILINE))
     else:
