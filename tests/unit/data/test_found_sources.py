@@ -218,6 +218,43 @@ def test_a_chest_table_or_list_that_is_none_is_an_error_whatever_is_left_out(
         prepared(source="chest_xray14", root=str(chest), on_error=on_error)
 
 
+def test_a_chest_picture_of_which_two_rows_say_different_things_is_named_or_left_out(
+    chest: Path, prepared: Prepared
+) -> None:
+    with open(chest / "Data_Entry_2017.csv", "a") as stream:
+        stream.write("00000001_000.png,Emphysema|Cardiomegaly,0,1,58\n")  # says the same in another order
+        stream.write("00000001_001.png,Hernia,0,1,58\n00000003_000.png,Atelectasis|Pleural_Thickening|Mass,0,4,58\n")
+    with pytest.raises(
+        UserError, match=r"Data_Entry_2017\.csv:7: contradicts line 3 about 00000001_001\.png \(1 more things"
+    ):
+        prepared("fails", source="chest_xray14", root=str(chest))
+    path, manifest = prepared("skips", source="chest_xray14", root=str(chest), on_error="skip")
+    assert (manifest.train.samples, manifest.test.samples, manifest.left_out) == (1, 1, 2)
+    assert manifest.left_out_list[1] == f"{chest}/Data_Entry_2017.csv:8: contradicts line 5 about 00000003_000.png"
+    assert read_index(index_file(path, manifest), "train").path(0) == "images_001/images/00000001_000.png"
+
+
+def test_a_chest_picture_that_a_list_names_twice_is_named_or_counts_once(chest: Path, prepared: Prepared) -> None:
+    with open(chest / "train_val_list.txt", "a") as stream:
+        stream.write("00000001_000.png\n")
+    with pytest.raises(UserError, match=r"train_val_list\.txt:4: lists 00000001_000\.png again, after line 1\n"):
+        prepared("fails", source="chest_xray14", root=str(chest))
+    _, manifest = prepared("skips", source="chest_xray14", root=str(chest), on_error="skip")
+    assert (manifest.train.samples, manifest.left_out) == (3, 1)
+
+
+def test_imagenets_held_out_labels_that_contradict_each_other_are_an_error(tars: Path, prepared: Prepared) -> None:
+    table = tars / "LOC_val_solution.csv"
+    table.write_text(f"{table.read_text()}ILSVRC2012_val_00000001,{ANSWERS[1]} 1 1 2 2\n")
+    what = "says that ILSVRC2012_val_00000001 is n01440764, and above that it is n02105855"
+    with pytest.raises(UserError, match=rf"LOC_val_solution\.csv:6: {what}"):
+        prepared(source="imagenet", root=str(tars))
+    table.unlink()
+    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS, *ANSWERS[:1]]))
+    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: has 5 lines for 4 pictures"):
+        prepared("longer", source="imagenet", root=str(tars))
+
+
 def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
     laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
     with pytest.raises(UserError, match=r"two pictures have the same name: 00000001_000\.png"):

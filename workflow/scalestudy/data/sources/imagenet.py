@@ -74,9 +74,12 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
         raise UserError(f"nothing says the classes of {HELD_OUT_TAR}", str(root), f"put there {lists}")
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
-    lines = text_of(root / name).splitlines()
+    lines = text_of(root / name).rstrip().splitlines()
     if name.endswith(".csv"):
-        by_stem = dict(re.findall(r"^([^,\s]+),(n\d+)", "\n".join(lines), re.MULTILINE))
+        by_stem = _by_stem(lines, root / name)
+    elif len(lines) > len(stems):
+        what = f"has {len(lines):,} lines for {len(stems):,} pictures"
+        raise UserError(what, str(root / name), "copy the list again")
     else:
         by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
@@ -84,3 +87,14 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         what = f"`{by_stem[wrong]}` is no class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
         raise UserError(f"{wrong}: {what}", str(root / name), "copy the list again")
     return np.array([number[by_stem[stem]] for stem in stems], np.int64)
+
+
+def _by_stem(lines: list[str], where: Path) -> dict[str, str]:
+    """The class of each picture, from rows as Kaggle has them; UserError where two rows contradict each other."""
+    by_stem: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        found = re.match(r"([^,\s]+),(n\d+)", line)
+        if found and by_stem.setdefault(found[1], found[2]) != found[2]:
+            what = f"says that {found[1]} is {found[2]}, and above that it is {by_stem[found[1]]}"
+            raise UserError(what, f"{where}:{number}", "copy the list again")
+    return by_stem
