@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,9 @@ def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepar
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS[:3], "n99999999"]))
     with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is no class of"):
         prepared("other", source="imagenet", root=str(tars))
+    (tars / "ILSVRC2012_validation_labels.txt").write_bytes(photo(40, 32))
+    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: is not UTF-8 text"):
+        prepared("binary", source="imagenet", root=str(tars))
 
 
 def test_imagenet_as_tars_and_as_folders_is_the_same_data(tars: Path, tmp_path: Path, prepared: Prepared) -> None:
@@ -186,6 +190,70 @@ def test_chest_files_that_do_not_fit_each_other_are_an_error(
         prepared(source="chest_xray14", root=str(chest))
 
 
+@pytest.mark.parametrize(
+    ("file", "data", "message"),
+    [
+        ("Data_Entry_2017.csv", photo(40, 32, "PNG"), r"Data_Entry_2017\.csv: is not UTF-8 text \(byte 0\)"),
+        (
+            "Data_Entry_2017.csv",
+            b"Image Index\n" + b"x" * 200_000,
+            r"csv:2: is not a table: field larger than field limit",
+        ),
+        (
+            "Data_Entry_2017.csv",
+            b"Image Index,Finding Labels,Patient ID\na.png,Hernia\n",
+            "csv:2: ends before its last",
+        ),
+        ("Data_Entry_2017.csv", b"Image Index,Finding Labels,Patient ID\na,\x1b[2J,1\n", r"csv:2: `\\x1b\[2J` is no"),
+        ("train_val_list.txt", b"\xff\xd8\xff", r"train_val_list\.txt: is not UTF-8 text \(byte 0\)"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_chest_table_or_list_that_is_none_is_an_error_whatever_is_left_out(
+    file: str, data: bytes, message: str, on_error: str, chest: Path, prepared: Prepared
+) -> None:
+    (chest / file).write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        prepared(source="chest_xray14", root=str(chest), on_error=on_error)
+
+
+def test_a_chest_picture_of_which_two_rows_say_different_things_is_named_or_left_out(
+    chest: Path, prepared: Prepared
+) -> None:
+    with open(chest / "Data_Entry_2017.csv", "a") as stream:
+        stream.write("00000001_000.png,Emphysema|Cardiomegaly,0,1,58\n")  # says the same in another order
+        stream.write("00000001_001.png,Hernia,0,1,58\n00000003_000.png,Atelectasis|Pleural_Thickening|Mass,0,4,58\n")
+    with pytest.raises(
+        UserError, match=r"Data_Entry_2017\.csv:7: contradicts line 3 about 00000001_001\.png \(1 more things"
+    ):
+        prepared("fails", source="chest_xray14", root=str(chest))
+    path, manifest = prepared("skips", source="chest_xray14", root=str(chest), on_error="skip")
+    assert (manifest.train.samples, manifest.test.samples, manifest.left_out) == (1, 1, 2)
+    assert manifest.left_out_list[1] == f"{chest}/Data_Entry_2017.csv:8: contradicts line 5 about 00000003_000.png"
+    assert read_index(index_file(path, manifest), "train").path(0) == "images_001/images/00000001_000.png"
+
+
+def test_a_chest_picture_that_a_list_names_twice_is_named_or_counts_once(chest: Path, prepared: Prepared) -> None:
+    with open(chest / "train_val_list.txt", "a") as stream:
+        stream.write("00000001_000.png\n")
+    with pytest.raises(UserError, match=r"train_val_list\.txt:4: lists 00000001_000\.png again, after line 1\n"):
+        prepared("fails", source="chest_xray14", root=str(chest))
+    _, manifest = prepared("skips", source="chest_xray14", root=str(chest), on_error="skip")
+    assert (manifest.train.samples, manifest.left_out) == (3, 1)
+
+
+def test_imagenets_held_out_labels_that_contradict_each_other_are_an_error(tars: Path, prepared: Prepared) -> None:
+    table = tars / "LOC_val_solution.csv"
+    table.write_text(f"{table.read_text()}ILSVRC2012_val_00000001,{ANSWERS[1]} 1 1 2 2\n")
+    what = "says that ILSVRC2012_val_00000001 is n01440764, and above that it is n02105855"
+    with pytest.raises(UserError, match=rf"LOC_val_solution\.csv:6: {what}"):
+        prepared(source="imagenet", root=str(tars))
+    table.unlink()
+    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS, *ANSWERS[:1]]))
+    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: has 5 lines for 4 pictures"):
+        prepared("longer", source="imagenet", root=str(tars))
+
+
 def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
     laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
     with pytest.raises(UserError, match=r"two pictures have the same name: 00000001_000\.png"):
@@ -203,9 +271,14 @@ def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> 
     assert (manifest.train.samples, manifest.test.samples, manifest.task) == (16, 5, "multilabel")
     x, y = open_dataset(path, "test").batch(np.arange(5), size=None, augment="none", seed=0, epoch=0, train=False)
     assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
-    (tmp_path / "chestmnist.npz").write_bytes(b"PK no more")
-    with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
-        prepared("again", source="chest_xray14", root=str(tmp_path))
+    for damage in (b"PK no more", b""):
+        (tmp_path / "chestmnist.npz").write_bytes(damage)
+        with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
+            prepared("again", source="chest_xray14", root=str(tmp_path))
+    (tmp_path / "chestmnist.npz").unlink()
+    os.mkfifo(tmp_path / "chestmnist.npz")
+    with pytest.raises(UserError, match=r"holds neither Data_Entry_2017.csv nor chestmnist\*.npz"):
+        prepared("pipe", source="chest_xray14", root=str(tmp_path))
 
 
 # ---- Caltech-256
@@ -234,15 +307,16 @@ def test_a_listing_that_was_killed_goes_on_where_it_was(
     def job(name: str) -> tuple[Path, str, Any]:
         def make() -> Any:
             looked_at.append(name)
-            return listing.folder_part(picture_folder, f"train/{name}", 0)
+            return listing.folder_part(root, f"train/{name}")
 
         return picture_folder / "train" / name, name, make
 
+    root = listing.Root.of(picture_folder, Site())
     monkeypatch.setattr(listing, "READERS", 1)
     with listing.kept_in(tmp_path / "kept"):
         listing.listed("listing", [job("cat")])
         parts = listing.listed("listing", [job("cat"), job("dog")])
-        assert looked_at == ["cat", "dog"] and [len(part) for part in parts] == [3, 5]
+        assert looked_at == ["cat", "dog"] and [len(part.index) for part in parts] == [3, 5]
         (picture_folder / "train/cat/9.jpg").write_bytes(photo(40, 32))
         parts = listing.listed("listing", [job("cat"), job("dog")])
-    assert looked_at == ["cat", "dog", "cat"] and [len(part) for part in parts] == [4, 5]
+    assert looked_at == ["cat", "dog", "cat"] and [len(part.index) for part in parts] == [4, 5]

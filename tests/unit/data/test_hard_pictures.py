@@ -168,6 +168,16 @@ def test_if_no_picture_can_be_read_it_is_an_error_all_the_same(tmp_path: Path, p
         prepared(**folder(tmp_path / "p", {"a.jpg": b""}), on_error="skip", **TAR)
 
 
+@pytest.mark.parametrize("form", [{}, TAR], ids=["in place", "tar"])
+def test_a_class_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(
+    form: dict[str, Any], tmp_path: Path, prepared: Prepared
+) -> None:
+    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../other/b.jpg": b"", "../other/c.jpg": b"no picture"})
+    message = r"train/other/b\.jpg: none of the training pictures of its class can be read\n    mend them, or remove"
+    with pytest.raises(UserError, match=message):
+        prepared(**spec, **form, on_error="skip")
+
+
 def stored_names(path: Path, manifest: Manifest) -> list[str]:
     index = read_index(index_file(path, manifest), "train")
     return [index.path(n) for n in range(len(index))]

@@ -275,7 +275,8 @@ def test_images_that_nothing_names_are_skipped_and_named_ones_that_are_missing_a
 
 def test_a_held_out_class_that_is_not_trained_is_an_error(picture_folder: Path, prepared: Prepared) -> None:
     (picture_folder / "val/horse").mkdir()
-    with pytest.raises(UserError, match="class `horse` is not among those of train"):
+    (picture_folder / "val/horse/0.jpg").write_bytes(photo(80, 64))
+    with pytest.raises(UserError, match="val/horse: is not among the classes of train: name them alike"):
         prepared(source="image_folder", root=str(picture_folder))
 
 

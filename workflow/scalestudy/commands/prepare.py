@@ -39,5 +39,5 @@ def _said(manifest: Manifest) -> str:
         return manifest.reason
     size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
     shards = f" in {manifest.train.shards:,} shards" if manifest.train.shards else ""
-    left_out = f"; {manifest.left_out:,} that cannot be read are left out" if manifest.left_out else ""
+    left_out = f"; {manifest.left_out:,} that cannot be used are left out" if manifest.left_out else ""
     return f"{manifest.train.samples:,} training samples, {size}{shards}{left_out}"

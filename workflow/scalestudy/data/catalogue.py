@@ -36,8 +36,9 @@ class DatasetSpec(Spec):
     shard: Shard = Shard()
     """In what kind of files the pictures are stored."""
     on_error: Literal["fail", "skip"] = "fail"
-    """A picture that cannot be decoded: `fail` names it and stops where the data is stored anew (used where it lies,
-    it is an error when it is read); `skip` decodes every picture once, leaves those out and lists them."""
+    """What cannot be used: `fail` names it and stops (a picture that cannot be decoded stops it where the data is stored
+    anew; used where it lies, it is an error when it is read); `skip` decodes every picture once, and leaves out and
+    lists damaged ones, links that are not followed, pipes and the like, and classes without pictures."""
 
     @field_validator("shard")
     @classmethod

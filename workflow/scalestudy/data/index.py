@@ -92,6 +92,12 @@ class Index:
         return names, offsets
 
 
+def printable_path(name: str) -> str:
+    """A path on one line, without what would change a terminal, and as text that a manifest can hold."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def joined(parts: Sequence[Index]) -> Index:
     """One index of several, one after the other; all have the same fields filled."""
     if len(parts) == 1:

@@ -93,9 +93,9 @@ class Manifest:
     """Mean height of a stored image, pixels."""
     cost: Cost = Cost()
     left_out: Count = 0
-    """Pictures of the source that cannot be read, left out as `on_error: skip` says."""
+    """What the source has that cannot be used, left out as `on_error: skip` says: pictures, links, rows of tables."""
     left_out_list: list[str] = field(default_factory=list)
-    """The first LISTED of them: split, name and what is wrong."""
+    """The first LISTED of them: name and what is wrong."""
 
     def split(self, name: Split) -> SplitInfo:
         """Samples and bytes of one split."""
@@ -103,7 +103,7 @@ class Manifest:
 
 
 LISTED = 100
-"""Most pictures that a manifest lists as left out."""
+"""Most things that a manifest lists as left out."""
 
 
 def shard_path(manifest_path: Path | str, manifest: Manifest, split: Split, number: int) -> Path:

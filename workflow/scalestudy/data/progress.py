@@ -9,6 +9,9 @@ import time
 FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
 """When the first line comes, and how often then; in a log file, less often."""
 
+KEPT = "what is done is kept"
+"""Part of a remedy after which the folder of a dataset that is half made stays."""
+
 
 class Progress:
     """Counts what is done, by any thread, and says so: `sharding: 12,000 of 50,000, 350/s, 2 min left`."""

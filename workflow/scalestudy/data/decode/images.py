@@ -83,7 +83,7 @@ def header(data: Any) -> tuple[int, int]:
 
 
 def _opened(data: Any) -> Image.Image:
-    """JPEG or PNG as pillow opens it; ValueError that says what else it is, OSError where its header is damaged."""
+    """JPEG or PNG as pillow opens it; ValueError that says why it cannot."""
     try:
         return Image.open(io.BytesIO(data), formats=list(KINDS))
     except UnidentifiedImageError:  # whose message is about an object in memory

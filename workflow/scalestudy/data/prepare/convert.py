@@ -7,11 +7,9 @@ from typing import NamedTuple
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.decode import images
 from scalestudy.data.manifest import Split
+from scalestudy.data.progress import KEPT
 from scalestudy.data.sources import Pictures
 from scalestudy.errors import UserError
-
-KEPT = "what is done is kept"
-"""Part of a remedy after which the folder of a dataset that is half made stays."""
 
 
 class Unreadable(UserError):

@@ -28,7 +28,7 @@ from scalestudy.data.manifest import (
     write_manifest,
 )
 from scalestudy.data.prepare import store
-from scalestudy.data.prepare.convert import KEPT
+from scalestudy.data.progress import KEPT
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError

@@ -153,7 +153,8 @@ def in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, beside: Pa
     """Only an index is written, into the folder `beside`; with `on_error: skip` all pictures are looked at."""
     assert source.root is not None
     indexes, left_out, bytes_in = {}, [], 0
-    for split, selection in _selected(spec, source).items():
+    selected = _selected(spec, source)
+    for split, selection in selected.items():
         indexes[split] = source.indexes[split].taken(selection.order)
         if spec.on_error == "skip":
             found = _looked_at(spec, source, split, selection, work)
@@ -171,7 +172,7 @@ def in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, beside: Pa
         containers={str(split): names for split, names in source.containers.items()},
         cost=Cost(bytes_in=bytes_in),
     )
-    return _described(manifest, spec, source, indexes, left_out)
+    return _described(manifest, spec, source, selected, indexes, left_out)
 
 
 def _looked_at(spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path) -> list[Part]:
@@ -219,7 +220,7 @@ def pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Pa
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if manifest.format == "files" else _size(folder)
     cost = Cost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
     left_out = [name for part in everything for name in part.left_out]
-    return _described(dataclasses.replace(manifest, cost=cost), spec, source, indexes, left_out, shards)
+    return _described(dataclasses.replace(manifest, cost=cost), spec, source, selected, indexes, left_out, shards)
 
 
 def _written(
@@ -307,14 +308,16 @@ def _progress(what: str, total: int) -> Any:
 
 
 def _described(
-    manifest: Manifest, spec: DatasetSpec, source: Pictures, indexes: dict[Split, Index], left_out: list[str],
-    shards: dict[Split, int] | None = None,
+    manifest: Manifest, spec: DatasetSpec, source: Pictures, selected: dict[Split, Selection],
+    indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
 ) -> Manifest:  # fmt: skip
     """The manifest with what the indexes tell."""
     for split, index in indexes.items():
         if not len(index):
             what = f"none of the pictures of {split} can be read; the first: {left_out[0]}"
             raise UserError(what, str(source.root or manifest.id), "see what became of them")
+    _refuse_lost_classes(selected["train"].labels, indexes["train"].labels, source)
+    left_out = [*source.left_out, *left_out]
     infos: dict[str, Any] = {}
     for split, index in indexes.items():
         count = (shards or {}).get(split, len(manifest.containers.get(split, [])))
@@ -332,6 +335,17 @@ def _described(
         left_out=len(left_out),
         left_out_list=left_out[:LISTED],
     )
+
+
+def _refuse_lost_classes(chosen: Labels, kept: Labels, source: Pictures) -> None:
+    """UserError where a class has lost all its training pictures: the model would have an output that nothing trains."""
+    lost = np.setdiff1d(chosen, kept) if chosen.ndim == 1 else np.zeros(0, np.int64)
+    if len(lost):
+        index = source.indexes["train"]
+        first = source.name("train", int(np.flatnonzero(index.labels == lost[0])[0]))
+        more = f" (and of {len(lost) - 1:,} more classes)" if len(lost) > 1 else ""
+        what = f"none of the training pictures of its class can be read{more}"
+        raise UserError(what, first, "mend them, or remove the folder of the class")
 
 
 def _task(labels: Labels) -> Task:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import Index
+from scalestudy.data.index import Index, printable_path
 from scalestudy.data.manifest import Split, Task
 from scalestudy.errors import Skipped, UserError
 from scalestudy.spec.config import Site
@@ -52,6 +52,8 @@ class Pictures:
     """Folder in which the files, or the containers, already lie."""
     containers: Mapping[Split, list[str]] = field(default_factory=dict)
     """Files below `root` that hold the pictures as byte ranges, as `shard` of the index counts them."""
+    left_out: Sequence[str] = ()
+    """What the source has that is not in `indexes`, as `on_error: skip` says: by name and reason."""
 
     def read(self, split: Split, number: int) -> bytes:
         """Coded bytes of one picture; OSError where it cannot be read."""
@@ -71,9 +73,7 @@ class Pictures:
         """What a message calls a picture."""
         if self.root is None:
             return f"{split} {number}"
-        name = self.indexes[split].path(number)
-        if not name.isprintable():  # on one line, and as text in a manifest
-            name = os.fsencode(name).decode("utf-8", "backslashreplace").replace("\n", "\\n")
+        name = printable_path(self.indexes[split].path(number))
         if not self.containers:
             return f"{self.root}/{name}"
         return f"{self.root}/{self.containers[split][self.indexes[split].shard[number]]}: {name}"
@@ -100,6 +100,16 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     if not root.is_dir():
         raise UserError(f"{key} names a folder that is not there", str(root), f"put there {wanted}")
     return root
+
+
+def text_of(path: Path) -> str:
+    """A table or list of a source; UserError where it cannot be read or is not text."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", str(path), "see to it that it can be read") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(path), "copy it again") from None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from scalestudy.data.catalogue import Caltech256
 from scalestudy.data.sources import Pictures, named_root
-from scalestudy.data.sources.image_folder import class_folders
-from scalestudy.data.sources.listing import folder_part, listed, whole
+from scalestudy.data.sources.image_folder import classes_in
+from scalestudy.data.sources.listing import Root, labelled, left_out, whole
 from scalestudy.spec.config import Site
 
 FOLDER = "256_ObjectCategories"
@@ -21,13 +21,13 @@ def provide(spec: Caltech256, site: Site) -> Pictures:
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
     remedy = f"put into {root.parent} {WANTED}"
-    classes = class_folders(root, remedy)
-    jobs = [
-        (root / name, name, lambda place=name, label=label: folder_part(root, place, label))
-        for label, name in enumerate(classes)
-    ]
-    everything = whole(listed("listing", jobs), root, remedy)
+    places = Root.of(root, site)
+    classes, odd = classes_in(places, "", remedy)
+    parts = [labelled(part, label) for label, part in enumerate(classes.values())]
+    everything = whole(parts, odd, root, remedy)
     first = np.concatenate([[0], np.cumsum(np.bincount(everything.labels, minlength=len(classes)))])
     held_out = (np.arange(len(everything)) - first[everything.labels]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     train, test = (everything.taken(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
-    return Pictures({"train": train, "test": test}, len(classes), root=root)
+    return Pictures(
+        {"train": train, "test": test}, len(classes), root=root, left_out=left_out(odd, places, spec.on_error)
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
+import zlib
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,10 @@ from numpy.typing import NDArray
 from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Arrays, Pictures, named_root
-from scalestudy.data.sources.listing import folder_part, listed, whole
+from scalestudy.data.sources import Arrays, Pictures, named_root, text_of
+from scalestudy.data.sources.listing import Odd, Root, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
+from scalestudy.spec.base import printable
 from scalestudy.spec.config import Site
 
 FINDINGS = (
@@ -39,66 +43,120 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     root = named_root(spec, site, WANTED)
     table = next((root / name for name in TABLES if (root / name).is_file()), None)
     if table is None:
-        archive = next(iter(sorted(root.glob(ARCHIVE))), None)
+        archive = next((file for file in sorted(root.glob(ARCHIVE)) if file.is_file()), None)
         if archive is None:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
         return _mnist(archive)
-    findings, patients = _table(table)
-    everything = _pictures(root)
-    numbers: dict[str, int] = {}
-    for n in range(len(everything)):
-        file = everything.path(n).rpartition("/")[2]
-        if numbers.setdefault(file, n) != n:
-            raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
-    indexes, seen = {}, {}
+    said, places = _table(table), Root.of(root, site)
+    everything, odd = _pictures(places)
+    unusable = said.contradicted | {name.rpartition("/")[2] for name, _ in odd}
+    lists: dict[Split, list[str]] = {}
     for split, name in LISTS.items():
-        names = _list(root / name)
-        _complain_of_missing(names, numbers, root / name, "is in no folder of pictures", "put the picture there")
-        _complain_of_missing(names, findings, root / name, f"is not in {table.name}", "copy both again")
+        lists[split], twice = _list(root / name)
+        odd += twice
+    lines = left_out([*said.odd, *odd], places, spec.on_error)
+    numbers = _by_name(everything, root)
+    indexes, seen = {}, {}
+    for split, listed_names in lists.items():
+        where = root / LISTS[split]
+        names = [file for file in listed_names if file not in unusable]
+        _complain_of_missing(names, numbers, where, "is in no folder of pictures", "put the picture there")
+        _complain_of_missing(names, said.findings, where, f"is not in {table.name}", "copy both again")
+        if not names:
+            raise UserError("lists no pictures that can be used", str(where), f"put there {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
-        indexes[split] = Index(**{**vars(index), "labels": np.stack([findings[file] for file in names])})
-        seen[split] = {patients[file] for file in names}
+        indexes[split] = Index(**{**vars(index), "labels": np.stack([said.findings[file] for file in names])})
+        seen[split] = {said.patients[file] for file in names}
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
         raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
-    return Pictures(indexes, len(FINDINGS), root=root)
+    return Pictures(indexes, len(FINDINGS), root=root, left_out=lines)
 
 
-def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """For each picture float32 [14] of zeros and ones, and the patient."""
-    findings: dict[str, NDArray[np.float32]] = {}
-    patients = {}
-    with open(path, newline="", encoding="utf-8-sig") as stream:
-        for line, row in enumerate(csv.DictReader(stream), 2):
-            try:
-                file, named, patients[row["Image Index"]] = row["Image Index"], row["Finding Labels"], row["Patient ID"]
-            except KeyError as error:
-                raise UserError(f"has no column {error}", str(path), "copy it again") from None
-            marks = np.zeros(len(FINDINGS), np.float32)
-            for finding in (named or "").split("|"):
-                if finding in FINDINGS:
-                    marks[FINDINGS.index(finding)] = 1
-                elif finding != NOTHING:
-                    raise UserError(f"`{finding}` is no finding", f"{path}:{line}", "copy it again")
-            findings[file] = marks
-    return findings, patients
+@dataclass(frozen=True)
+class Table:
+    """What the table says of each picture."""
+
+    findings: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    """float32 [14] of zeros and ones."""
+    patients: dict[str, str] = field(default_factory=dict)
+    contradicted: set[str] = field(default_factory=set)
+    """Pictures of which two rows say different things: neither can be believed."""
+    odd: list[Odd] = field(default_factory=list)
 
 
-def _pictures(root: Path) -> Index:
-    """All pictures below `images` and `images_001/images` and so on."""
-    folders = [folder for folder in sorted(root.glob("images*")) if folder.is_dir()]
-    places = [str((inner if (inner := folder / "images").is_dir() else folder).relative_to(root)) for folder in folders]
-    jobs = [(root / place, place, lambda place=place: folder_part(root, place, 0)) for place in places]
-    return whole(listed("listing", jobs), root, f"put there {WANTED}")
+def _table(path: Path) -> Table:
+    table = Table()
+    first: dict[str, int] = {}
+    rows = csv.DictReader(io.StringIO(text_of(path)))
+    try:
+        for row in rows:
+            line = rows.line_num
+            file, named, patient = (row[column] for column in ("Image Index", "Finding Labels", "Patient ID"))
+            if patient is None:
+                raise UserError("ends before its last column", f"{path}:{line}", "copy it again")
+            marks = _marks(named, f"{path}:{line}")
+            if first.setdefault(file, line) == line:
+                table.findings[file], table.patients[file] = marks, patient
+            elif patient != table.patients[file] or (marks != table.findings[file]).any():
+                table.contradicted.add(file)
+                table.odd.append(Odd(f"{path.name}:{line}", f"contradicts line {first[file]} about {printable(file)}"))
+    except KeyError as error:
+        raise UserError(f"has no column {error}", str(path), "copy it again") from None
+    except csv.Error as error:
+        raise UserError(f"is not a table: {error}", f"{path}:{rows.line_num + 1}", "copy it again") from None
+    return table
 
 
-def _list(path: Path) -> list[str]:
+def _by_name(pictures: Index, root: Path) -> dict[str, int]:
+    """Number of each picture by the name of its file."""
+    numbers: dict[str, int] = {}
+    for n in range(len(pictures)):
+        file = pictures.path(n).rpartition("/")[2]
+        if numbers.setdefault(file, n) != n:
+            raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
+    return numbers
+
+
+def _marks(named: str, where: str) -> NDArray[np.float32]:
+    """Findings as `Mass|Nodule`, as [14] zeros and ones."""
+    marks = np.zeros(len(FINDINGS), np.float32)
+    for finding in named.split("|"):
+        if finding in FINDINGS:
+            marks[FINDINGS.index(finding)] = 1
+        elif finding != NOTHING:
+            raise UserError(f"`{printable(finding)}` is no finding", where, "copy it again")
+    return marks
+
+
+def _pictures(root: Root) -> tuple[Index, list[Odd]]:
+    """All pictures below `images` and `images_001/images` and so on, and what is odd there."""
+    wanted = f"put there {WANTED}"
+    places, odd = folders_in(root, "", wanted, prefix="images")
+    for number, folder in enumerate(places):
+        inner, odd_here = folders_in(root, folder, wanted, prefix="images")
+        odd += odd_here
+        if "images" in inner:
+            places[number] = f"{folder}/images"
+    parts = folders_listed("listing", root, places)
+    odd += [one for part in parts for one in part.odd]
+    return whole([part.index for part in parts], odd, root.path, wanted), odd
+
+
+def _list(path: Path) -> tuple[list[str], list[Odd]]:
+    """The pictures that a list names, each once, and where one is named again."""
     if not path.is_file():
         raise UserError("no such file", str(path), f"put there {WANTED}")
-    names = path.read_text().split()
-    if not names:
+    first: dict[str, int] = {}
+    odd = []
+    for line, text in enumerate(text_of(path).splitlines(), 1):
+        for name in text.split():
+            if name in first:
+                odd.append(Odd(f"{path.name}:{line}", f"lists {printable(name)} again, after line {first[name]}"))
+            first.setdefault(name, line)
+    if not first:
         raise UserError("lists no pictures", str(path), "copy it again")
-    return names
+    return list(first), odd
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:
@@ -113,7 +171,7 @@ def _mnist(path: Path) -> Arrays:
     try:
         with np.load(path) as arrays:
             parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"is no file of ChestMNIST, or damaged: {error}", str(path), "copy it again") from None
     images = {name: images[:, None] for name, (images, _) in parts.items()}
     labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}

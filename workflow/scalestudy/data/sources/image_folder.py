@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root
-from scalestudy.data.sources.listing import folder_part, listed, whole
-from scalestudy.errors import UserError
+from scalestudy.data.sources.listing import (
+    Odd,
+    Root,
+    folders_in,
+    folders_listed,
+    labelled,
+    left_out,
+    whole,
+)
 from scalestudy.spec.config import Site
 
 FOLDERS: dict[Split, str] = {"train": "train", "test": "val"}
@@ -22,29 +26,34 @@ WANTED = (
 
 def provide(spec: ImageFolder, site: Site) -> Pictures:
     """All pictures below `train` and `val`, classes numbered in the order of their names."""
-    return of_folders(named_root(spec, site, WANTED), WANTED)
+    return of_folders(Root.of(named_root(spec, site, WANTED), site), WANTED, spec.on_error)
 
 
-def of_folders(root: Path, wanted: str) -> Pictures:
+def of_folders(root: Root, wanted: str, on_error: str) -> Pictures:
     """The pictures below `root`; UserError where they are not there, which says what is `wanted`."""
-    remedy = f"put into {root} {wanted}"
-    classes = class_folders(root / "train", remedy)
+    remedy = f"put into {root.path} {wanted}"
+    odd: list[Odd] = []
+    numbers: dict[str, int] = {}
     indexes: dict[Split, Index] = {}
     for split, folder in FOLDERS.items():
-        if unknown := sorted(set(class_folders(root / folder, remedy)) - set(classes)):
-            raise UserError(f"class `{unknown[0]}` is not among those of train", str(root / folder), "name them alike")
-        jobs = [
-            (root / folder / name, name, lambda place=f"{folder}/{name}", label=label: folder_part(root, place, label))
-            for label, name in enumerate(classes)
-        ]
-        indexes[split] = whole(listed(f"listing {folder}", jobs), root / folder, remedy)
-    return Pictures(indexes, len(classes), root=root)
+        parts, odd_here = classes_in(root, folder, remedy)
+        numbers = numbers or {name: number for number, name in enumerate(parts)}
+        for name in parts.keys() - numbers.keys():
+            odd_here.append(Odd(f"{folder}/{name}", "is not among the classes of train: name them alike"))
+        known = [labelled(part, numbers[name]) for name, part in parts.items() if name in numbers]
+        indexes[split] = whole(known, odd_here, root.path / folder, remedy)
+        odd += sorted(odd_here)
+    return Pictures(indexes, len(numbers), root=root.path, left_out=left_out(odd, root, on_error))
 
 
-def class_folders(folder: Path, remedy: str) -> list[str]:
-    """Names of the folders in a folder, in order; UserError where it cannot be listed."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        raise UserError(f"cannot be listed: {error.strerror}", str(folder), remedy) from None
+def classes_in(root: Root, folder: str, remedy: str) -> tuple[dict[str, Index], list[Odd]]:
+    """The pictures of each class that has a folder in a folder, by name and in that order; and what is odd there."""
+    names, odd = folders_in(root, folder, remedy)
+    places = {name: f"{folder}/{name}".lstrip("/") for name in names}
+    found = folders_listed(f"listing {folder}".rstrip(), root, list(places.values()))
+    parts = dict(zip(names, found, strict=True))
+    for name, part in parts.items():
+        odd += part.odd
+        if not len(part.index):
+            odd.append(Odd(places[name], "is a class without pictures: none in it is named .jpg, .jpeg or .png"))
+    return {name: part.index for name, part in parts.items() if len(part.index)}, odd

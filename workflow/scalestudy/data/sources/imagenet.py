@@ -12,9 +12,9 @@ import numpy as np
 from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources import Pictures, named_root, text_of
 from scalestudy.data.sources.image_folder import of_folders
-from scalestudy.data.sources.listing import listed, tar_part, whole
+from scalestudy.data.sources.listing import Found, Root, listed, tar_part, whole
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -34,11 +34,11 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
     """All pictures, classes numbered in the order of their WordNet ids."""
     root = named_root(spec, site, WANTED)
     if not (root / TRAIN_TAR).is_file():
-        return of_folders(root, WANTED)
+        return of_folders(Root.of(root, site), WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put there {WANTED}")
     classes, train = _train(root / TRAIN_TAR)
-    test = tar_part(root / HELD_OUT_TAR, 0, None, 0)
+    test = tar_part(root / HELD_OUT_TAR, 0, None, 0).index
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
     test = Index(**{**vars(test), "labels": labels})
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
@@ -57,11 +57,12 @@ def _train(tar: Path) -> tuple[list[str], Index]:
         raise UserError("holds no tar per class", str(tar), f"put there {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
 
-    def job(label: int) -> tuple[Path, str, Callable[[], Index]]:
+    def job(label: int) -> tuple[Path, str, Callable[[], Found]]:
         member = inner[label]
         return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
 
-    return classes, whole(listed(f"listing {tar.name}", [job(n) for n in range(len(inner))]), tar, WANTED)
+    parts = listed(f"listing {tar.name}", [job(n) for n in range(len(inner))])
+    return classes, whole([part.index for part in parts], [], tar, WANTED)
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
@@ -73,9 +74,12 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
         raise UserError(f"nothing says the classes of {HELD_OUT_TAR}", str(root), f"put there {lists}")
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
-    lines = (root / name).read_text().splitlines()
+    lines = text_of(root / name).rstrip().splitlines()
     if name.endswith(".csv"):
-        by_stem = dict(re.findall(r"^([^,\s]+),(n\d+)", "\n".join(lines), re.MULTILINE))
+        by_stem = _by_stem(lines, root / name)
+    elif len(lines) > len(stems):
+        what = f"has {len(lines):,} lines for {len(stems):,} pictures"
+        raise UserError(what, str(root / name), "copy the list again")
     else:
         by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
@@ -83,3 +87,14 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         what = f"`{by_stem[wrong]}` is no class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
         raise UserError(f"{wrong}: {what}", str(root / name), "copy the list again")
     return np.array([number[by_stem[stem]] for stem in stems], np.int64)
+
+
+def _by_stem(lines: list[str], where: Path) -> dict[str, str]:
+    """The class of each picture, from rows as Kaggle has them; UserError where two rows contradict each other."""
+    by_stem: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        found = re.match(r"([^,\s]+),(n\d+)", line)
+        if found and by_stem.setdefault(found[1], found[2]) != found[2]:
+            what = f"says that {found[1]} is {found[2]}, and above that it is {by_stem[found[1]]}"
+            raise UserError(what, f"{where}:{number}", "copy the list again")
+    return by_stem

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
+import functools
 import hashlib
 import os
+import stat
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from scalestudy.data.index import Index, joined, load_arrays
-from scalestudy.data.progress import Progress
+from scalestudy.data.index import Index, joined, load_arrays, printable_path
+from scalestudy.data.progress import KEPT, Progress
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
 
 SUFFIXES = (b".jpg", b".jpeg", b".png")
 READERS = 16
@@ -34,21 +41,141 @@ def kept_in(folder: Path) -> Iterator[None]:
         _kept.reset(token)
 
 
-def folder_part(root: Path, folder: str, label: int) -> Index:
-    """The pictures directly in a folder below `root`, in the order of names, all of one class; none where it is not."""
+# What may be read
+
+
+@dataclass(frozen=True)
+class Root:
+    """A source's folder, and the places that links below it may lead to: inside it, or inside one of `data_roots`."""
+
+    path: Path
+    allowed: tuple[str, ...]
+    """Resolved, each with a slash at its end."""
+
+    @classmethod
+    def of(cls, path: Path, site: Site) -> Root:
+        """The folder may be a link itself."""
+        places = (str(path), *site.data_roots.values())
+        return cls(path, tuple(f"{os.path.realpath(place).rstrip('/')}/" for place in places))
+
+    def refusal(self, place: str) -> str | None:
+        """Why a link is not followed, None where it may be; OSError where that cannot be known."""
+        try:
+            target = os.path.realpath(place, strict=True)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return "is a link that leads nowhere"
+            raise
+        if f"{target}/".startswith(self.allowed):
+            return None
+        return f"is a link to {printable_path(target)}, which is neither in this folder nor in one of `data_roots`"
+
+
+class Odd(NamedTuple):
+    """Something in a source's folder that is not what its name and place say."""
+
+    name: str
+    """Its path relative to the source's folder."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder, or a part of a container, holds."""
+
+    index: Index
+    odd: tuple[Odd, ...] = ()
+
+
+def left_out(odd: Sequence[Odd], root: Root, on_error: str) -> tuple[str, ...]:
+    """A line for each thing that is left out; where `on_error` is not `skip`, UserError that names the first of them."""
+    if odd and on_error != "skip":
+        more = f" ({len(odd) - 1:,} more things there cannot be used)" if len(odd) > 1 else ""
+        remedy = f"mend or remove it and start again ({KEPT}), or leave such out: `data.on_error: skip`"
+        raise UserError(f"{odd[0].why}{more}", f"{root.path}/{printable_path(odd[0].name)}", remedy)
+    return tuple(f"{root.path}/{printable_path(name)}: {why}" for name, why in odd)
+
+
+# What is there
+
+
+def folders_in(root: Root, folder: str, remedy: str, prefix: str = "") -> tuple[list[str], list[Odd]]:
+    """Names of the folders in a folder below `root`, in order, hidden ones left out; and links that lead to none.
+
+    Raises UserError where it cannot be listed, or is itself a link that is not followed.
+    """
+    place = root.path / folder
+    names, odd = [], []
+    try:
+        if why := root.refusal(str(place)):
+            raise UserError(why, str(place), remedy)
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.name.startswith(prefix) or entry.name.startswith("."):
+                    continue
+                if not entry.is_symlink():
+                    if entry.is_dir(follow_symlinks=False):
+                        names.append(entry.name)
+                elif entry.is_file():
+                    continue  # whatever it is, not a class
+                elif why := root.refusal(entry.path):
+                    odd.append(Odd(f"{folder}/{entry.name}".lstrip("/"), why))
+                elif entry.is_dir():
+                    names.append(entry.name)
+    except OSError as error:
+        raise UserError(f"cannot be listed: {error.strerror}", str(place), remedy) from None
+    return sorted(names), sorted(odd)
+
+
+def folder_part(root: Root, folder: str) -> Found:
+    """The pictures directly in a folder below `root`, in the order of names, all of class 0, and what only seem to be.
+
+    Raises UserError where it cannot be listed.
+    """
+    head = os.fsencode(folder) + b"/" if folder else b""
+    found, odd = [], []
     try:
         # As bytes: names may be in any coding, and take half the memory.
-        with os.scandir(os.fsencode(root / folder)) as entries:
-            found = sorted(
-                (entry.name, entry.stat().st_size) for entry in entries if entry.name.lower().endswith(SUFFIXES)
-            )
-    except FileNotFoundError:
-        found = []
-    head = os.fsencode(folder) + b"/" if folder else b""
-    return _part([head + name for name, _ in found], [size for _, size in found], label)
+        with os.scandir(os.fsencode(root.path / folder)) as entries:
+            for entry in entries:
+                if not entry.name.lower().endswith(SUFFIXES):
+                    continue
+                # The folder itself says which are plain files: nothing is asked of the file system for each of a million.
+                if not entry.is_file(follow_symlinks=False) and (why := _not_a_file(root, entry)):
+                    odd.append(Odd(os.fsdecode(head + entry.name), why))
+                else:
+                    found.append((entry.name, entry.stat().st_size))
+    except OSError as error:
+        where = os.fsdecode(error.filename) if error.filename else f"{root.path}/{folder}"
+        remedy = f"see to it that it can be read, and start again: {KEPT}"
+        raise UserError(f"cannot be looked at: {error.strerror}", printable_path(where), remedy) from None
+    found.sort()
+    part = _part([head + name for name, _ in found], [size for _, size in found], 0)
+    return Found(part, tuple(sorted(odd)))
 
 
-def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> Index:
+def _not_a_file(root: Root, entry: os.DirEntry[bytes]) -> str | None:
+    """Why what is no plain file cannot be read as one, None where it is a link to one that may be followed."""
+    if not entry.is_symlink():
+        return f"is {_kind(entry.stat(follow_symlinks=False))}, not a file"
+    if why := root.refusal(os.fsdecode(entry.path)):
+        return why
+    return None if entry.is_file() else f"is a link to {_kind(entry.stat())}, not to a file"
+
+
+def _kind(state: os.stat_result) -> str:
+    for test, name in ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket")):
+        if test(state.st_mode):
+            return name
+    return "a device"
+
+
+def labelled(part: Index, label: int) -> Index:
+    """A part, all of one class."""
+    return dataclasses.replace(part, labels=np.full(len(part), label, np.int64))
+
+
+def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> Found:
     """The pictures in a tar, or in one that lies inside another, in their order; names as in the tar."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
@@ -59,7 +186,7 @@ def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0
         os.close(descriptor)
     part = _part([member.name for member in found], [member.size for member in found], label)
     places = {"shard": np.full(len(found), shard, np.int32), "start": np.array([m.start for m in found], np.int64)}
-    return Index(**{**vars(part), **places})
+    return Found(Index(**{**vars(part), **places}))
 
 
 def _part(names: Sequence[bytes], sizes: Sequence[int], label: int) -> Index:
@@ -70,16 +197,16 @@ def _part(names: Sequence[bytes], sizes: Sequence[int], label: int) -> Index:
     return Index(blob, offsets, labels, np.array(sizes, np.int64), np.zeros(0, np.uint32))
 
 
-def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Index]]]) -> list[Index]:
+def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Found]]]) -> list[Found]:
     """The parts that `jobs` make, in their order. A job is the file or folder it looks at, a name for it, the work.
 
     A part found by an earlier pass that was killed is taken as long as its file or folder has not changed since.
     """
     progress = Progress(what)
 
-    def done(job: tuple[Path, str, Callable[[], Index]]) -> Index:
+    def done(job: tuple[Path, str, Callable[[], Found]]) -> Found:
         part = _kept_or_made(*job)
-        progress.add(len(part))
+        progress.add(len(part.index))
         return part
 
     pool = ThreadPoolExecutor(min(READERS, max(1, len(jobs))))
@@ -92,34 +219,51 @@ def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Index]]]) -> 
         progress.end()
 
 
-def _in_folder(folder: Path | None, work: Callable[[], Index]) -> Index:
+def folders_listed(what: str, root: Root, folders: Sequence[str]) -> list[Found]:
+    """The pictures in each of these folders below `root`."""
+    # What links may lead to is part of the name, so that a part found under another rule is not taken.
+    jobs = [
+        (root.path / folder, "\n".join((folder, *root.allowed)), functools.partial(folder_part, root, folder))
+        for folder in folders
+    ]
+    return listed(what, jobs)
+
+
+def _in_folder(folder: Path | None, work: Callable[[], Found]) -> Found:
     if folder is None:
         return work()
     with kept_in(folder):
         return work()
 
 
-def _kept_or_made(place: Path, name: str, make: Callable[[], Index]) -> Index:
+def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
+    """A part, kept where nothing in it is odd: what is, may be mended without a change of its folder."""
     kept = _kept.get()
-    if kept is None or not place.exists():
+    if kept is None:
         return make()
-    state = place.stat()
+    try:
+        state = place.stat()
+    except OSError:
+        return make()  # which says what is wrong
     key = hashlib.sha256(os.fsencode(f"{place}\n{name}\n{state.st_mtime_ns} {state.st_size}")).hexdigest()[:24]
     file = kept / f"{key}.npz"
     with contextlib.suppress(OSError, TypeError, ValueError, zipfile.BadZipFile):
-        return Index(**load_arrays(file))
+        return Found(Index(**load_arrays(file)))
     part = make()
+    if part.odd:
+        return part
     kept.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".part")
     with open(temporary, "wb") as stream:
-        np.savez(stream, **vars(part))
+        np.savez(stream, **vars(part.index))
     temporary.replace(file)
     return part
 
 
-def whole(parts: Sequence[Index], place: Path, wanted: str) -> Index:
+def whole(parts: Sequence[Index], odd: Sequence[Odd], place: Path, wanted: str) -> Index:
     """All parts as one index; UserError where there is no picture in them."""
     index = joined(parts) if parts else None
     if index is None or not len(index):
-        raise UserError("holds no pictures in folders of classes", str(place), wanted)
+        first = f"; {printable_path(odd[0].name)} {odd[0].why}" if odd else ""
+        raise UserError(f"holds no pictures in folders of classes{first}", str(place), wanted)
     return index
