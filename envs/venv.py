@@ -24,6 +24,10 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "scalestudy.json"
 LOCKS = {"run": ROOT / "envs" / "requirements.txt", "dev": ROOT / "envs" / "requirements-dev.txt"}
 TORCH_PARTS = re.compile(r"^(torch|torchvision|triton|nvidia-|cuda-)")
+UNQUOTABLE = set(':"$`\\\t\n\r')
+LONGEST_FIRST_LINE = 127
+LAUNCHER = r"""#!(?:/bin/sh\n'''exec' )?"?{}/bin/(?P<name>python[0-9.]*)"?(?: "\$0" "\$@"\n' ''')?\n"""
+"""How a launcher begins, of the environment at a path."""
 
 
 def main() -> None:
@@ -31,6 +35,7 @@ def main() -> None:
     wanted = ["run", "dev"] if "--dev" in sys.argv[1:] else ["run"]
     if sys.version_info < (3, 11):
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}", "make PYTHON=python3.12 run")
+    refuse_path()
     known = read_stamp()
     if known and not works(known):
         known = {}
@@ -120,16 +125,38 @@ def torch_pins(lock: Path) -> list[str]:
     return re.findall(r"^((?:torch|torchvision)==[^ \\\n;]+)", lock.read_text(), re.MULTILINE)
 
 
+def refuse_path() -> None:
+    """End where no environment can work: what pip writes into launchers does not survive these characters."""
+    found = sorted(set(str(ROOT)) & UNQUOTABLE)
+    if found:
+        fail(
+            f"no virtual environment works at a path with {' or '.join(map(repr, found))}: {str(ROOT)!r}",
+            "move this clone to another folder; blanks and letters of any language are fine",
+        )
+
+
 def repair(old: str) -> None:
-    """Put the new path in place of the old one wherever scripts of the environment name it."""
-    for script in [*(VENV / "bin").iterdir(), VENV / "pyvenv.cfg"]:
+    """Put the new path in place of the old one: venv writes its own files anew, with the quotes that the path needs."""
+    made = subprocess.run([python(), "-m", "venv", "--without-pip", str(VENV)], capture_output=True, check=False)
+    if made.returncode:
+        fail("the environment cannot be repaired", f"delete {VENV}, then run the same command again")
+    launcher = re.compile(LAUNCHER.format(re.escape(old)).encode())
+    for script in (VENV / "bin").iterdir():
         if script.is_symlink() or not script.is_file():
             continue
         content = script.read_bytes()
-        if old.encode() in content and b"\0" not in content[:1024]:
+        if found := launcher.match(content):
             mode = script.stat().st_mode
-            script.write_bytes(content.replace(old.encode(), str(VENV).encode()))
+            script.write_bytes(head(VENV / "bin" / found["name"].decode()) + content[found.end() :])
             script.chmod(mode)
+
+
+def head(interpreter: Path) -> bytes:
+    """The first lines of a launcher, as pip writes them: the kernel reads no blanks, and only so many characters."""
+    line = f"#!{interpreter}\n".encode()
+    if b" " not in line and len(line) <= LONGEST_FIRST_LINE:
+        return line
+    return f"#!/bin/sh\n'''exec' \"{interpreter}\" \"$0\" \"$@\"\n' '''\n".encode()
 
 
 def pip(*arguments: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert described and described.loader
     module = importlib.util.module_from_spec(described)
     described.loader.exec_module(module)
-    place(module, tmp_path / "clone", monkeypatch)
+    place_new(module, tmp_path / "clone", monkeypatch)
     module.ROOT.mkdir()
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(module, "pip", lambda *arguments: calls.append(arguments))
@@ -31,29 +32,44 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def place(module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the script believe that it lies in `root`."""
+def place_new(module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the script believe that it lies in `root`, where nothing has been set up."""
     monkeypatch.setattr(module, "ROOT", root)
     monkeypatch.setattr(module, "VENV", root / ".venv")
     monkeypatch.setattr(module, "STAMP", root / ".venv" / "scalestudy.json")
     locks = {name: root / "envs" / lock.name for name, lock in module.LOCKS.items()}
     monkeypatch.setattr(module, "LOCKS", locks)
-    if not root.exists():
-        return
-    assert locks["run"].exists()
 
 
-def test_a_moved_clone_is_repaired_without_installing_again(
-    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def place(module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the script believe that it lies in `root`, which has been set up."""
+    place_new(module, root, monkeypatch)
+    assert module.LOCKS["run"].exists()
+
+
+def made(setup: ModuleType) -> None:
+    """Set the clone up, with a tool that pip would have installed."""
     (setup.ROOT / "envs").mkdir()
     for name in ("requirements.txt", "requirements-dev.txt"):
         (setup.ROOT / "envs" / name).write_text("torch==1 \\\n    --hash=sha256:0\n")
     (setup.ROOT / "pyproject.toml").write_text("")
     setup.main()
     script = setup.VENV / "bin" / "tool"
-    script.write_text(f"#!{setup.VENV}/bin/python\nprint('works')\n")
-    script.chmod(0o755)
+    shutil.copy(setup.VENV / "bin" / "pip", script)
+    lines = [line for line in script.read_text().splitlines() if line.startswith(("#!", "'''exec'", "' '''"))]
+    script.write_text("\n".join([*lines, "print('works')", ""]))
+
+
+def said(command: str, folder: Path) -> str:
+    """What a shell command says in a folder."""
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_moved_clone_is_repaired_without_installing_again(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(setup)
     assert [call[0] for call in setup.calls] == ["install", "install"]
 
     setup.main()
@@ -63,9 +79,43 @@ def test_a_moved_clone_is_repaired_without_installing_again(
     place(setup, tmp_path / "moved", monkeypatch)
     setup.main()
     assert [call[:2] for call in setup.calls[2:]] == [("install", "--no-deps")]
-    done = subprocess.run([tmp_path / "moved" / ".venv" / "bin" / "tool"], capture_output=True, text=True, check=False)
-    assert done.stdout == "works\n"
+    assert said(".venv/bin/tool", setup.ROOT) == "works\n"
     assert json.loads(setup.STAMP.read_text())["path"] == str(tmp_path / "moved" / ".venv")
+
+
+def test_a_clone_works_at_paths_that_need_quotes_and_at_long_ones(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(setup)
+    for name in ("two words", "it's ü & (more)", "long" * 40, "plain"):
+        setup.ROOT.rename(tmp_path / name)
+        place(setup, tmp_path / name, monkeypatch)
+        setup.main()
+        assert said(".venv/bin/tool", setup.ROOT) == "works\n"
+        assert said('. .venv/bin/activate && tool && echo "$VIRTUAL_ENV"', setup.ROOT) == f"works\n{setup.VENV}\n"
+        assert said(".venv/bin/pip --version", setup.ROOT).startswith("pip ")
+
+
+def test_a_clone_is_set_up_at_a_path_with_a_blank(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.ROOT.rename(tmp_path / "two words")
+    place_new(setup, tmp_path / "two words", monkeypatch)
+    made(setup)
+    assert said(". .venv/bin/activate && tool", setup.ROOT) == "works\n"
+    assert said(".venv/bin/pip --version", setup.ROOT).startswith("pip ")
+
+
+@pytest.mark.parametrize("character", [":", '"', "$", "`", "\\", "\t", "\n"])
+def test_a_path_that_no_launcher_can_hold_is_refused_before_anything_is_made(
+    setup: ModuleType, character: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.ROOT.rename(tmp_path / f"a{character}b")
+    place_new(setup, tmp_path / f"a{character}b", monkeypatch)
+    with pytest.raises(SystemExit) as end:
+        setup.main()
+    assert f"no virtual environment works at a path with {character!r}" in str(end.value)
+    assert list(setup.ROOT.iterdir()) == []
 
 
 def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
