@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import simplejpeg
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms.v2 import functional as torchvision
@@ -71,6 +71,7 @@ def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tupl
     sampling=st.sampled_from(["420", "422", "444", "440", "411", "Gray"]),
     seed=st.integers(0, 1000),
 )
+@example(height=3, width=3, side=1, sampling="420", seed=0)
 def test_any_view_of_any_jpeg_is_that_of_the_plain_way_to_a_level(
     fast: kernel.Kernel, height: int, width: int, side: int, sampling: str, seed: int
 ) -> None:

@@ -142,9 +142,17 @@ def centre_view(height: int, width: int, flip: bool = False) -> View:
     return View((height - side) // 2, (width - side) // 2, side, side, flip)
 
 
+TINY = 16
+"""Pixels from which on every half, quarter or eighth of a side has a length of its own among libjpeg's eighths."""
+
+
 def shrink_for(view: View, side: int) -> int:
-    """The power of two by which a JPEG may be decoded smaller without enlarging `view` to `side` afterwards."""
-    factor = min(view.height, view.width) // side
+    """The power of two by which a JPEG may be decoded smaller without enlarging `view` to `side` afterwards.
+
+    A view of fewer than TINY pixels is decoded as it is: half of 3 pixels and three eighths of them are both 2, and
+    decoders that are asked for a size choose either.
+    """
+    factor = min(view.height, view.width) // side if min(view.height, view.width) >= TINY else 1
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
 
 
