@@ -97,7 +97,7 @@ class Script:
     title: str
     properties: str
     """JSON on one line, as `snakemake.utils.read_job_properties` finds it."""
-    marks: Path
+    status_files: Path
     workdir: Path
     command: str
     """A line of shell."""
@@ -119,7 +119,7 @@ class Script:
         return TEXT.format(
             title=" ".join(self.title.split()),
             properties=self.properties.replace("\n", " "),
-            marks=shlex.quote(str(self.marks)),
+            marks=shlex.quote(str(self.status_files)),
             name=shlex.quote(self.name),
             script=shlex.quote(str(self.script)),
             beat_s=self.beat_s,
