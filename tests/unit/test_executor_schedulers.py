@@ -223,12 +223,17 @@ def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_
 
 
 def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
+    asked = []
+
     def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        asked.append(argv[0])
         if argv[0] == "qacct":
             raise NoAnswer("qacct did not answer within 25 s")
         return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
 
-    assert scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7")])["a"].state is State.UNANSWERED
+    found = scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7"), Job("b", "8")])
+    assert {status.state for status in found.values()} == {State.UNANSWERED}
+    assert asked == ["qstat", "qacct"]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +256,7 @@ def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: b
         ("slurm", "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"),
         ("pbs", "qsub: would exceed queue generic's per-user limit"),
         ("pbs", "qsub: Maximum number of jobs already in queue workq"),
-        ("sge", "Unable to run job: job rejected: Only 30 jobs are allowed per user (current job count: 30).\nExiting."),
+        ("sge", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30).\nExiting."),
     ],
 )  # fmt: skip
 def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> None:

@@ -114,6 +114,7 @@ class JobMonitor:
             return self.files.names()
         except OSError as error:  # a hiccup of the file system proves nothing
             self._in_trouble(f"{self.files.folder}: {error}")
+            self.submitter.pause(1.0)
             return None
 
     def _account_for_the_past(self) -> None:
@@ -323,8 +324,7 @@ class JobMonitor:
         self.records.write(Record(job.record.key, job.record.label, job.record.attempts, outcome))
         self.records.note_end(attempt, used_s(attempt, end, self.files))
         job.record.outcome = outcome
-        if self._full_since_s is not None:  # there may be room now
-            self.submitter.pause(1 / self.limits.per_s)
+        self.submitter.room()
         match decision.action:
             case Action.SUCCEED:
                 self._report_success(job)
@@ -391,7 +391,8 @@ class JobMonitor:
     def say_cancelling(self) -> None:
         """Before it is done: a submission under way is waited for, and a scheduler may take its time."""
         count = sum(job.submitted for job in self.jobs)
-        self.tell.warn(f"cancelling {count} {'job' if count == 1 else 'jobs'}; this may take a while")
+        if count:
+            self.tell.warn(f"cancelling {count} {'job' if count == 1 else 'jobs'}; this may take a while")
 
     def cancel_all(self) -> None:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""

@@ -14,8 +14,8 @@ from snakemake_executor_plugin_scalestudy.schedulers import LimitReached, NoAnsw
 
 UNANSWERED_PAUSE_S = 20.0
 """After a scheduler that did not answer, or a disk that could not be written, so long no submission is tried."""
-FULL_PAUSE_S = 60.0
-"""After a scheduler that takes no more jobs of this user for now."""
+FULL_PAUSES_S = 5.0, 60.0
+"""After a scheduler that takes no more jobs of this user for now: the first pause, and the longest."""
 
 
 class NotSubmitted(Exception):
@@ -29,6 +29,7 @@ class Submitter:
         self.scheduler, self.records, self.limits, self.clock = scheduler, records, limits, clock
         self.due_s = 0.0
         """When the next submission may be tried."""
+        self._full_pause_s = FULL_PAUSES_S[0]
 
     def due(self) -> bool:
         """Whether a submission may be tried now."""
@@ -37,6 +38,12 @@ class Submitter:
     def pause(self, seconds: float) -> None:
         """Try no submission for so long."""
         self.due_s = self.clock.now_s() + seconds
+
+    def room(self) -> None:
+        """A job has ended, so that a scheduler which took no more may take one."""
+        if self._full_pause_s > FULL_PAUSES_S[0]:
+            self._full_pause_s = FULL_PAUSES_S[0]
+            self.pause(1 / self.limits.per_s)
 
     def submit(self, job: MonitoredJob) -> NoAnswer | None:
         """Add an attempt to the job's record and submit it; NoAnswer if the scheduler may have it, or not.
@@ -67,13 +74,15 @@ class Submitter:
             self._take_back(job, f"refused: {error}")
             raise NotSubmitted(f"the scheduler refused it: {error}") from None
         except LimitReached as error:
-            self.pause(FULL_PAUSE_S)
+            self.pause(self._full_pause_s)
+            self._full_pause_s = min(2 * self._full_pause_s, FULL_PAUSES_S[1])
             self._take_back(job, f"not taken: {error}")
             raise
         except OSError:
             self.pause(UNANSWERED_PAUSE_S)
             job.record.attempts.remove(attempt)
             raise
+        self._full_pause_s = FULL_PAUSES_S[0]
         return None
 
     def _prepared(self, job: MonitoredJob) -> Request:

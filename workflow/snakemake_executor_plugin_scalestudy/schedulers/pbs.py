@@ -77,8 +77,8 @@ AWAY = (
     "System error",
     "busy",
 )
-# Limits on how many jobs a user may have: msg_et_* in src/lib/Libcmds or svr_messages.c (23.06.06). Those on a resource
-# ("would exceed limit on resource ncpus in queue q") end with other jobs too.
+# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them. Those on a
+# resource ("would exceed limit on resource ncpus in queue q") end with other jobs too.
 FULL = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
 ID = re.compile(r"^\d+\.\S+$", re.MULTILINE)
 

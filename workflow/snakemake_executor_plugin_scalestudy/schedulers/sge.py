@@ -111,9 +111,15 @@ class Sge(Scheduler):
         if answer.code != 0:
             raise NoAnswer(f"qstat: {answer.words}")
         found = found_for(jobs, self._living(answer.out))
+        silent: Status | None = None
         for job in jobs:
-            if job.name not in found and (status := self._ended(job)) is not None:
+            if job.name in found:
+                continue
+            # One that searches gigabytes is asked once a round, or it would hold all other answers up.
+            status = self._ended(job) if silent is None else silent
+            if status is not None:
                 found[job.name] = status
+                silent = status if status.state is State.UNANSWERED else None
         return found
 
     def _living(self, xml: str) -> list[tuple[str, str, Status]]:
