@@ -57,11 +57,11 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
 
 def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     folder = script(tmp_path, "touch ran")
-    marks = StatusFiles(folder / "marks")
-    assert marks.void("job")
+    files = StatusFiles(folder / "marks")
+    assert files.void("job")
     assert run(folder).returncode == 0
     assert not (folder / "ran").exists()
-    assert marks.end("job") is None
+    assert files.end("job") is None
 
 
 def test_a_submission_that_runs_cannot_be_given_up(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from snakemake_executor_plugin_scalestudy.schedulers import Job, LimitReached, N
 from snakemake_executor_plugin_scalestudy.status_files import End, StatusFiles
 from snakemake_executor_plugin_scalestudy.submit import NotSubmitted, Submitter
 
+LISTING_S = 0.5
 RAN = (State.RUNNING, State.SUSPENDED, State.ENDED)
 
 
@@ -66,6 +67,8 @@ class JobMonitor:
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[SnakemakeJob] = queue.SimpleQueue()
         self._accounted = False
+        self._listed: set[str] | None = None
+        self._listed_s = 0.0
         self._trouble = ""
         self._full_since_s: float | None = None
         """Since when the scheduler takes no more jobs, though none of ours is there that could end."""
@@ -108,10 +111,14 @@ class JobMonitor:
         return min(idle_s, max(0.0, self.submitter.due_s - self.clock.now_s()))
 
     def _names(self) -> set[str] | None:
+        """All status files; listed twice a second at most, however fast submissions follow one another."""
         if not self.jobs:
             return None
+        if self._listed is not None and self.clock.now_s() - self._listed_s < LISTING_S:
+            return self._listed
         try:
-            return self.files.names()
+            self._listed, self._listed_s = self.files.names(), self.clock.now_s()
+            return self._listed
         except OSError as error:  # a hiccup of the file system proves nothing
             self._in_trouble(f"{self.files.folder}: {error}")
             self.submitter.pause(1.0)
