@@ -119,6 +119,20 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     assert workflow.starts()["run"] == 2
 
 
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
+    others = len([line for line in sge.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
+    sge.limit_jobs_per_user(others + 1)  # others may end meanwhile, which makes room for more
+    try:
+        workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 3, "step_s": 1} for n in range(12)})
+        code, output = workflow.drive()
+    finally:
+        sge.limit_jobs_per_user(0)
+    assert code == 0, output
+    assert workflow.results() == 12
+    assert set(workflow.starts().values()) == {1}
+    assert output.count("the scheduler takes no more jobs for now (qsub: Unable to run job: job rejected: only ") == 1
+
+
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
     workflow, driver = fates
     code, output = driver.wait(280)

@@ -237,7 +237,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
         output, "too many gpus"
     )
     assert "the scheduler will never run it (PENDING Partition" in message(output, "too many nodes")
-    assert "2 links in a row made no progress" in message(output, "without progress")
+    assert "2 attempts in a row made no progress" in message(output, "without progress")
     assert "cancelled by its owner or an administrator" in message(output, "cancelled")
     assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
     assert "raise the resource `runtime`" in message(output, "deaf")

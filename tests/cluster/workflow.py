@@ -40,6 +40,7 @@ rule train:
 OPTIONS = (
     "--executor", "scalestudy", "--jobs", "100", "--nolock", "--rerun-incomplete", "--keep-going", "--latency-wait", "10",
     "--seconds-between-status-checks", "2", "--scalestudy-site", "site.yaml", "--rerun-triggers", "mtime",
+    "--scalestudy-give-up-min", "0.2",
 )  # fmt: skip
 
 

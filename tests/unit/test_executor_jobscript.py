@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_executor_plugin_scalestudy.jobscript import Script
-from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 
 
 def script(folder: Path, command: str, **more: object) -> Path:
@@ -21,7 +21,7 @@ def script(folder: Path, command: str, **more: object) -> Path:
     folder.mkdir()
     values = {"setup": (), "wrapper": (), "environment": {}, "runtime_min": None, **more}
     text = Script(
-        name="job", title="a\ntitle", properties="{}", marks=folder / "marks", workdir=folder, command=command,
+        name="job", title="a\ntitle", properties="{}", status_files=folder / "marks", workdir=folder, command=command,
         path_first=Path("/opt/first"), script=folder / "job.sh", **values,
     ).text()  # fmt: skip
     (folder / "marks").mkdir()
@@ -37,7 +37,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> None:
     folder = script(tmp_path, f"exit {code}")
     assert run(folder).returncode == code
-    end = Marks(folder / "marks").end("job")
+    end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert (end.code, end.signal) == (code, "")
     assert end.ended_s >= end.began_s > 0
@@ -57,17 +57,17 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
 
 def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     folder = script(tmp_path, "touch ran")
-    marks = Marks(folder / "marks")
-    assert marks.void("job")
+    files = StatusFiles(folder / "marks")
+    assert files.void("job")
     assert run(folder).returncode == 0
     assert not (folder / "ran").exists()
-    assert marks.end("job") is None
+    assert files.end("job") is None
 
 
 def test_a_submission_that_runs_cannot_be_given_up(tmp_path: Path) -> None:
     folder = script(tmp_path, "true")
     run(folder)
-    assert not Marks(folder / "marks").void("job")
+    assert not StatusFiles(folder / "marks").void("job")
 
 
 def counting(folder: Path, code: int = 1, **more: object) -> Path:
@@ -85,12 +85,12 @@ def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
 ) -> None:
     folder = counting(tmp_path)
     run(folder)
-    first = Marks(folder / "marks").end("job")
+    first = StatusFiles(folder / "marks").end("job")
     monkeypatch.setenv(variable, "1")
     time.sleep(1)  # the script's clock has whole seconds
     assert run(folder).returncode == 1
     assert runs(folder) == 2
-    second = Marks(folder / "marks").end("job")
+    second = StatusFiles(folder / "marks").end("job")
     assert first is not None
     assert second is not None
     assert second.began_s > first.began_s
@@ -99,10 +99,10 @@ def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
 def test_a_script_that_has_ended_and_was_not_requeued_does_not_run_again(tmp_path: Path) -> None:
     folder = counting(tmp_path)
     run(folder)
-    end = Marks(folder / "marks").end("job")
+    end = StatusFiles(folder / "marks").end("job")
     assert run(folder).returncode == 1
     assert runs(folder) == 1
-    assert Marks(folder / "marks").end("job") == end
+    assert StatusFiles(folder / "marks").end("job") == end
 
 
 def test_a_script_whose_command_has_succeeded_does_not_run_again_even_if_it_is_requeued(
@@ -124,10 +124,10 @@ def test_a_script_whose_end_was_judged_or_whose_result_its_driver_has_does_not_r
     copy.write_text((folder / "job.sh").read_text())
     subprocess.run(["bash", str(copy)], check=False)
     if how == "judged":
-        Marks(folder / "marks").revoke("job")
+        StatusFiles(folder / "marks").revoke("job")
     else:
         (folder / "job.sh").unlink()
-        Marks(folder / "marks").forget("job")
+        StatusFiles(folder / "marks").forget("job")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert subprocess.run(["bash", str(copy)], check=False).returncode == 0
     assert runs(folder) == 1
@@ -160,9 +160,9 @@ def test_the_mark_of_a_script_that_was_killed_alone_is_touched_no_more(tmp_path:
     process.kill()
     process.wait()
     time.sleep(0.5)
-    before = Marks(folder / "marks").last_beat_s("job")
+    before = StatusFiles(folder / "marks").last_beat_s("job")
     time.sleep(0.6)
-    assert Marks(folder / "marks").last_beat_s("job") == before
+    assert StatusFiles(folder / "marks").last_beat_s("job") == before
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2"])
@@ -175,7 +175,7 @@ def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(
     process.send_signal(getattr(signal, f"SIG{name}"))
     assert process.wait(20) == 75
     assert (folder / "saved").exists()
-    end = Marks(folder / "marks").end("job")
+    end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert (end.code, end.signal) == (75, name)
 
@@ -188,7 +188,7 @@ def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(20)
     assert (folder / "saved").exists()
-    end = Marks(folder / "marks").end("job")
+    end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert (end.code, end.signal) == (143, "TERM")
 

@@ -14,6 +14,7 @@ from snakemake_executor_plugin_scalestudy.resources import request_of
 from snakemake_executor_plugin_scalestudy.schedulers import (
     Cause,
     Job,
+    LimitReached,
     NoAnswer,
     Refused,
     Request,
@@ -120,7 +121,11 @@ def slurm(table: str, **others: Answer) -> Any:
     """A Slurm whose squeue prints a table, as replayed text."""
 
     def run(argv: Sequence[str], _limit_s: float) -> Answer:
-        return Answer(0, table, "") if argv[0] == "squeue" else others.get(argv[0], Answer(1, "", "disabled"))
+        return (
+            Answer(0, table, "")
+            if argv[0] == "squeue"
+            else others.get(argv[0], Answer(1, "", "Slurm accounting storage is disabled"))
+        )
 
     return scheduler_of({"kind": "slurm"}, run)
 
@@ -142,11 +147,133 @@ def slurm(table: str, **others: Answer) -> Any:
         ("7|CANCELLED|None|node1|N/A|a", State.ENDED, Cause.CANCELLED),
         ("7|FAILED|JobLaunchFailure|node1|N/A|a", State.ENDED, Cause.NODE),
         ("7|BRAND_NEW_STATE|None|node1|N/A|a", State.UNKNOWN, Cause.UNKNOWN),
+        ("7|PENDING|launch failed requeued held||N/A|a", State.HELD, Cause.UNKNOWN),
+        ("7|REVOKED|None||N/A|a", State.UNKNOWN, Cause.UNKNOWN),
     ],
 )
 def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
     status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([Job("a", "7")])["a"]
     assert (status.id, status.state, status.cause) == ("7", state, cause)
+
+
+def rows(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_array_jobs_and_names_with_blanks_of_the_same_user_do_not_spoil_the_table_of_slurm() -> None:
+    others = rows("12_[1-90]|PENDING|Resources||N/A|sweep", "9|RUNNING|None|node2|N/A|a name | with blanks")
+    assert slurm(others).statuses([Job("a", "7")]) == {}
+    found = slurm(others + "7|RUNNING|None|node1|N/A|a\n").statuses([Job("a", "7")])
+    assert found["a"].state is State.RUNNING
+
+
+OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
+
+
+@pytest.mark.parametrize(
+    ("row_name", "found"),
+    [(OURS, True), (f"alice_{OURS}", True), ("renamed", True), (OTHERS, False)],
+    ids=["its name", "a prefix", "renamed by a hook", "its id was given to another of our jobs"],
+)
+def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, found: bool) -> None:
+    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([Job(OURS, "7")])) is found
+    job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
+    assert bool(sge(job).statuses([Job(OURS, "7")])) is found
+    line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
+    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: Answer(0, line, ""))
+    assert bool(pbs.statuses([Job(OURS, "7.head")])) is found
+
+
+def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
+    calls: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(" ".join(argv))
+        table = "CLUSTER: big\n7|FAILED|NonZeroExitCode|n1|N/A|a\n" if "big" in argv else ""
+        out = {"squeue": table, "sbatch": "7;big\n", "scontrol": "ExitCode=3:0"}.get(argv[0], "")
+        return Answer(0, out, "")
+
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M big"}, run)
+    job = Job("a", scheduler.submit(WHOLE))
+    assert scheduler.statuses([job])["a"].id == "7;big"
+    scheduler.cancel([job])
+    assert [call.partition(" -h")[0] for call in calls[1:]] == [
+        "squeue -M big", "scontrol -M big -o show job 7", "scancel -M big 7",
+    ]  # fmt: skip
+
+
+def test_a_job_of_a_federation_is_followed_where_it_runs() -> None:
+    table = rows("7|RUNNING|None|node1|N/A|a", "7|REVOKED|None||N/A|a")
+    assert slurm(table).statuses([Job("a", "7")])["a"].state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (Answer(1, "", "Slurm accounting storage is disabled"), None),
+        (Answer(1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
+    ],
+)
+def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
+    answer: Answer, state: State | None
+) -> None:
+    status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([Job("a", "7"), Job("b", "9")])
+    assert status["b"].state is State.RUNNING
+    assert (status["a"].state if "a" in status else None) is state
+
+
+def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
+    asked = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        asked.append(argv[0])
+        if argv[0] == "qacct":
+            raise NoAnswer("qacct did not answer within 25 s")
+        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    found = scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7"), Job("b", "8")])
+    assert {status.state for status in found.values()} == {State.UNANSWERED}
+    assert asked == ["qstat", "qacct"]
+
+
+@pytest.mark.parametrize(
+    ("config", "remembers"),
+    [
+        ("MinJobAge               = 300 sec\nAccountingStorageType   = accounting_storage/none\n", True),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/none\n", False),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/slurmdbd\n", True),
+        ("", False),
+    ],
+)
+def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
+    assert slurm("", scontrol=Answer(0, config, "")).remembers_deleted is remembers
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("slurm", "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
+        ("slurm", "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"),
+        ("pbs", "qsub: would exceed queue generic's per-user limit"),
+        ("pbs", "qsub: Maximum number of jobs already in queue workq"),
+        ("sge", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30).\nExiting."),
+    ],
+)  # fmt: skip
+def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> None:
+    with pytest.raises(LimitReached):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy",
+    ],
+)
+def test_a_limit_on_one_job_is_a_refusal(error: str) -> None:
+    with pytest.raises(Refused):
+        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
 
 
 @pytest.mark.parametrize(("start", "started_s"), [("2026-11-21T18:23:09+00:00", 1795285389.0), ("N/A", None)])
@@ -244,7 +371,7 @@ def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error:
 
 @pytest.mark.parametrize(
     ("kind", "out", "job_id"),
-    [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28"), ("sge", "Warning: x\n34\n", "34")],
+    [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28;cluster"), ("sge", "Warning: x\n34\n", "34")],
 )
 def test_the_id_of_a_submission_is_read(kind: str, out: str, job_id: str) -> None:
     assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(0, out, "")).submit(WHOLE) == job_id

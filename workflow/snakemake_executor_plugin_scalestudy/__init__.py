@@ -31,6 +31,14 @@ class ExecutorSettings(ExecutorSettingsBase):
             "type": float,
         },
     )
+    give_up_min: float = field(
+        default=30.0,
+        metadata={
+            "help": "Minutes for which a scheduler must have said that a job can never run before the job is deleted: "
+            "nodes that are down come back",
+            "type": float,
+        },
+    )
 
 
 common_settings = CommonSettings(

@@ -21,14 +21,17 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
 
+from snakemake_executor_plugin_scalestudy.decide import Limits
 from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
-from snakemake_executor_plugin_scalestudy.follower import Followed, Follower, Limits, Work
+from snakemake_executor_plugin_scalestudy.job import MonitoredJob, SnakemakeJob
 from snakemake_executor_plugin_scalestudy.jobscript import Script
-from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.monitor import JobMonitor
 from snakemake_executor_plugin_scalestudy.quoting import requoted
+from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_scalestudy.records import Records, job_key
 from snakemake_executor_plugin_scalestudy.resources import request_of
 from snakemake_executor_plugin_scalestudy.schedulers import Request, Scheduler, detected_kind, has_pbs, scheduler_of
+from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 
 FOLDER = ".scalestudy"
 """Of the working directory: records, job scripts, their output, the driver's lock."""
@@ -39,12 +42,12 @@ MARKED = {"scalestudy": True}
 
 
 class Executor(RemoteExecutor):
-    """One driver: reads the site, takes the folder's lock, and has a `Follower` follow its jobs."""
+    """One driver: reads the site, takes the folder's lock, and has a `JobMonitor` bring its jobs to their ends."""
 
     def __post_init__(self) -> None:
         self.folder = Path(FOLDER).absolute()
         self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
-        records, marks = Records(self.folder), Marks(self.folder / "marks")
+        records, files = Records(self.folder), StatusFiles(self.folder / "marks")
         self.driver_lock = DriverLock(self.folder)
         try:
             before = self.driver_lock.take()
@@ -57,10 +60,11 @@ class Executor(RemoteExecutor):
             poll_s=float(self.next_seconds_between_status_checks),
             settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
             lost_s=max(30.0, float(self.workflow.execution_settings.latency_wait)),
+            blocked_s=60 * self.executor_settings.give_up_min,
             per_s=self._submissions_per_s(),
             budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
         )
-        self.follower = Follower(self.scheduler, records, marks, self, limits, self.driver_lock.taken_ns)
+        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
         self.interruptible = False
@@ -90,10 +94,10 @@ class Executor(RemoteExecutor):
         return str(folder / "job")
 
     def run_jobs(self, jobs: list[JobExecutorInterface]) -> None:
-        """Follow these jobs; submissions are made one after the other in the follower's thread."""
+        """Follow these jobs; submissions are made one after the other in the monitor's thread."""
         if not self.prepared:
             self.prepared = True
-            calm(self.workflow.scheduler)
+            drop_job_rate_limit(self.workflow.scheduler)
             self._listen()
         super().run_jobs(jobs)
 
@@ -103,7 +107,7 @@ class Executor(RemoteExecutor):
         work = self._work(job, info)
         self.open[id(info)] = info
         self.report_job_submission(info)
-        self.follower.add(work)
+        self.monitor.add(work)
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Look at all jobs, whatever list Snakemake keeps of them."""
@@ -113,10 +117,7 @@ class Executor(RemoteExecutor):
             return
         if not self.driver_lock.keep():
             raise WorkflowError("another driver took this folder over while this one was silent; its jobs go on there")
-        try:
-            self.follower.round()
-        except OSError as error:  # a hiccup of the file system ends no run
-            self.warn(f"{error}; going on")
+        self.monitor.round()
         for info in active_jobs:
             if id(info) in self.open:
                 yield info
@@ -124,7 +125,7 @@ class Executor(RemoteExecutor):
     async def sleep(self) -> None:
         """Until there may be something to see."""
         if hasattr(self, "open"):
-            self.follower.pause()
+            self.monitor.pause()
         else:
             await asyncio.sleep(0.05)
 
@@ -135,10 +136,10 @@ class Executor(RemoteExecutor):
         """
         if self.interruptible:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.follower.say_cancelling()
+        self.monitor.say_cancelling()
         try:
             self._rest()
-            self.follower.cancel_all()
+            self.monitor.cancel_all()
             self.shutdown()
         finally:
             if self.interruptible:
@@ -154,14 +155,14 @@ class Executor(RemoteExecutor):
 
     def _rest(self) -> None:
         """No further submission, no further decision; a submission under way is waited for, or its id would be lost."""
-        self.follower.stopping.set()
+        self.monitor.stopping.set()
         with self.lock:
             self.wait = False
-        self.follower.wake.set()
+        self.monitor.wake.set()
         if threading.current_thread() is not self.wait_thread:
             self.wait_thread.join()
 
-    # what the follower tells
+    # what the monitor tells
 
     def say(self, text: str) -> None:
         """Something a person may want to know."""
@@ -173,20 +174,19 @@ class Executor(RemoteExecutor):
 
     _note = warn
 
-    def succeeded(self, followed: Followed) -> None:
+    def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""
-        info = self._done(followed)
+        info = self._done(job)
         self.report_job_success(info)
 
-    def failed(self, followed: Followed, why: str) -> None:
+    def failed(self, job: MonitoredJob, why: str) -> None:
         """A job has failed."""
-        info = self._done(followed)
+        info = self._done(job)
         self.report_job_error(info, msg=f"{why} ")
 
-    def _done(self, followed: Followed) -> SubmittedJobInfo:
-        info: SubmittedJobInfo = followed.work.handle
-        links = followed.record.links
-        info.external_jobid = links[-1].id or links[-1].name if links else None
+    def _done(self, job: MonitoredJob) -> SubmittedJobInfo:
+        info: SubmittedJobInfo = job.work.handle
+        info.external_jobid = job.id if job.record.attempts else None
         del self.open[id(info)]
         return info
 
@@ -195,7 +195,7 @@ class Executor(RemoteExecutor):
     def _key(self, job: JobExecutorInterface) -> str:
         return job_key(job.name, [str(path) for path in job.output], str(job.get_target_spec()))
 
-    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> Work:
+    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> SnakemakeJob:
         """Everything about a job that following it needs, read here, in Snakemake's own thread."""
         resources, threads = dict(job.resources.items()), job.threads
         properties = str(job.properties())  # JSON, in contrast to what the interface declares
@@ -212,7 +212,7 @@ class Executor(RemoteExecutor):
                 raise command
             self._write_script(request, label, properties, command)
 
-        return Work(
+        return SnakemakeJob(
             handle=info,
             key=self._key(job),
             label=label,
@@ -234,6 +234,8 @@ class Executor(RemoteExecutor):
             return requoted(self.format_job_exec(job), values)
         except ValueError as error:
             return error
+        except OSError as error:  # raised here, in Snakemake's own thread, it would cancel all jobs
+            return ValueError(str(error))
 
     def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
         environment = dict(self.envvars())
@@ -243,7 +245,7 @@ class Executor(RemoteExecutor):
             name=request.name,
             title=label,
             properties=properties,
-            marks=self.folder / "marks",
+            status_files=self.folder / "marks",
             workdir=Path.cwd(),
             command=command,
             environment=environment,
@@ -276,12 +278,12 @@ class Executor(RemoteExecutor):
             pass
 
     def _leave(self, number: int, _frame: Any) -> None:
-        left = Left(
+        stopped = DriverStopped(
             f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs go on. "
             "The same command takes them up again."
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
-        threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(left,)).start()
+        threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(stopped,)).start()
 
 
 def _interrupt_once(number: int, frame: Any) -> None:
@@ -297,21 +299,8 @@ def budget(own: float | None) -> float | None:
     return min(known) if known else None
 
 
-class Left(WorkflowError):
+class DriverStopped(WorkflowError):
     """The driver was asked to leave."""
-
-
-def calm(scheduler: Any) -> None:
-    """Take Snakemake's limit of jobs per time away: the follower has its own.
-
-    In 9.27 each round of the scheduler starts a timer that starts another round, for ever, if there is such a limit:
-    after a thousand jobs there are a thousand of them. The jobs of this round were chosen under the limit, so one more
-    round is asked for.
-    """
-    if getattr(scheduler, "job_rate_limiter", None) is not None:
-        scheduler.job_rate_limiter = None
-        scheduler.resources["_job_count"] = sys.maxsize
-        scheduler._open_jobs.release()
 
 
 def chosen_scheduler(site: Path | None, note: Any) -> Scheduler:

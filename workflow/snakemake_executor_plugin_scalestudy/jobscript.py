@@ -13,38 +13,38 @@ TEXT = """\
 #!/bin/bash
 # {title}
 # properties = {properties}
-marks={marks}
+status_files={status_files}
 name={name}
-mark() {{  # mark SUFFIX LINE...: synced, then renamed, so that it is whole or absent
-    local file="$marks/$name.$1"
+write_status() {{  # write_status SUFFIX LINE...: synced, then renamed, so that it is whole or absent
+    local file="$status_files/$name.$1"
     shift
     printf '%s\\n' "$@" >"$file.$$" && {{ sync "$file.$$" 2>/dev/null || true; }} && mv -f "$file.$$" "$file"
 }}
 forbidden() {{  # its driver has given it up, has judged its end, or has its result and has removed its script
-    [ "$(readlink "$marks/$name.token")" = void ] || [ ! -e {script} ]
+    [ "$(readlink "$status_files/$name.token")" = void ] || [ ! -e {script} ]
 }}
-ln -s run "$marks/$name.token" 2>/dev/null
+ln -s run "$status_files/$name.token" 2>/dev/null
 forbidden && exit 0
 # A scheduler may start a script a second time: by a requeue, or because it has forgotten the first start.
 requeued=$((${{SLURM_RESTART_COUNT:-0}} + ${{RESTARTED:-0}}))  # Slurm, Grid Engine; PBS does not tell
-if [ -e "$marks/$name.ended" ]; then
-    grep -qx exit=0 "$marks/$name.ended" && exit 0
+if [ -e "$status_files/$name.ended" ]; then
+    grep -qx exit=0 "$status_files/$name.ended" && exit 0
     [ "$requeued" = 0 ] && exit 1
-    rm -f "$marks/$name.ended"
-elif [ -e "$marks/$name.began" ] && [ "$requeued" = 0 ]; then
-    # As long as another copy touches its mark, this one would be a second writer.
-    touched=$(stat -c %y "$marks/$name.began")
+    rm -f "$status_files/$name.ended"
+elif [ -e "$status_files/$name.began" ] && [ "$requeued" = 0 ]; then
+    # As long as another copy touches its file, this one would be a second writer.
+    touched=$(stat -c %y "$status_files/$name.began")
     sleep {second_start_s}
-    [ "$touched" = "$(stat -c %y "$marks/$name.began")" ] || exit 1
+    [ "$touched" = "$(stat -c %y "$status_files/$name.began")" ] || exit 1
 fi
 began=$(date +%s)
-mark began "began=$began" "host=$(hostname)"
+write_status began "began=$began" "host=$(hostname)"
 forbidden && exit 1  # in this moment
 {exports}
-# A scheduler may lose a job that runs: as long as this mark is touched, it does.
+# A scheduler may lose a job that runs: as long as this file is touched, it does.
 (
     trap '' USR1 USR2
-    while sleep {beat_s} && kill -0 $$ 2>/dev/null; do touch -c "$marks/$name.began"; done
+    while sleep {beat_s} && kill -0 $$ 2>/dev/null; do touch -c "$status_files/$name.began"; done
 ) &
 heart=$!
 signalled=
@@ -57,7 +57,7 @@ trap 'signalled=TERM' TERM
     cd {workdir} || exit 1
 {setup}
     {command}
-    echo $? >"$marks/$name.code"
+    echo $? >"$status_files/$name.code"
 ) &
 child=$!
 for warning in USR1 USR2; do
@@ -69,22 +69,22 @@ while :; do
     kill -0 "$child" 2>/dev/null || break
 done
 # A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
-[ -e "$marks/$name.code" ] && read -r code <"$marks/$name.code"
-rm -f "$marks/$name.code"
+[ -e "$status_files/$name.code" ] && read -r code <"$status_files/$name.code"
+rm -f "$status_files/$name.code"
 pkill -P "$heart" 2>/dev/null
 kill "$heart" 2>/dev/null
 # A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
 # Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
 if [ -n "$signalled" ]; then
     for _ in $(seq 4500); do
-        pgrep -c -g 0 >"$marks/$name.left" 2>/dev/null
-        read -r left <"$marks/$name.left"
+        pgrep -c -g 0 >"$status_files/$name.left" 2>/dev/null
+        read -r left <"$status_files/$name.left"
         [ "${{left:-1}}" -le 1 ] && break
         sleep 0.2
     done
-    rm -f "$marks/$name.left"
+    rm -f "$status_files/$name.left"
 fi
-mark ended "exit=$code" "signal=$signalled" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
+write_status ended "exit=$code" "signal=$signalled" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
 exit "$code"
 """
 
@@ -97,7 +97,7 @@ class Script:
     title: str
     properties: str
     """JSON on one line, as `snakemake.utils.read_job_properties` finds it."""
-    marks: Path
+    status_files: Path
     workdir: Path
     command: str
     """A line of shell."""
@@ -119,7 +119,7 @@ class Script:
         return TEXT.format(
             title=" ".join(self.title.split()),
             properties=self.properties.replace("\n", " "),
-            marks=shlex.quote(str(self.marks)),
+            status_files=shlex.quote(str(self.status_files)),
             name=shlex.quote(self.name),
             script=shlex.quote(str(self.script)),
             beat_s=self.beat_s,

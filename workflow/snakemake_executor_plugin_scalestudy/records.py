@@ -1,7 +1,7 @@
 """What this driver and those before it have submitted: on disk before the scheduler hears of it.
 
-`.scalestudy/jobs/<job>/links.json` has the links of one job's chain, `.scalestudy/jobs.jsonl` a line for each
-submission and each end, for accounts.
+`.scalestudy/jobs/<job>/links.json` has the attempts of one job, `.scalestudy/jobs.jsonl` a line for each submission and
+each end, for accounts. File and keys keep the names of earlier versions, so that each version reads the other's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snakemake_executor_plugin_scalestudy.schedulers import Request
 
 
 @dataclass
-class Link:
+class Attempt:
     """One submission: a job in the scheduler's sense."""
 
     name: str
@@ -30,7 +30,7 @@ class Link:
     gpu_hours: float | None
     gpus: int = 0
     state_before: list[int] | None = None
-    """Time and size of the run's state.json before this link: one that has not changed is not this link's."""
+    """Time and size of the run's state.json before this attempt: one that has not changed is not this attempt's."""
     cancelled: bool = False
     """A driver asked for its deletion, which may have had no effect: the scheduler was away."""
     used_before_s: float = 0.0
@@ -39,23 +39,30 @@ class Link:
     """Why it ended, once that is known."""
     progress: float | None = None
     node_fault: bool = False
+    never_ran: bool = False
+    """It did not begin, and is forbidden to: the scheduler did not take it, or lost it in its queue."""
     host: str = ""
 
 
 @dataclass
 class Record:
-    """One job in Snakemake's sense: a chain of links, of which the last may be alive."""
+    """One job in Snakemake's sense: its attempts, one after the other, of which the last may be alive."""
 
     key: str
     label: str
-    links: list[Link] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     outcome: str = ""
     """Empty while nothing is decided; then `finished`, `failed` or `cancelled`."""
 
     @property
     def open(self) -> bool:
         """Whether a submission of this job may still be somewhere."""
-        return bool(self.links) and not self.outcome
+        return bool(self.attempts) and not self.outcome and not self.attempts[-1].never_ran
+
+    @property
+    def number(self) -> int:
+        """How many attempts began, or still may."""
+        return sum(not attempt.never_ran for attempt in self.attempts)
 
 
 def write_synced(path: Path, text: str) -> None:
@@ -118,9 +125,9 @@ class Records:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             # Another version of this executor may know other fields.
-            known = {one.name for one in fields(Link)}
-            links = [Link(**{name: value for name, value in link.items() if name in known}) for link in data["links"]]
-            return Record(key, label, links, data["outcome"])
+            known = {one.name for one in fields(Attempt)}
+            attempts = [Attempt(**{key: value for key, value in one.items() if key in known}) for one in data["links"]]
+            return Record(key, label, attempts, data["outcome"])
         except FileNotFoundError:
             return Record(key, label)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -133,7 +140,9 @@ class Records:
         """Store a record, synced."""
         folder = self.folder_of(record.key)
         folder.mkdir(parents=True, exist_ok=True)
-        write_synced(folder / "links.json", json.dumps(asdict(record), indent=1) + "\n")
+        attempts = [asdict(attempt) for attempt in record.attempts]
+        data = {"key": record.key, "label": record.label, "links": attempts, "outcome": record.outcome}
+        write_synced(folder / "links.json", json.dumps(data, indent=1) + "\n")
 
     def forget(self, record: Record) -> None:
         """Remove what only a living or failed job needs; its lines in the ledger stay."""
@@ -147,26 +156,41 @@ class Records:
 
     # accounts
 
-    def note_submission(self, record: Record, link: Link, request: Request) -> None:
+    def note_submission(self, record: Record, attempt: Attempt, request: Request) -> None:
         """A line before the scheduler is asked."""
-        self.hours[link.name] = link.gpu_hours or 0.0
         self._note(
-            event="submitted", job=record.label, name=link.name, link=len(record.links), nodes=request.nodes,
+            event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,
             gpus=request.nodes * request.gpus_per_node, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
-            runtime_min=request.runtime_min, gpu_hours=link.gpu_hours,
+            runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours,
         )  # fmt: skip
+        self.hours[attempt.name] = attempt.gpu_hours or 0.0
 
-    def note_id(self, link: Link) -> None:
+    def note_id(self, attempt: Attempt) -> None:
         """The scheduler's id of a submission."""
-        self._note(event="id", name=link.name, id=link.id)
+        self._note(event="id", name=attempt.name, id=attempt.id)
 
-    def note_end(self, link: Link, used_s: float) -> None:
-        """A line once a link is over; what it used takes the place of what it had asked for."""
-        self.hours[link.name] = used_s * link.gpus / 3600
+    def note_end(self, attempt: Attempt, used_s: float) -> None:
+        """A line once an attempt is over; what it used takes the place of what it had asked for."""
+        hours = used_s * attempt.gpus / 3600
         self._note(
-            event="ended", name=link.name, id=link.id, used_s=round(used_s), gpu_hours=round(self.hours[link.name], 4),
-            cause=link.cause, progress=link.progress,
+            event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
+            cause=attempt.cause, progress=attempt.progress,
         )  # fmt: skip
+        self.hours[attempt.name] = hours
+
+    def not_ended(self) -> list[Attempt]:
+        """The submissions whose end is in no line of the ledger."""
+        open_: dict[str, Attempt] = {}
+        for event in self.events():
+            name = str(event.get("name", ""))
+            match event.get("event"):
+                case "submitted":
+                    open_[name] = Attempt(name, None, 0.0, event.get("gpu_hours"), int(event.get("gpus") or 0))
+                case "id" if name in open_:
+                    open_[name].id = str(event.get("id"))
+                case "ended":
+                    open_.pop(name, None)
+        return list(open_.values())
 
     def gpu_hours(self) -> float:
         """GPU hours used by what is over, plus those that what is alive may use."""

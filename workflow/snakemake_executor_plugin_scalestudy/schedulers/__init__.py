@@ -6,20 +6,21 @@ prints it. Everything that talks to a scheduler goes through `run`, so that reco
 
 from __future__ import annotations
 
+import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer, run_command
 from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings, read_settings
 from snakemake_executor_plugin_scalestudy.schedulers.template import filled
 
 __all__ = [
-    "Answer", "Cause", "Job", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
+    "Answer", "Cause", "Job", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
     "detected_kind", "has_pbs", "scheduler_of",
 ]  # fmt: skip
 
@@ -61,6 +62,8 @@ class State(Enum):
     ENDED = "ended"
     UNKNOWN = "unknown"
     """A word that is in none of the tables: nothing follows from it."""
+    UNANSWERED = "not answered"
+    """The part of the scheduler that could tell gave no answer about this job: nothing follows for it."""
 
 
 class Cause(Enum):
@@ -104,6 +107,14 @@ class Refused(Exception):
     """The scheduler answered that it does not take this job; the message has its own words."""
 
 
+class LimitReached(Exception):
+    """The scheduler takes no more jobs of this user for now; the message has its own words."""
+
+
+UNIQUE = re.compile(r"\.[0-9a-f]{12}(?![0-9a-f])")
+"""What is in the name of one submission only; `records.job_name` makes it."""
+
+Row = TypeVar("Row")
 Run = Callable[[Sequence[str], float], Answer]
 
 
@@ -115,11 +126,6 @@ class Scheduler(ABC):
     """What must be in PATH."""
     default_request: ClassVar[str]
     """The resource request where the site names no other; see `template.py` for the notation."""
-    remembers_deleted: ClassVar[bool] = False
-    """Whether a job that somebody deleted always leaves a record for a while; then one without was lost, not deleted.
-
-    Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
-    """
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
@@ -129,19 +135,30 @@ class Scheduler(ABC):
         self.settings = settings
         self.run = run
 
+    @property
+    def remembers_deleted(self) -> bool:
+        """Whether a job that somebody deleted always leaves a record for a while; then one without was lost.
+
+        Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
+        """
+        return False
+
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
         """The submit line, one word per element. ValueError, with a sentence, for what it cannot carry."""
 
     @abstractmethod
     def submit(self, request: Request) -> str:
-        """Submit; the job's id. Refused if the scheduler says no; NoAnswer if it is unclear whether it has the job."""
+        """Submit; the job's id.
+
+        Refused if the scheduler says no; LimitReached if it says not now; NoAnswer if it is unclear whether it has it.
+        """
 
     @abstractmethod
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """What the scheduler says about these jobs, by name; those that it does not know are absent.
 
-        NoAnswer where the question was not answered, wholly: then nothing follows about any job.
+        `State.UNANSWERED` for those about which there was no answer. NoAnswer where there was none about any job.
         """
 
     @abstractmethod
@@ -182,6 +199,32 @@ def values_of(request: Request, settings: Settings) -> dict[str, Any]:
     }
 
 
+def found_for(jobs: Sequence[Job], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
+    """By the jobs' names, the rows of a scheduler's table that are theirs. A row: its id, its name, and the rest.
+
+    A hook of the site may have renamed a job, so a known id counts too; but not where the row has the name of another
+    submission: a scheduler that has forgotten a job may have given its id away.
+    """
+    by_unique: dict[str, Row] = {}
+    by_id: dict[str, Row] = {}
+    for job_id, name, row in rows:
+        unique = UNIQUE.search(name)
+        if unique is not None:
+            by_unique[unique[0]] = row
+        else:
+            by_id[job_id] = row
+            by_unique[name] = row
+    found = {}
+    for job in jobs:
+        unique = UNIQUE.search(job.name)
+        key = unique[0] if unique is not None else job.name
+        if key in by_unique:
+            found[job.name] = by_unique[key]
+        elif job.id is not None and job.id in by_id:
+            found[job.name] = by_id[job.id]
+    return found
+
+
 def _share(total: int, parts: int) -> int | ValueError:
     """A whole share, or the error to raise if a template asks for it."""
     if total % parts == 0:
@@ -198,7 +241,7 @@ def clock(minutes: int) -> str:
 
 
 def checked_name(name: str) -> str:
-    """A job name that all systems take, or ValueError. Ours are made by `record.job_name`."""
+    """A job name that all systems take, or ValueError. Ours are made by `records.job_name`."""
     if not name or len(name) > 100 or not name[0].isascii() or not name[0].isalpha():
         raise ValueError(f"the job name {name!r} must begin with a letter and have at most 100 characters")
     if not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):

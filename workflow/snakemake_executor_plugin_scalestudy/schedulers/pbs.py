@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from snakemake_executor_plugin_scalestudy.schedulers import (
     Cause,
     Job,
+    LimitReached,
     NoAnswer,
     Refused,
     Request,
@@ -16,6 +17,7 @@ from snakemake_executor_plugin_scalestudy.schedulers import (
     Status,
     checked_name,
     checked_path,
+    found_for,
 )
 from snakemake_executor_plugin_scalestudy.schedulers.command import Answer
 from snakemake_executor_plugin_scalestudy.schedulers.settings import checked_word
@@ -75,6 +77,9 @@ AWAY = (
     "System error",
     "busy",
 )
+# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them. Those on a
+# resource ("would exceed limit on resource ncpus in queue q") end with other jobs too.
+FULL = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
 ID = re.compile(r"^\d+\.\S+$", re.MULTILINE)
 
 
@@ -109,6 +114,8 @@ class Pbs(Scheduler):
             return found[-1]
         if answer.code == 0 or any(words in answer.err for words in AWAY):
             raise NoAnswer(f"qsub: {answer.words}")
+        if FULL.search(answer.err):
+            raise LimitReached(f"qsub: {answer.words}")
         raise Refused(f"qsub: {answer.words}")
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
@@ -131,8 +138,8 @@ class Pbs(Scheduler):
         unknown_alone = answer.code == UNKNOWN_ID and "Unknown Job" in answer.err
         if (answer.code != 0 and not unknown_alone and not _gone(answer)) or (answer.out.strip() and not rows):
             raise NoAnswer(f"qstat: {answer.words}")
-        by_name = {fields["Job_Name"]: fields for fields in rows}
-        return {job.name: _status(by_name[job.name]) for job in jobs if job.name in by_name}
+        theirs = found_for(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
+        return {name: _status(fields) for name, fields in theirs.items()}
 
     def _find(self, name: str) -> str | None:
         """The id of a job of that name, living or ended; names are unique to a submission."""

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from snakemake_executor_plugin_scalestudy.schedulers import (
     Cause,
     Job,
+    LimitReached,
     NoAnswer,
     Refused,
     Request,
@@ -19,6 +20,7 @@ from snakemake_executor_plugin_scalestudy.schedulers import (
     Status,
     checked_name,
     checked_path,
+    found_for,
 )
 from snakemake_executor_plugin_scalestudy.schedulers.settings import checked_word
 
@@ -60,7 +62,8 @@ AWAY = (
     "commlib",
     "timed out",
 )
-NO_RECORD = ("not found", "job name", "job id")
+# Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
+FULL = re.compile(r"[Oo]nly \d+ jobs are allowed")
 # `job-ID name`, as qsub -terse prints it; an array would be `39.1-2:1`.
 ID = re.compile(r"^\d+$")
 
@@ -97,6 +100,8 @@ class Sge(Scheduler):
             return lines[-1]
         if answer.code == 0 or any(words in answer.err for words in AWAY):
             raise NoAnswer(f"qsub: {answer.words}")
+        if FULL.search(answer.err + answer.out):
+            raise LimitReached(f"qsub: {answer.words}")
         raise Refused(f"qsub: {answer.words}")
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
@@ -105,14 +110,19 @@ class Sge(Scheduler):
         answer = self.run(["qstat", "-u", user, "-r", "-xml"], self.query_s)
         if answer.code != 0:
             raise NoAnswer(f"qstat: {answer.words}")
-        living = dict(self._living(answer.out))
-        found = {job.name: living[job.name] for job in jobs if job.name in living}
+        found = found_for(jobs, self._living(answer.out))
+        silent: Status | None = None
         for job in jobs:
-            if job.name not in found and (status := self._ended(job)) is not None:
+            if job.name in found:
+                continue
+            # One that searches gigabytes is asked once a round, or it would hold all other answers up.
+            status = self._ended(job) if silent is None else silent
+            if status is not None:
                 found[job.name] = status
+                silent = status if status.state is State.UNANSWERED else None
         return found
 
-    def _living(self, xml: str) -> list[tuple[str, Status]]:
+    def _living(self, xml: str) -> list[tuple[str, str, Status]]:
         try:
             root = ElementTree.fromstring(xml)
         except ElementTree.ParseError as error:
@@ -127,20 +137,19 @@ class Sge(Scheduler):
             queue = entry.findtext("queue_name") or ""
             node = queue.partition("@")[2]
             if job_id.isdigit() and name:
-                rows.append((name, Status(job_id, _state(letters), letters, nodes=(node,) if node else ())))
+                rows.append((job_id, name, Status(job_id, _state(letters), letters, nodes=(node,) if node else ())))
         return rows
 
     def _ended(self, job: Job) -> Status | None:
         """The record of the accounting; the last one, where a job was run more than once."""
         try:
             answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
-        except NoAnswer:
-            return None
+        except NoAnswer as error:
+            return Status(job.id or "", State.UNANSWERED, str(error))
         records = _records(answer.out) if answer.code == 0 else []
-        records = [record for record in records if record.get("jobname") == job.name]
-        if not records:
+        record = found_for([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
+        if record is None:
             return None
-        record = records[-1]
         failed = int((record.get("failed", "0").split() or ["0"])[0])
         status = int((record.get("exit_status", "0").split() or ["0"])[0])
         words = f"failed {record.get('failed', '0')}, exit_status {record.get('exit_status', '0')}"

@@ -1,5 +1,6 @@
 """What a job script leaves behind: that it began, how it ended. The first source of truth about a job.
 
+They lie in `.scalestudy/marks`: the folder keeps that name, so that jobs of drivers of an earlier version are found.
 `NAME.token` is a symbolic link to `run` or `void`: whoever makes it first decides whether a submission of unclear fate
 may still run. So a submission that comes through late, after it was given up, ends at once. A driver that has judged
 the end of a submission makes it `void`, so that a scheduler which starts it a second time starts nothing.
@@ -29,15 +30,23 @@ class End:
     host: str
 
 
-class Marks:
-    """The folder of all marks: one listing tells of all jobs."""
+@dataclass(frozen=True)
+class Began:
+    """That a job script has begun: Unix seconds, and the node."""
+
+    began_s: int
+    host: str
+
+
+class StatusFiles:
+    """The folder of all status files: one listing tells of all jobs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> set[str]:
-        """All marks there are."""
+        """The names of all status files."""
         return {entry.name for entry in os.scandir(self.folder)}
 
     def end(self, name: str) -> End | None:
@@ -55,15 +64,15 @@ class Marks:
         """When the end was written, by the clock of the file system."""
         return (self.folder / f"{name}.ended").stat().st_mtime_ns
 
-    def began(self, name: str) -> tuple[int, str] | None:
-        """When and where that job began: Unix seconds and host."""
+    def began(self, name: str) -> Began | None:
+        """When and where that job began, or None as long as that is not to be seen."""
         fields = self._fields(f"{name}.began")
         if fields is None or not fields.get("began", "").isdigit():
             return None
-        return int(fields["began"]), fields.get("host", "")
+        return Began(int(fields["began"]), fields.get("host", ""))
 
     def silent_s(self, name: str) -> float:
-        """How long ago that job touched its mark, by the clock of the file system."""
+        """How long ago that job touched its file, by the clock of the file system."""
         clock = self.folder / ".clock"
         clock.touch()
         return clock.stat().st_mtime - (self.folder / f"{name}.began").stat().st_mtime
@@ -84,25 +93,20 @@ class Marks:
         new.symlink_to("void")
         new.replace(token)
 
-    def begun_again(self, name: str, end: End) -> bool:
-        """Whether that job has been started a second time, after the end given."""
-        began = self.began(name)
-        return began is not None and began[0] != end.began_s
-
     def last_beat_s(self, name: str) -> float | None:
-        """When that job touched its mark for the last time, in Unix seconds; None if it has not begun."""
+        """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
         try:
             return (self.folder / f"{name}.began").stat().st_mtime
         except FileNotFoundError:
             return None
 
     def forget(self, name: str) -> None:
-        """Remove the marks of a job that is over."""
+        """Remove the status files of a job that is over."""
         for suffix in SUFFIXES:
             (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def forget_end(self, name: str) -> None:
-        """Remove all marks but the token: a submission that was given up stays forbidden."""
+        """Remove all status files but the token: a submission that was given up stays forbidden."""
         for suffix in SUFFIXES[1:]:
             (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 

@@ -1,14 +1,14 @@
 """What the executor does when its scheduler is slow, wrong, forgetful or gone. The scheduler here is a fake, and says so:
-these answers cannot be had from a real one on demand. tests/cluster has the real ones.
+these answers cannot be had from a real one on demand. tests/cluster has the real ones. The clock is a test's own too.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +16,35 @@ from typing import Any
 
 import pytest
 
+from snakemake_executor_plugin_scalestudy.clock import Clock
+from snakemake_executor_plugin_scalestudy.decide import Limits
 from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
-from snakemake_executor_plugin_scalestudy.follower import Followed, Follower, Limits, Work
-from snakemake_executor_plugin_scalestudy.marks import Marks
+from snakemake_executor_plugin_scalestudy.job import MonitoredJob, SnakemakeJob
+from snakemake_executor_plugin_scalestudy.monitor import JobMonitor
 from snakemake_executor_plugin_scalestudy.records import Records, job_key, job_name
-from snakemake_executor_plugin_scalestudy.schedulers import Cause, Job, NoAnswer, Refused, Request, State, Status
+from snakemake_executor_plugin_scalestudy.schedulers import (
+    Cause,
+    Job,
+    LimitReached,
+    NoAnswer,
+    Refused,
+    Request,
+    State,
+    Status,
+)
+from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 
-FAST = Limits(poll_s=0.02, settle_s=0.1, completing_s=4.0, lost_s=0.2, per_s=1000)
+LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800, per_s=10)
+
+
+class StillClock(Clock):
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def now_s(self) -> float:
+        return self.s
 
 
 class FakeScheduler:
@@ -56,7 +78,7 @@ class FakeScheduler:
 
 
 class Told:
-    """What the follower told."""
+    """What the monitor told."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -68,59 +90,76 @@ class Told:
 
     warn = say
 
-    def succeeded(self, followed: Followed) -> None:
-        self.done.append(followed.work.label)
+    def succeeded(self, job: MonitoredJob) -> None:
+        self.done.append(job.work.label)
 
-    def failed(self, followed: Followed, why: str) -> None:
-        self.failures[followed.work.label] = why
+    def failed(self, job: MonitoredJob, why: str) -> None:
+        self.failures[job.work.label] = why
 
 
 class Bench:
-    """A follower in a folder, with its fake scheduler."""
+    """A monitor in a folder, with its fake scheduler."""
 
-    def __init__(self, folder: Path, limits: Limits = FAST) -> None:
+    def __init__(self, folder: Path, limits: Limits = LIMITS, background: Any = lambda work: work()) -> None:
         self.folder = folder
-        self.scheduler, self.told = FakeScheduler(), Told()
-        self.records, self.marks = Records(folder), Marks(folder / "marks")
-        self.follower = Follower(self.scheduler, self.records, self.marks, self.told, limits, time.time_ns())  # type: ignore[arg-type]
+        self.scheduler, self.told, self.clock = FakeScheduler(), Told(), StillClock()
+        self.records, self.files = Records(folder), StatusFiles(folder / "marks")
+        self.monitor = JobMonitor(
+            self.scheduler,  # type: ignore[arg-type]
+            self.records,
+            self.files,
+            self.told,
+            limits,
+            time.time_ns(),
+            self.clock,
+            background,
+        )
 
     def add(self, label: str = "train a", gpus: int = 0, state_file: Path | None = None) -> None:
         def request(name: str, script: Path, log: Path) -> Request:
             return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)
 
         key = job_key("train", [label], label)
-        self.follower.add(Work(None, key, label, "train", (label,), request, lambda request: None, state_file, ()))
+        self.monitor.add(
+            SnakemakeJob(None, key, label, "train", (label,), request, lambda request: None, state_file, ())
+        )
 
-    def until(self, condition: Callable[[], Any], limit_s: float = 10) -> None:
-        end = time.monotonic() + limit_s
+    def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
+        end = self.clock.s + limit_s
         while not condition():
-            assert time.monotonic() < end, f"never; told {self.told.lines} {self.told.failures}"
-            self.follower.round()
-            time.sleep(0.005)
+            assert self.clock.s < end, f"never; told {self.told.lines} {self.told.failures}"
+            self.monitor.round()
+            self.clock.s += 1
 
     def rounds(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.follower.round()
-            time.sleep(0.005)
+        for _ in range(int(seconds)):
+            self.monitor.round()
+            self.clock.s += 1
 
     def begin(self, number: int = 0, began_s: int = 100) -> None:
         """As the job script does: a second start removes the end of the first."""
         name = self.scheduler.submitted[number]
-        (self.marks.folder / f"{name}.ended").unlink(missing_ok=True)
-        if not (self.marks.folder / f"{name}.token").is_symlink():
-            (self.marks.folder / f"{name}.token").symlink_to("run")
-        (self.marks.folder / f"{name}.began").write_text(f"began={began_s}\nhost=node1\n")
+        (self.files.folder / f"{name}.ended").unlink(missing_ok=True)
+        if not (self.files.folder / f"{name}.token").is_symlink():
+            (self.files.folder / f"{name}.token").symlink_to("run")
+        (self.files.folder / f"{name}.began").write_text(f"began={began_s}\nhost=node1\n")
 
     def end(self, code: int, number: int = 0, signal: str = "", began_s: int = 100) -> None:
         name = self.scheduler.submitted[number]
         text = f"exit={code}\nsignal={signal}\nbegan={began_s}\nended={began_s + 3600}\nhost=node1\n"
-        (self.marks.folder / f"{name}.ended").write_text(text)
+        (self.files.folder / f"{name}.ended").write_text(text)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / ".scalestudy")
+
+
+def raising_always(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return call
 
 
 def raising(error: Exception) -> Callable[[Any], Any]:
@@ -144,7 +183,7 @@ def test_a_question_without_a_usable_answer_changes_nothing_and_the_job_still_su
 ) -> None:
     bench.scheduler.on_question = question
     bench.add()
-    bench.rounds(0.6)
+    bench.rounds(600)
     assert bench.told.done == []
     assert bench.told.failures == {}
     bench.end(0)
@@ -152,42 +191,31 @@ def test_a_question_without_a_usable_answer_changes_nothing_and_the_job_still_su
     assert len(bench.scheduler.submitted) == 1
 
 
-def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(bench: Bench) -> None:
-    release, asked = threading.Event(), []
-
-    def hangs(jobs: Sequence[Job]) -> dict[str, Status]:
-        asked.append(jobs)
-        release.wait(20)
-        return {}
-
-    bench.scheduler.on_question = hangs
+def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(tmp_path: Path) -> None:
+    hanging: list[Callable[[], None]] = []
+    bench = Bench(tmp_path / ".scalestudy", background=hanging.append)
     bench.add()
-    bench.until(lambda: asked)
+    bench.until(lambda: hanging)
+    bench.rounds(100)
     bench.end(0)
     bench.until(lambda: bench.told.done == ["train a"])
-    assert len(asked) == 1
-    release.set()
+    assert len(hanging) == 1
 
 
-def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(bench: Bench) -> None:
-    release = threading.Event()
-    questions = []
-
-    def late(jobs: Sequence[Job]) -> dict[str, Status]:
-        questions.append([job.name for job in jobs])
-        if len(questions) == 1:
-            release.wait(20)
-        return FakeScheduler.all_running(jobs)
-
-    bench.scheduler.on_question = late
+def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(tmp_path: Path) -> None:
+    hanging: list[Callable[[], None]] = []
+    bench = Bench(tmp_path / ".scalestudy", background=hanging.append)
     bench.add("train a")
-    bench.until(lambda: questions)
+    bench.until(lambda: hanging)
+    hanging.pop()()
+    bench.until(lambda: hanging)
     bench.add("train b")
     bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    release.set()
-    bench.rounds(0.6)
-    assert bench.told.failures == {}
-    assert len(bench.scheduler.submitted) == 2
+    bench.scheduler.on_question = lambda jobs: {}
+    hanging.pop()()
+    bench.monitor.round()
+    phases = {job.work.label: job.state.phase.name for job in bench.monitor.jobs}
+    assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
 
 
 def test_an_answer_for_one_of_two_jobs_leaves_the_other_running_while_it_touches_its_mark(bench: Bench) -> None:
@@ -197,7 +225,7 @@ def test_an_answer_for_one_of_two_jobs_leaves_the_other_running_while_it_touches
     bench.begin(0)
     bench.begin(1)
     bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs[:1])
-    bench.rounds(0.8)
+    bench.rounds(600)
     assert bench.told.failures == {}
     assert len(bench.scheduler.submitted) == 2
 
@@ -207,7 +235,7 @@ def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_mo
     bench.until(lambda: bench.scheduler.submitted)
     for number in (0, 1):
         bench.begin(number)
-        began = bench.marks.folder / f"{bench.scheduler.submitted[number]}.began"
+        began = bench.files.folder / f"{bench.scheduler.submitted[number]}.began"
         os.utime(began, (time.time() - 1000, time.time() - 1000))
         bench.scheduler.on_question = lambda jobs: {}
         bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 2 or bench.told.failures)
@@ -223,7 +251,7 @@ def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_n
     bench.scheduler.on_question = lambda jobs: {}
     bench.until(lambda: bench.told.failures)
     assert "left the queue without having begun" in bench.told.failures["train a"]
-    assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
 
 
 def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: Bench) -> None:
@@ -233,7 +261,7 @@ def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: 
     bench.scheduler.on_question = lambda jobs: {}
     bench.until(lambda: bench.told.failures)
     assert len(bench.scheduler.submitted) == 2
-    tokens = [(bench.marks.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
+    tokens = [(bench.files.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
     assert tokens == [Path("void"), Path("void")]
 
 
@@ -247,15 +275,14 @@ def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(be
     assert len(bench.scheduler.submitted) == 1
 
 
-def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("snakemake_executor_plugin_scalestudy.follower.SUBMIT_PAUSE_S", 0.05)
+def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench) -> None:
     bench.scheduler.on_submit = raising(NoAnswer("sbatch: Unable to contact slurm controller"))
     bench.scheduler.on_question = lambda jobs: {}
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
     bench.scheduler.on_submit = lambda request: "5"
     bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    assert (bench.marks.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
     bench.end(0, 1)
     bench.until(lambda: bench.told.done)
 
@@ -280,6 +307,8 @@ def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reaso
     bench.add()
     bench.until(lambda: bench.told.failures)
     assert bench.told.failures["train a"] == "job 1: the scheduler will never run it (Eqw); it was deleted."
+    assert "train a: job 1 cannot run as things are (Eqw); if that lasts 30 minutes it is deleted" in bench.told.lines
+    assert bench.clock.s >= 1000 + 1800
     assert bench.scheduler.deleted == bench.scheduler.submitted
 
 
@@ -291,7 +320,9 @@ def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
     bench.until(lambda: any("is running again" in line for line in bench.told.lines))
 
 
-def test_a_chain_goes_on_as_long_as_there_is_progress_and_its_links_are_on_disk(bench: Bench, tmp_path: Path) -> None:
+def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(
+    bench: Bench, tmp_path: Path
+) -> None:
     state = tmp_path / "state.json"
     bench.add(state_file=state)
     for number in range(3):
@@ -307,7 +338,7 @@ def test_a_chain_goes_on_as_long_as_there_is_progress_and_its_links_are_on_disk(
     assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [3600] * 4
 
 
-def test_a_crash_after_a_checkpoint_of_an_earlier_link_is_a_failure(bench: Bench, tmp_path: Path) -> None:
+def test_a_crash_after_a_checkpoint_of_an_earlier_attempt_is_a_failure(bench: Bench, tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
     bench.scheduler.on_question = lambda jobs: {
@@ -356,11 +387,11 @@ def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_agai
     first = Bench(folder)
     first.add()
     first.until(lambda: first.scheduler.submitted)
-    first.follower.cancel_all()
+    first.monitor.cancel_all()
     assert first.scheduler.deleted == first.scheduler.submitted
     second = Bench(folder)
     second.add()
-    second.rounds(0.3)  # it still runs: it saves its checkpoint
+    second.rounds(60)  # it still runs: it saves its checkpoint
     assert second.scheduler.submitted == []
     first.end(1, 0, "TERM")
     second.until(lambda: second.scheduler.submitted)
@@ -373,7 +404,7 @@ def interrupted(folder: Path) -> tuple[Bench, Bench]:
     first.until(lambda: first.scheduler.submitted)
     first.begin()
     first.scheduler.cancel = raising(NoAnswer("scancel: Unable to contact slurm controller"))  # type: ignore[method-assign]
-    first.follower.cancel_all()
+    first.monitor.cancel_all()
     assert "still there may be: 1. The same command takes up what still runs" in first.told.lines[-1]
     second = Bench(folder)
     second.add()
@@ -386,7 +417,7 @@ def test_a_job_that_outlives_its_cancellation_and_succeeds_counts_and_is_not_mad
     assert second.told.lines[0] == (
         "train a: taken up again as 1, although its deletion was asked for: if that comes true it is submitted anew"
     )
-    second.rounds(0.3)
+    second.rounds(60)
     first.end(0)
     second.until(lambda: second.told.done == ["train a"])
     assert second.scheduler.submitted == []
@@ -406,7 +437,7 @@ def test_a_job_that_outlives_its_cancellation_and_fails_by_itself_has_failed(tmp
 def test_a_cancelled_job_that_its_scheduler_forgot_is_not_made_again_while_it_touches_its_mark(tmp_path: Path) -> None:
     first, second = interrupted(tmp_path / ".scalestudy")
     second.scheduler.on_question = lambda jobs: {}
-    second.rounds(0.6)
+    second.rounds(600)
     assert second.scheduler.submitted == []
     first.end(0)
     second.until(lambda: second.told.done)
@@ -416,8 +447,8 @@ def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
     bench.records.write = raising(OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
-    bench.follower.say_cancelling()
-    bench.follower.cancel_all()
+    bench.monitor.say_cancelling()
+    bench.monitor.cancel_all()
     assert bench.scheduler.deleted == bench.scheduler.submitted
     assert "cancelling 1 job; this may take a while" in bench.told.lines
 
@@ -430,7 +461,7 @@ def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(benc
     bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
     bench.end(1, signal="TERM", began_s=100)
     bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
-    bench.rounds(0.4)
+    bench.rounds(60)
     assert bench.told.failures == {}
     bench.scheduler.on_question = FakeScheduler.all_running
     bench.begin(began_s=9000)
@@ -449,7 +480,7 @@ def test_a_requeued_job_that_has_saved_is_not_joined_by_a_second_one(bench: Benc
     state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
     bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, "PENDING") for job in jobs}
     bench.end(1, signal="TERM")
-    bench.rounds(0.5)
+    bench.rounds(60)
     assert len(bench.scheduler.submitted) == 1
 
 
@@ -459,9 +490,9 @@ def test_a_job_whose_script_was_started_again_before_anyone_looked_is_not_judged
     bench.begin(began_s=100)
     bench.scheduler.on_question = raising(NoAnswer("squeue: Connection refused"))
     bench.end(1, signal="TERM", began_s=100)
-    bench.until(lambda: bench.follower.jobs[0].end is not None)
+    bench.rounds(2)
     bench.begin(began_s=9000)
-    bench.rounds(0.4)
+    bench.rounds(60)
     assert bench.told.failures == {}
     assert "train a: job 1 was requeued; it runs again" in bench.told.lines
 
@@ -471,7 +502,7 @@ def test_a_failed_job_that_its_scheduler_calls_running_is_judged_when_it_is_told
     bench.until(lambda: bench.scheduler.submitted)
     bench.begin()
     bench.end(1, signal="TERM")
-    bench.rounds(0.4)  # longer than a cause may come late, were it not known that the job is still ending
+    bench.rounds(60)  # longer than a cause may come late, were it not known that the job is still ending
     assert bench.told.failures == {}
     bench.scheduler.on_question = lambda jobs: {
         job.name: Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED) for job in jobs
@@ -481,8 +512,7 @@ def test_a_failed_job_that_its_scheduler_calls_running_is_judged_when_it_is_told
 
 
 def test_a_job_that_hangs_in_its_end_is_deleted_before_the_next_one_is_submitted(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.3, 0.2, 1000))
-    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 0.3, 0.2, 1000))
+    bench = Bench(tmp_path / ".scalestudy")
     state = tmp_path / "state.json"
     bench.add(state_file=state)
     bench.until(lambda: bench.scheduler.submitted)
@@ -501,7 +531,7 @@ def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path:
     state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
     bench.end(1)
     bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    tokens = [bench.marks.folder / f"{name}.token" for name in bench.scheduler.submitted]
+    tokens = [bench.files.folder / f"{name}.token" for name in bench.scheduler.submitted]
     assert tokens[0].readlink() == Path("void")
     assert not tokens[1].is_symlink()
 
@@ -510,7 +540,7 @@ def test_what_a_job_used_that_died_unseen_ends_with_its_last_sign_of_life(bench:
     bench.add(gpus=4)
     bench.until(lambda: bench.scheduler.submitted)
     bench.begin(began_s=1_000_000)
-    began = bench.marks.folder / f"{bench.scheduler.submitted[0]}.began"
+    began = bench.files.folder / f"{bench.scheduler.submitted[0]}.began"
     os.utime(began, (1_003_600, 1_003_600))
     bench.scheduler.on_question = lambda jobs: {
         job.name: Status("1", State.ENDED, "FAILED 0:9", Cause.SIGNAL, 9) for job in jobs
@@ -520,13 +550,15 @@ def test_what_a_job_used_that_died_unseen_ends_with_its_last_sign_of_life(bench:
 
 
 def test_a_driver_pauses_until_the_next_submission_is_due(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".scalestudy", Limits(10.0, 15.0, 120.0, 30.0, per_s=10.0))
+    bench = Bench(tmp_path / ".scalestudy", Limits(per_s=10.0))
     for number in range(3):
         bench.add(f"train {number}")
-    assert bench.follower.pause_s() == 1.0
-    bench.follower.round()
-    assert bench.scheduler.submitted
-    assert bench.follower.pause_s() <= 0.1
+    assert bench.monitor.pause_s() == 1.0
+    bench.monitor.round()  # reads what was submitted before
+    assert bench.monitor.pause_s() == 0.0
+    bench.monitor.round()
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.monitor.pause_s() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
@@ -535,13 +567,13 @@ def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_a
 ) -> None:
     bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs) if known else {}
     bench.add()
-    bench.until(lambda: bench.follower.jobs and (bench.follower.jobs[0].status or bench.follower.jobs[0].absent))
-    bench.follower.cancel_all()
+    bench.rounds(20)
+    bench.monitor.cancel_all()
     assert bench.scheduler.deleted_ids == [job_id]
 
 
 def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".scalestudy", Limits(0.02, 0.1, 120.0, 0.2, 1000, budget_gpu_hours=2.5))
+    bench = Bench(tmp_path / ".scalestudy", Limits(budget_gpu_hours=2.5))
     bench.add("train a", gpus=2)
     bench.add("train b", gpus=2)
     bench.until(lambda: bench.told.failures)
@@ -550,10 +582,148 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     )
     assert len(bench.scheduler.submitted) == 1
     name = bench.scheduler.submitted[0]
-    (bench.marks.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")  # 6 minutes
+    (bench.files.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")  # 6 minutes
     bench.until(lambda: bench.told.done)
     assert bench.records.gpu_hours() == pytest.approx(0.2)
     assert Records(tmp_path / ".scalestudy").gpu_hours() == pytest.approx(0.2, abs=1e-4)
+
+
+def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that a full disk stops so many times, before it does what it should."""
+    left = [times]
+
+    def call(*arguments: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return then(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("owner", "function"),
+    [
+        ("records", "read"), ("records", "write"), ("records", "note_submission"), ("records", "note_id"),
+        ("records", "note_end"), ("records", "forget"), ("records", "not_ended"), ("files", "names"), ("files", "end"),
+        ("files", "began"), ("files", "forget"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("when", ["at once", "at the end"])
+def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
+    bench: Bench, owner: str, function: str, when: str
+) -> None:
+    part = getattr(bench, owner)
+    if when == "at the end":
+        bench.add()
+        bench.until(lambda: bench.scheduler.submitted)
+        bench.begin()
+        bench.rounds(30)
+    setattr(part, function, failing(3, getattr(part, function)))
+    if when == "at once":
+        bench.add()
+        bench.until(lambda: bench.scheduler.submitted)
+        bench.begin()
+        bench.rounds(30)
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert bench.told.done == ["train a"]
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.monitor.jobs == []
+    ends = [event["cause"] for event in bench.records.events() if event["event"] == "ended"]
+    assert ends == ["finished"]
+
+
+@pytest.mark.parametrize("function", ["write", "note_end"])
+def test_a_disk_that_fails_while_a_failure_is_written_down_loses_no_failure(bench: Bench, function: str) -> None:
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
+    }
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    setattr(bench.records, function, failing(5, getattr(bench.records, function)))
+    bench.begin()
+    bench.end(1)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"].startswith("job 1: its command failed (FAILED).")
+    assert bench.told.lines.count("train a: [Errno 122] Disk quota exceeded; trying again") == 1
+
+
+def test_a_folder_that_cannot_be_made_delays_a_submission(bench: Bench, monkeypatch: Any) -> None:
+    bench.add()
+    monkeypatch.setattr(Path, "mkdir", raising_always(OSError(errno.EDQUOT, "Disk quota exceeded")))
+    bench.rounds(60)
+    assert bench.scheduler.submitted == []
+    assert [job.work.label for job in bench.monitor.jobs] == ["train a"]
+    monkeypatch.undo()
+    bench.until(lambda: bench.scheduler.submitted)
+
+
+def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
+    bench: Bench, monkeypatch: Any
+) -> None:
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    monkeypatch.setattr(bench.files, "end", raising(KeyError("colour")))
+    bench.end(1, 0)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures == {
+        "train a": "this executor failed on it, job 1 may still run: KeyError: 'colour'.",
+    }
+    assert [job.work.label for job in bench.monitor.jobs] == ["train b"]
+
+
+def test_a_job_over_the_users_limit_waits_until_another_one_ends_and_that_is_said_once(bench: Bench) -> None:
+    def limited(request: Request) -> str:
+        if len(bench.monitor.records.not_ended()) > 2:  # it has been written down already
+            raise LimitReached("sbatch: sbatch: error: AssocMaxSubmitJobLimit")
+        return str(len(bench.scheduler.submitted))
+
+    bench.scheduler.on_submit = limited
+    for label in ("train a", "train b", "train c", "train d"):
+        bench.add(label)
+    bench.rounds(600)
+    said = "the scheduler takes no more jobs for now (sbatch: sbatch: error: AssocMaxSubmitJobLimit); 2 jobs wait until others end"
+    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) < 16  # tried now and then
+    bench.end(0, 0)
+    before = len(bench.scheduler.submitted)
+    bench.until(lambda: len(bench.scheduler.submitted) > before, 5)  # tried at once, now that there is room
+    bench.rounds(5)
+    assert sum("submitted as" in line for line in bench.told.lines) == 3
+    bench.rounds(600)
+    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
+    assert bench.records.gpu_hours() == 0
+
+
+def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Bench) -> None:
+    bench.scheduler.on_submit = raising(LimitReached("qsub: would exceed queue generic's per-user limit"))
+    bench.add()
+    bench.rounds(1700)
+    assert bench.told.failures == {}
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"] == (
+        "not submitted: qsub: would exceed queue generic's per-user limit, for 30 minutes, in which no other job of this driver was in the queue."
+    )
+
+
+def test_a_job_that_ended_while_no_driver_ran_has_its_line_in_the_ledger_though_nobody_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    first = Bench(tmp_path / ".scalestudy")
+    first.add(gpus=4)
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    first.end(0)  # in an hour; the driver is gone
+    for _ in range(2):
+        second = Bench(tmp_path / ".scalestudy")
+        second.rounds(2)
+        [ended] = [event for event in second.records.events() if event["event"] == "ended"]
+        assert (ended["used_s"], ended["gpu_hours"]) == (3600, 4.0)
+        assert ended["cause"] == "ended with status 0 while no driver ran"
 
 
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
@@ -579,6 +749,24 @@ def test_a_record_of_another_version_is_understood(bench: Bench) -> None:
     bench.end(0)
     second.until(lambda: second.told.done)
     assert second.scheduler.submitted == []
+
+
+RECORD_OF_AN_EARLIER_VERSION = """\
+{"key": "%s", "label": "train a", "outcome": "", "links": [
+ {"name": "train.a.0123456789ab", "id": "7", "submitted_s": 1.5, "gpu_hours": 0.0, "gpus": 0, "state_before": null,
+  "cancelled": false, "cause": "", "progress": null, "node_fault": false, "host": ""}]}
+"""
+
+
+def test_a_job_of_a_driver_of_an_earlier_version_is_adopted(bench: Bench) -> None:
+    key = job_key("train", ["train a"], "train a")
+    (bench.folder / "jobs" / key).mkdir(parents=True)
+    (bench.folder / "jobs" / key / "links.json").write_text(RECORD_OF_AN_EARLIER_VERSION % key)
+    bench.add()
+    bench.until(lambda: "train a: taken up again as 7" in bench.told.lines)
+    bench.scheduler.submitted.append("train.a.0123456789ab")
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
 
 
 def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
