@@ -175,7 +175,7 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
     world, losses = strategy.world, []
     for step in steps:
         x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
-        strategy.set_rate(rate(step))
+        strategy.set_learning_rate(rate(step))
         losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
         strategy.exchange()
         strategy.update()
@@ -183,7 +183,7 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
 
 
 def weights_of(strategy: Any) -> dict[str, torch.Tensor]:
-    with strategy.whole() as model:
+    with strategy.full_parameters() as model:
         return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
@@ -192,7 +192,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
     # Only rank 0 has the right weights.
     strategy, module, model = begun(case, world, seed=world.rank)
     losses = take_steps(strategy, module, case.model, range(2))
-    with strategy.whole() as whole:
+    with strategy.full_parameters() as whole:
         between = sum(parameter.numel() for parameter in whole.parameters())
     own = sum(parameter.numel() for parameter in model.parameters())
     losses += take_steps(strategy, module, case.model, range(2, STEPS))
@@ -229,8 +229,8 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
         strategy.forward_backward(module, x, y, functional.cross_entropy)
         strategy.exchange()
         strategy.update()
-    with strategy.whole():
-        return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
+    with strategy.full_parameters():
+        return {"stages": strategy.plan.stages, "invalid_reason": strategy.invalid_reason(), **strategy.measured()}
 
 
 def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_p
     (whole,) = results_of(1, tmp_path / "whole", "unlimited")
     assert whole["device_memory_mib"] > LIMIT_MIB
     for stage in results_of(2, tmp_path / "split", "limited"):
-        assert (stage["stages"], stage["doubt"]) == (2, None)
+        assert (stage["stages"], stage["invalid_reason"]) == (2, None)
         assert 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
     (refused,) = results_of(1, tmp_path / "refused", "limited")
     assert "90 MiB on each of 1 device: 2 devices as one pipeline" in refused["refused"]

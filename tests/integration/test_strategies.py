@@ -311,7 +311,7 @@ def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor
     strategy = build(Single(name="single"), World(0, 1, 0, torch.device("cpu"), 1, None))
     module = strategy.prepare(make_model(model_name, 0, torch.float64), make_optimiser)
     for step in range(STOP_AT):
-        strategy.set_rate(rate(step))
+        strategy.set_learning_rate(rate(step))
         strategy.optimiser.zero_grad()
         for share in range(shares):
             x, y = share_of(share, shares, model_name, step, torch.float64)

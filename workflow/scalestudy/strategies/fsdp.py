@@ -52,7 +52,7 @@ class FSDP(Strategy):
         self.gradients()
 
     @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
+    def full_parameters(self) -> Iterator[nn.Module]:
         """Inside, all weights are gathered and stay so: ranks may call the model as often as each likes."""
         sharded = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
         for module in sharded:
