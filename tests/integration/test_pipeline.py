@@ -213,6 +213,15 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
     return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
 
 
+def fail_between_steps(world: World) -> dict[str, Any]:
+    """What a rank holds of the model after an error while it held all of it."""
+    strategy, module, model = begun(Case("mlp", 2, 2), world, seed=world.rank)
+    take_steps(strategy, module, "mlp", range(1))
+    with pytest.raises(ZeroDivisionError), strategy.full_parameters():
+        raise ZeroDivisionError
+    return {"own": sum(parameter.numel() for parameter in model.parameters())}
+
+
 def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
     """What a stage of the wide model took, MiB; or why there is none."""
     options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
@@ -234,7 +243,7 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
 
 
 def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, Any]:
-    """One process: all cases of a number of ranks, or the memory that one with or without a limit takes."""
+    """One process: all cases of a number of ranks, an error, or the memory that one with or without a limit takes."""
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
     dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
     world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
@@ -242,6 +251,8 @@ def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, A
         results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
         if ranks > 1:
             results["in two"] = train_in_two(STOPPED[ranks], world)
+    elif work == "fail":
+        results = fail_between_steps(world)
     else:
         results = use_memory(world, LIMIT_MIB if work == "limited" else None)
     dist.barrier()
@@ -322,6 +333,12 @@ def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any)
     assert {f"model.{name}" for name in model.state_dict()} <= set(names)
     assert {f"optimiser.{name}.momentum_buffer" for name, _ in model.named_parameters()} <= set(names)
     assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
+
+
+def test_after_an_error_between_steps_a_rank_holds_its_stage_alone(tmp_path: Path) -> None:
+    own = [result["own"] for result in results_of(2, tmp_path, "fail")]
+    assert sum(own) == sum(tensor.numel() for tensor in reference("mlp", 1).values())
+    assert min(own) > 0
 
 
 def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:

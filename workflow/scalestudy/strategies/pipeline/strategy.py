@@ -271,10 +271,12 @@ class Pipeline(Strategy):
     def full_parameters(self) -> Iterator[nn.Module]:
         """The model with all its parameters on every rank, for as long as this lasts."""
         self._note_peak()
-        self._gather()
-        yield self.model
-        self._drop_others()
-        self.memory.restart()
+        try:
+            self._gather()
+            yield self.model
+        finally:
+            self._drop_others()
+            self.memory.restart()
 
     def _note_peak(self) -> None:
         peak = self.memory.bytes() if self.steps > 1 else None
