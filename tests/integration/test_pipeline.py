@@ -175,7 +175,7 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
     world, losses = strategy.world, []
     for step in steps:
         x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
-        strategy.set_rate(rate(step))
+        strategy.set_learning_rate(rate(step))
         losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
         strategy.exchange()
         strategy.update()
@@ -183,7 +183,7 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
 
 
 def weights_of(strategy: Any) -> dict[str, torch.Tensor]:
-    with strategy.whole() as model:
+    with strategy.full_parameters() as model:
         return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
@@ -192,7 +192,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
     # Only rank 0 has the right weights.
     strategy, module, model = begun(case, world, seed=world.rank)
     losses = take_steps(strategy, module, case.model, range(2))
-    with strategy.whole() as whole:
+    with strategy.full_parameters() as whole:
         between = sum(parameter.numel() for parameter in whole.parameters())
     own = sum(parameter.numel() for parameter in model.parameters())
     losses += take_steps(strategy, module, case.model, range(2, STEPS))
@@ -213,6 +213,15 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
     return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
 
 
+def fail_between_steps(world: World) -> dict[str, Any]:
+    """What a rank holds of the model after an error while it held all of it."""
+    strategy, module, model = begun(Case("mlp", 2, 2), world, seed=world.rank)
+    take_steps(strategy, module, "mlp", range(1))
+    with pytest.raises(ZeroDivisionError), strategy.full_parameters():
+        raise ZeroDivisionError
+    return {"own": sum(parameter.numel() for parameter in model.parameters())}
+
+
 def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
     """What a stage of the wide model took, MiB; or why there is none."""
     options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
@@ -229,12 +238,12 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
         strategy.forward_backward(module, x, y, functional.cross_entropy)
         strategy.exchange()
         strategy.update()
-    with strategy.whole():
-        return {"stages": strategy.plan.stages, "doubt": strategy.doubt(), **strategy.measured()}
+    with strategy.full_parameters():
+        return {"stages": strategy.plan.stages, "invalid_reason": strategy.invalid_reason(), **strategy.measured()}
 
 
 def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, Any]:
-    """One process: all cases of a number of ranks, or the memory that one with or without a limit takes."""
+    """One process: all cases of a number of ranks, an error, or the memory that one with or without a limit takes."""
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
     dist.init_process_group("gloo", store=store, rank=index, world_size=ranks)
     world = World(index, ranks, 0, torch.device("cpu"), ranks, dist.new_group(list(range(ranks))))  # type: ignore[arg-type]
@@ -242,6 +251,8 @@ def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, A
         results: dict[str, Any] = {name: train(case, world) for name, case in cases_of(ranks).items()}
         if ranks > 1:
             results["in two"] = train_in_two(STOPPED[ranks], world)
+    elif work == "fail":
+        results = fail_between_steps(world)
     else:
         results = use_memory(world, LIMIT_MIB if work == "limited" else None)
     dist.barrier()
@@ -324,13 +335,19 @@ def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any)
     assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
 
 
+def test_after_an_error_between_steps_a_rank_holds_its_stage_alone(tmp_path: Path) -> None:
+    own = [result["own"] for result in results_of(2, tmp_path, "fail")]
+    assert sum(own) == sum(tensor.numel() for tensor in reference("mlp", 1).values())
+    assert min(own) > 0
+
+
 def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:
     for name in ("whole", "split", "refused"):
         (tmp_path / name).mkdir()
     (whole,) = results_of(1, tmp_path / "whole", "unlimited")
     assert whole["device_memory_mib"] > LIMIT_MIB
     for stage in results_of(2, tmp_path / "split", "limited"):
-        assert (stage["stages"], stage["doubt"]) == (2, None)
+        assert (stage["stages"], stage["invalid_reason"]) == (2, None)
         assert 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
     (refused,) = results_of(1, tmp_path / "refused", "limited")
     assert "90 MiB on each of 1 device: 2 devices as one pipeline" in refused["refused"]

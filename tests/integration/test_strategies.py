@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
@@ -35,6 +38,7 @@ from tests.integration.trainings import (
     loss_of,
     make_model,
     make_optimiser,
+    make_step,
     rate,
     reference,
     share_of,
@@ -311,7 +315,7 @@ def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor
     strategy = build(Single(name="single"), World(0, 1, 0, torch.device("cpu"), 1, None))
     module = strategy.prepare(make_model(model_name, 0, torch.float64), make_optimiser)
     for step in range(STOP_AT):
-        strategy.set_rate(rate(step))
+        strategy.set_learning_rate(rate(step))
         strategy.optimiser.zero_grad()
         for share in range(shares):
             x, y = share_of(share, shares, model_name, step, torch.float64)
@@ -319,6 +323,33 @@ def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor
         strategy.exchange()
         strategy.update()
     return strategy.state()
+
+
+def test_after_an_error_fsdp_shards_again_and_exchanges_again(tmp_path: Path) -> None:
+    for sharded, weights in on_processes(2, tmp_path, fail_and_train, tmp_path):
+        assert sharded
+        assert difference(weights, reference("mlp", 2)) < 1e-12
+
+
+def fail_and_train(rank: int, folder: Path) -> tuple[bool, list[torch.Tensor]]:
+    """Errors while weights are gathered and while gradients are held back; then a training."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "rendezvous"), 2), rank=rank, world_size=2)
+    world = World(rank, 2, 0, torch.device("cpu"), 1, dist.new_group([0, 1]))  # type: ignore[arg-type]
+    strategy = build(FSDP(name="fsdp", unit_mib=0), world)
+    case = Case("mlp", FSDP(name="fsdp"))
+    module = strategy.prepare(make_model("mlp", rank, torch.float64), make_optimiser)
+    with pytest.raises(ZeroDivisionError), strategy.full_parameters():
+        raise ZeroDivisionError
+    sharded = all(isinstance(parameter, DTensor) for parameter in module.parameters())
+    with pytest.raises(ZeroDivisionError), strategy.no_exchange(module):
+        raise ZeroDivisionError
+    for step in range(STEPS):
+        make_step(case, strategy, module, step)
+    with strategy.full_parameters() as model:
+        weights = [parameter.detach().clone() for parameter in model.parameters()]
+    dist.barrier()
+    dist.destroy_process_group()
+    return sharded, weights
 
 
 @pytest.mark.parametrize("model", MODELS)

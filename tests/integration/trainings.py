@@ -157,7 +157,7 @@ def train(case: Case, world: World) -> Any:
         return strategy.serve(rate), strategy.records()
     for step in range(STEPS):
         make_step(case, strategy, module, step)
-    with strategy.whole():
+    with strategy.full_parameters():
         parameters = [parameter.detach().clone() for parameter in model.parameters()]
     strategy.finish()
     return parameters
@@ -188,7 +188,7 @@ def stop_and_go_on(case: Case, world: World, folder: Path) -> Any:
         return None
     for step in range(STOP_AT, STEPS):
         make_step(case, second, module, step)
-    with second.whole():
+    with second.full_parameters():
         parameters = [parameter.detach().clone() for parameter in model.parameters()]
     second.finish()
     dist.barrier(group=world.workers)
@@ -198,7 +198,7 @@ def stop_and_go_on(case: Case, world: World, folder: Path) -> Any:
 def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> None:
     """One step as the training loop makes it."""
     world = strategy.world
-    strategy.set_rate(rate(step))
+    strategy.set_learning_rate(rate(step))
     strategy.forward_backward(module, *share_of(world.rank, world.ranks, case.model, step, case.dtype), loss_of)
     strategy.exchange()
     strategy.update()

@@ -178,7 +178,7 @@ def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous
     study = read_study(tmp_path, re.sub(r"strategy: \[.*\]", f"strategy: [{names}]", text))
 
     def change(run: Run) -> dict[str, Any]:
-        if not run.spec.strategy.asynchronous:
+        if run.spec.strategy.synchronous:
             return {"staleness": None}
         return {"staleness": [{"0": 3, "2": 1}, {"0": 1, "1": 1}, {"0": 4}][run.spec.repeat]}
 

@@ -27,6 +27,16 @@ def test_recursive_doubling_sends_the_whole_buffer_each_time() -> None:
     assert cost.recursive_doubling(100 * MB, 8, BETWEEN) == pytest.approx(3.003)
 
 
+@pytest.mark.parametrize(("ranks", "seconds"), [(1, 0.0), (2, 1.001), (3, 3.003), (4, 2.002), (6, 4.004), (8, 3.003)])
+def test_ranks_beyond_a_power_of_two_cost_recursive_doubling_two_messages_more(ranks: int, seconds: float) -> None:
+    assert cost.recursive_doubling(100 * MB, ranks, BETWEEN) == pytest.approx(seconds)
+
+
+def test_recursive_doubling_sums_once_more_where_ranks_are_folded() -> None:
+    link = cost.Link(bytes_per_s=1e30, sum_bytes_per_s=100 * MB)
+    assert cost.recursive_doubling(100 * MB, 3, link) == pytest.approx(2.0)
+
+
 def test_one_server_takes_every_workers_gradients_and_four_servers_a_quarter_each() -> None:
     assert cost.parameter_server(100 * MB, 4, 1, BETWEEN) == pytest.approx(8.002)
     assert cost.parameter_server(100 * MB, 4, 4, BETWEEN) == pytest.approx(2.002)

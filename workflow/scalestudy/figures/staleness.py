@@ -24,7 +24,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
 
     Runs whose exchange is synchronous have no staleness and are left out.
     """
-    asynchronous = {run.id for run in study.runs if run.spec.strategy.asynchronous}
+    asynchronous = {run.id for run in study.runs if not run.spec.strategy.synchronous}
     runs = [row for row in selected(rows, figure.where) if row["run"] in asynchronous]
     taken = {row["run"]: _shares(machine, row["run"]) for row in runs if row["status"] == "valid"}
     groups = grouped(study, figure, runs, figure.series or "strategy", None)

@@ -27,7 +27,6 @@ class AsyncParameterServer(ParameterServer):
     """
 
     equal_parameters = False
-    lockstep = False
     finished = False
 
     def serve(self, rate_of_step: Callable[[int], float]) -> int:
@@ -56,7 +55,7 @@ class AsyncParameterServer(ParameterServer):
                 continue
             reply = replies[worker]
             if wanted == PUSH:
-                self.set_rate(rate_of_step(version // ranks))
+                self.set_learning_rate(rate_of_step(version // ranks))
                 self.optimiser.step()
                 record = time.perf_counter() - begin, worker, version - reply.version
                 for column, value in zip(self.updates.values(), record, strict=True):
@@ -69,13 +68,13 @@ class AsyncParameterServer(ParameterServer):
 
     def finish(self) -> None:
         """Take the final weights, and tell the servers that this worker makes no more steps."""
-        with self.whole():
+        with self.full_parameters():
             pass
         self._tell(STOP)
         self.finished = True
 
     @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
+    def full_parameters(self) -> Iterator[nn.Module]:
         """Inside, every worker has the servers' weights, the same on all; no worker makes a step meanwhile."""
         if self.finished:
             yield self.model
@@ -98,7 +97,7 @@ class AsyncParameterServer(ParameterServer):
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy; weights and optimiser's state are the servers'."""
-        with self.whole():
+        with self.full_parameters():
             if self.world.rank == 0:
                 self._tell(STATE)
             return super(ParameterServer, self).state()

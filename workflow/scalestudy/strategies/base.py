@@ -68,8 +68,8 @@ class Strategy(ABC):
     example: tuple[torch.Tensor, torch.Tensor] | None = None
     """A batch such as `forward_backward` will get, on the device; set before `prepare` where the strategy wants it."""
 
-    parts = 1
-    """Parts in which a rank computes its batch; set by the training loop."""
+    accumulation_steps = 1
+    """Equal parts in which a rank computes its batch, their gradients added up; set by the training loop."""
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Entered around forward and loss; set by the training loop."""
     scaler: torch.amp.GradScaler | None = None
@@ -85,10 +85,6 @@ class Strategy(ABC):
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
 
-    lockstep = True
-    """All ranks make the same step at the same time, as every synchronous exchange has it. Only such a run can be
-    stopped and gone on with at an agreed step."""
-
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
         self.broadcast(model)
@@ -100,12 +96,12 @@ class Strategy(ABC):
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned.
 
-        The batch is computed in `parts` equal parts; only with the last one may an overlapped exchange begin.
+        The batch is computed in `accumulation_steps` equal parts; only with the last one may an overlapped exchange begin.
         """
         self.optimiser.zero_grad(set_to_none=True)
-        if self.parts == 1:
+        if self.accumulation_steps == 1:
             return self._gradients_of(module, x, y, loss)
-        *earlier, last = zip(x.chunk(self.parts), y.chunk(self.parts), strict=True)
+        *earlier, last = zip(x.chunk(self.accumulation_steps), y.chunk(self.accumulation_steps), strict=True)
         losses = []
         for part_x, part_y in earlier:
             with self.no_exchange(module):
@@ -117,8 +113,8 @@ class Strategy(ABC):
         """Gradients of one part's share of the loss; returns that share."""
         with self.precision():
             value = loss(module(x), y)
-            if self.parts > 1:
-                value = value / self.parts
+            if self.accumulation_steps > 1:
+                value = value / self.accumulation_steps
         (value if self.scaler is None else self.scaler.scale(value)).backward()
         return value.detach()
 
@@ -138,7 +134,7 @@ class Strategy(ABC):
             self.scaler.step(self.optimiser)
             self.scaler.update()
 
-    def set_rate(self, rate: float) -> None:
+    def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate for the next update."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate
@@ -154,12 +150,12 @@ class Strategy(ABC):
         """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
         return {}
 
-    def doubt(self) -> str | None:
-        """Why the run should not be believed, as far as this rank knows; None where it may."""
+    def invalid_reason(self) -> str | None:
+        """Why the run's result is invalid, as far as this rank knows; None where it is not."""
         return None
 
-    def settle(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies settle nothing)
-        """Called once by every rank that trains, after `prepare`: get over what only the first steps of a process do.
+    def warm_up(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies need none)
+        """Do what only the first steps of a process do; called once by every rank that trains, after `prepare`.
 
         `backward` is one forward and backward pass over made-up samples, without an update; whoever calls this puts
         buffers and random states back. What a first step does differently would otherwise be done again after a stop,
@@ -211,8 +207,8 @@ class Strategy(ABC):
         return values or []
 
     @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
-        """Inside, this rank has all weights of the training, and calls of the model exchange nothing.
+    def full_parameters(self) -> Iterator[nn.Module]:
+        """Inside, this rank holds all parameters of the training, and calls of the model exchange nothing.
 
         Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
         """

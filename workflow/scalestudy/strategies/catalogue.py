@@ -43,9 +43,12 @@ class StrategySpec(Spec):
         return True
 
     @property
-    def asynchronous(self) -> bool:
-        """Whether updates are made on weights that others have changed meanwhile, so that they have a staleness."""
-        return False
+    def synchronous(self) -> bool:
+        """Whether all ranks make the same step at the same time.
+
+        Where they do not, updates have a staleness, and ranks agree on stopping only where they meet.
+        """
+        return True
 
     @property
     def needs_build(self) -> bool:
@@ -161,8 +164,8 @@ class AsyncParameterServer(StrategySpec):
     """Dedicated server processes; parameters are placed on them by size, largest first."""
 
     @property
-    def asynchronous(self) -> bool:
-        return True
+    def synchronous(self) -> bool:
+        return False
 
     @property
     def servers_beside(self) -> int:

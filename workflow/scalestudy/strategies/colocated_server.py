@@ -36,9 +36,9 @@ class ColocatedParameterServer(Strategy):
             self.server = make_optimiser(self.own)
         return module
 
-    def set_rate(self, rate: float) -> None:
+    def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate for the next update, at the servers too."""
-        super().set_rate(rate)
+        super().set_learning_rate(rate)
         for group in self.server.param_groups if self.own else ():
             group["lr"] = rate
 

@@ -57,9 +57,13 @@ def halving_doubling(size: float, ranks: int, link: Link) -> float:
 
 
 def recursive_doubling(size: float, ranks: int, link: Link) -> float:
-    """log2 p messages of the whole buffer each (Thakur et al., 4.5); for short buffers."""
-    rounds = math.ceil(math.log2(ranks))
-    return link.time(rounds, rounds * size, rounds * size)
+    """log2 p messages of the whole buffer each (Thakur et al., 4.5); for short buffers.
+
+    Where p is not a power of two, some ranks first hand their buffer to another and receive the sum last.
+    """
+    power = 1 << (ranks.bit_length() - 1)
+    rounds, folded = math.log2(power), ranks > power
+    return link.time(rounds + 2 * folded, (rounds + 2 * folded) * size, (rounds + folded) * size)
 
 
 def parameter_server(size: float, workers: int, servers: int, link: Link) -> float:

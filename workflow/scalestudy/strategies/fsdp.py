@@ -44,24 +44,28 @@ class FSDP(Strategy):
         """Where gradients are only added up, whole ones stay on every rank."""
         assert isinstance(module, FSDPModule)
         module.set_requires_gradient_sync(False)
-        yield
-        module.set_requires_gradient_sync(True)
+        try:
+            yield
+        finally:
+            module.set_requires_gradient_sync(True)
 
     def exchange(self) -> None:
         """It happened inside backward; only gradients that backward left out become zero."""
         self.gradients()
 
     @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
+    def full_parameters(self) -> Iterator[nn.Module]:
         """Inside, all weights are gathered and stay so: ranks may call the model as often as each likes."""
         sharded = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
-        for module in sharded:
-            module.set_reshard_after_forward(False, recurse=False)
-            module.unshard()
-        yield self.model
-        for module in sharded:
-            module.set_reshard_after_forward(self.options.reshard, recurse=False)
-            module.reshard()
+        try:
+            for module in sharded:
+                module.set_reshard_after_forward(False, recurse=False)
+                module.unshard()
+            yield self.model
+        finally:
+            for module in sharded:
+                module.set_reshard_after_forward(self.options.reshard, recurse=False)
+                module.reshard()
 
     # State
 

@@ -48,7 +48,7 @@ class Horovod(Strategy):
         self.optimiser = self.hvd.DistributedOptimizer(
             self.optimiser,
             named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
-            backward_passes_per_step=self.parts,
+            backward_passes_per_step=self.accumulation_steps,
             compression=self.hvd.Compression.fp16 if fp16 else self.hvd.Compression.none,
             op=self.hvd.Adasum if self.options.operation == "adasum" else self.hvd.Average,
         )

@@ -89,7 +89,7 @@ class ParameterServer(Strategy):
                 return step
             if wanted == PUSH:
                 total.data /= self.world.ranks
-                self.set_rate(rate_of_step(step))
+                self.set_learning_rate(rate_of_step(step))
                 self.optimiser.step()
                 step += 1
             arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]

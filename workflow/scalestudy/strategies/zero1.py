@@ -35,7 +35,7 @@ class Zero1(Strategy):
         self.part = make_optimiser([self.own])
         return module
 
-    def set_rate(self, rate: float) -> None:
+    def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate for the next update."""
         for group in self.part.param_groups:
             group["lr"] = rate

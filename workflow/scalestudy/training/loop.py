@@ -140,7 +140,7 @@ class Rank:
         self.evaluate_at_end()
         self.time_a_checkpoint()
         self.strategy.finish()
-        with self.strategy.whole():
+        with self.strategy.full_parameters():
             self.check_parameters()
             self.keep_weights()
         self.write_report()
@@ -197,7 +197,7 @@ class Rank:
             stepped = emulate(self.model, self.resolved.step_time_s / spec.batch.accumulate)
         elif spec.compile:
             stepped.compile()
-        self.strategy.parts = spec.batch.accumulate
+        self.strategy.accumulation_steps = spec.batch.accumulate
         if spec.autocast is not None:
             self.strategy.precision = partial(torch.autocast, world.device.type, DTYPES[spec.autocast])
         if spec.autocast == "float16":
@@ -211,7 +211,7 @@ class Rank:
         if not self.world.is_server:
             self.settle()
         self.report.overlapped = self.strategy.overlapped
-        self.agreement = Agreement(self.job, self.world, self.strategy.lockstep, self.state_bytes())
+        self.agreement = Agreement(self.job, self.world, spec.strategy.synchronous, self.state_bytes())
 
     def example(self) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's first batch, as `train` will hand it on."""
@@ -237,7 +237,7 @@ class Rank:
 
         with checkpoint.untouched_random_states():
             buffers = [buffer.clone() for buffer in self.model.buffers()]
-            self.strategy.settle(backward)
+            self.strategy.warm_up(backward)
             self.strategy.optimiser.zero_grad(set_to_none=True)
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
@@ -431,7 +431,7 @@ class Rank:
                 self.evaluate_after(report.steps_done)  # the run may have stopped just before
             for step in range(report.steps_done, self.planned_steps):
                 self.faults.before_step(step)
-                self.strategy.set_rate(self.rate(step))
+                self.strategy.set_learning_rate(self.rate(step))
                 timer.begin()
                 x, y = next(stream)
                 x, y = self.laid_out(normalise(x, dtype, device)), y.to(device, non_blocking=True)
@@ -470,7 +470,7 @@ class Rank:
             self.window_end = time.perf_counter() + 60 * minutes
         evaluation, last = self.evaluation_due(done), done == self.planned_steps
         saving = self.agreement.checkpoint_due(done) and not last
-        meeting = evaluation or (not self.strategy.lockstep and (saving or last))
+        meeting = evaluation or (not self.spec.strategy.synchronous and (saving or last))
         next_s = self.longest_evaluation_s() if evaluation else 0.0
         answer = self.agreement.after(done, meeting, self.window_end, next_s)
         if answer is not None:
@@ -556,7 +556,7 @@ class Rank:
     def evaluate(self, epoch: float, step: int) -> None:
         """One evaluation on held-out data; `time_s` is when it began, in seconds of the training loop."""
         start = time.perf_counter()
-        with self.strategy.whole() as model:
+        with self.strategy.full_parameters() as model:
             scores = evaluate(model, self.held_out, self.spec, self.world, self.dtype)
         end = time.perf_counter()
         self.report.evaluations.append(
@@ -567,7 +567,7 @@ class Rank:
 
     def check_parameters(self) -> None:
         """A digest of the parameters, to compare over ranks, and whether loss and parameters are finite."""
-        self.report.strategy, self.report.doubt = self.strategy.measured(), self.strategy.doubt()
+        self.report.strategy, self.report.doubt = self.strategy.measured(), self.strategy.invalid_reason()
         self.report.finite = bool(np.isfinite(self.all_losses()).all()) and all(
             bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()
         )

@@ -268,13 +268,15 @@ class Pipeline(Strategy):
     # The whole model
 
     @contextmanager
-    def whole(self) -> Iterator[nn.Module]:
+    def full_parameters(self) -> Iterator[nn.Module]:
         """The model with all its parameters on every rank, for as long as this lasts."""
         self._note_peak()
-        self._gather()
-        yield self.model
-        self._drop_others()
-        self.memory.restart()
+        try:
+            self._gather()
+            yield self.model
+        finally:
+            self._drop_others()
+            self.memory.restart()
 
     def _note_peak(self) -> None:
         peak = self.memory.bytes() if self.steps > 1 else None
@@ -354,7 +356,7 @@ class Pipeline(Strategy):
             values["device_memory_mib"] = self.peak_bytes / MIB
         return values
 
-    def doubt(self) -> str | None:
+    def invalid_reason(self) -> str | None:
         """Whether this rank's stage kept the memory limit."""
         limit = self.options.memory_limit_mib
         if limit is None or (self.peak_bytes is not None and self.peak_bytes <= limit * MIB):
