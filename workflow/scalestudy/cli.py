@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
 CONFIG = Path("config/config.yaml")
+FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
+"""Modules of the extra `train`, without which everything else works."""
 MACHINE = click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
 SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
@@ -441,6 +443,12 @@ def run_command(arguments: list[str]) -> int:
         return 130
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
+    except ModuleNotFoundError as error:
+        if error.name not in FOR_TRAINING:
+            raise
+        remedy = "pip install 'scalestudy[train]', or, in a clone, make setup"
+        click.echo(f"scalestudy: {error.name} is not installed, and training needs it\n    {remedy}", err=True)
+        return 1
     except OSError as error:
         click.echo(
             f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True

@@ -1,0 +1,144 @@
+"""The wheel in an environment that has what the wheel asks for and nothing else: no torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.integration.project import ROOT, Project, make_project
+
+
+def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
+    """The distributions of this environment that these requirements need, and what those need."""
+    found: dict[str, metadata.Distribution] = {}
+    todo = [(Requirement(text), "") for text in requirements]
+    while todo:
+        requirement, extra = todo.pop()
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        distribution = metadata.distribution(requirement.name)
+        assert requirement.specifier.contains(distribution.version, prereleases=True), requirement
+        name = canonicalize_name(requirement.name)
+        known = name in found
+        found[name] = distribution
+        if not known or requirement.extras:
+            todo += [
+                (Requirement(text), each) for text in distribution.requires or [] for each in requirement.extras or {""}
+            ]
+    return found
+
+
+def linked(distribution: metadata.Distribution, folder: Path) -> None:
+    """A distribution's folders and modules, as links."""
+    for file in distribution.files or []:
+        top = file.parts[0]
+        source = Path(str(distribution.locate_file(top)))
+        if top not in ("..", "__pycache__") and source.exists() and not (folder / top).exists():
+            (folder / top).symlink_to(source)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and its own requirements."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)],
+        check=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    (site,) = folder.glob("env/lib/python*/site-packages")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)],
+        check=True,
+    )
+    (folder / "env/bin/scalestudy").write_text(
+        f"#!{folder}/env/bin/python\nimport sys\nfrom scalestudy.cli import main\nsys.exit(main())\n"
+    )
+    (folder / "env/bin/scalestudy").chmod(0o755)
+    (own,) = metadata.distributions(name="scalestudy", path=[str(site)])
+    for distribution in closure([text for text in own.requires or [] if "extra ==" not in text]).values():
+        linked(distribution, site)
+    return folder / "env/bin/python"
+
+
+@pytest.fixture
+def project(bare: Path, tmp_path: Path) -> Project:
+    """A clone whose commands are those of the bare environment."""
+    found = make_project(tmp_path / "clone")
+
+    def environment() -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        return {**kept, "PATH": f"{bare.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+
+    found.environment = environment  # type: ignore[method-assign]
+    return found
+
+
+def test_there_is_no_torch(project: Project) -> None:
+    done = project.run("python", "-c", "import torch")
+    assert "No module named 'torch'" in done.stdout
+
+
+def test_it_checks_and_plans(project: Project) -> None:
+    checked = project.run("scalestudy", "check")
+    assert checked.returncode == 0, checked.stdout
+    planned = project.run("scalestudy", "plan", "--profile", "profiles/local")
+    assert planned.returncode == 0, planned.stdout
+    assert "tiny" in planned.stdout
+
+
+def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
+    # The numbers are made up; what is tested is that reading and drawing needs no more than the wheel asks for.
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from scalestudy.spec.machine import Machine; from scalestudy.spec.study import read_studies;"
+            "from scalestudy.results.stored import write_result; from scalestudy.spec.layout import result_file;"
+            "from tests.unit.analysis.fake_results import result_of;"
+            "[write_result(result_file('local', run.id), result_of(run))"
+            " for run in read_studies(['tiny'], 'mini', Machine(), machine_name='local')[0].runs]",
+        ],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    for words in (["summarise"], ["figure", "--name", "time"], ["table", "--name", "times"]):
+        done = project.run("scalestudy", *words, "--study", "tiny")
+        assert done.returncode == 0, done.stdout
+    done = project.run("scalestudy", "report", "--studies", "tiny", "--out", "report.html")
+    assert done.returncode == 0, done.stdout
+    assert (project.folder / "results/local/mini/figures/tiny/time.svg").stat().st_size > 3000
+
+
+def test_what_needs_torch_says_what_to_install(project: Project) -> None:
+    done = project.run("scalestudy", "try", "--out", "a", SCALESTUDY_WARM="0")
+    assert done.returncode != 0
+    assert "pip install 'scalestudy[train]'" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_the_ranges_of_the_package_admit_what_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locks = (ROOT / "envs/requirements.txt").read_text() + (ROOT / "envs/requirements-dev.txt").read_text()
+    pins = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)", locks, re.M)
+    }
+    extras = project["optional-dependencies"]
+    named = [Requirement(text) for text in (*project["dependencies"], *extras["train"], *extras["stores"])]
+    refused = [str(each) for each in named if not each.specifier.contains(pins[canonicalize_name(each.name)])]
+    assert refused == []
