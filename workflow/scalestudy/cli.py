@@ -45,7 +45,7 @@ def check(file: Path) -> None:
     Example: scalestudy check
     """
     from scalestudy.spec.config import SCALES, read_config, read_machine
-    from scalestudy.spec.study import read_studies
+    from scalestudy.spec.read_study import read_studies
 
     config = read_config(file)
     machine = read_machine(config.machine)
@@ -73,7 +73,7 @@ def list_runs(machine: str, scale: str, study: str | None) -> None:
     """
     from scalestudy.results.stored import read_result
     from scalestudy.spec.config import read_machine
-    from scalestudy.spec.study import read_studies
+    from scalestudy.spec.read_study import read_studies
 
     for found in read_studies([study] if study else None, scale, read_machine(machine), machine_name=machine):
         click.echo(f"{found.name}: {found.question}")
@@ -413,7 +413,7 @@ def schema(write: bool) -> None:
 
 def _study(machine: str, scale: str, name: str) -> Study:
     from scalestudy.spec.config import read_machine
-    from scalestudy.spec.study import read_studies
+    from scalestudy.spec.read_study import read_studies
 
     return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
 

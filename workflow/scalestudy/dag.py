@@ -18,7 +18,8 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
 from scalestudy.spec.config import DATA_FOLDER, SCALES, Config, read_config, read_machine
-from scalestudy.spec.study import Run, Study, read_studies
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Run, Study
 
 PACKAGE = Path(__file__).parent
 RESERVED = ("all", "horovod", "dataset", "spec", "train", "summarise", "figure", "table", "report")

@@ -15,9 +15,9 @@ from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import DERIVED, METRICS
+from scalestudy.spec.columns import DERIVED, METRICS, columns_of
 from scalestudy.spec.layout import run_folder, study_folder
-from scalestudy.spec.study import Run, Study, columns_of, label_of
+from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")

@@ -11,7 +11,8 @@ from scalestudy.figures.catalogue import TableSpec
 from scalestudy.results.stored import read_result
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
-from scalestudy.spec.study import Study, read_studies
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study
 
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:

@@ -15,6 +15,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import Document, dotted, read_yaml
 
+LONGEST_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
