@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from scalestudy.cluster import show
-from scalestudy.cluster.dryrun import plan_of
 from scalestudy.cluster.plan import Plan, over_budget
 from scalestudy.commands.train import setting
+from scalestudy.dag.dryrun import plan_of
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
 
