@@ -7,20 +7,46 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from scalestudy.cluster.doctor import examine, text
-from scalestudy.dag.dryrun import configuration_of
+from scalestudy.commands.options import CONFIG
 from scalestudy.files import write_text
-from scalestudy.spec.config import SITE, read_config, read_machine
 
 MISSING = 1
 NODES = 2
 
 
+@click.command(name="doctor")
+@click.option("--profile", default="profiles/local", show_default=True, help="Whose nodes to look at.")
+@CONFIG
+@click.option(
+    "--nodes", type=click.IntRange(1), default=None, help="Nodes of the job; default 2, or the machine's if fewer."
+)
+@click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
+@click.option("--json", "json_file", default=None, metavar="FILE|-", help="What was found, as JSON.")
+@click.option("--in-job", nargs=2, hidden=True, default=None)
+def command(in_job: tuple[str, str] | None, **options: Any) -> None:
+    """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
+
+    \b
+    Example: scalestudy doctor
+    Example: scalestudy doctor --profile profiles/pbs
+    """
+    if in_job is not None:
+        from scalestudy.cluster.doctor import on_nodes
+
+        sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
+    sys.exit(show_doctor(**options))
+
+
 def show_doctor(profile: str, config: Sequence[str], nodes: int | None, wait: float, json_file: str | None) -> int:
     """Print what each node has and lacks; exit status 1 where something is to be done."""
+    from scalestudy.cluster.doctor import examine, text
+    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.spec.config import SITE, read_config, read_machine
+
     given = configuration_of(profile, config)
     if "site" in given:
         os.environ[SITE] = str(Path(given["site"]).absolute())

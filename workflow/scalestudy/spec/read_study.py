@@ -33,10 +33,13 @@ class Found:
     wrong: dict[str, UserError] = field(default_factory=dict)
     """By the name of the file without its suffix."""
 
+    def errors(self) -> list[UserError]:
+        """Everything that is wrong."""
+        return [each for error in self.wrong.values() for each in getattr(error, "errors", [error])]
+
     def raise_errors(self) -> None:
         """Raise UserError with everything that is wrong; nothing where all is well."""
-        errors = [each for error in self.wrong.values() for each in getattr(error, "errors", [error])]
-        raise_all(errors)
+        raise_all(self.errors())
 
 
 def read_studies(

@@ -100,6 +100,8 @@ class Study:
     labels: dict[str, dict[str, str]]
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
+    notices: tuple[str, ...] = ()
+    """What the file says in words that are no longer used, and what to write instead."""
 
     @property
     def late(self) -> frozenset[str]:
