@@ -6,8 +6,9 @@ from scalestudy import dag
 
 min_version("9.27")
 
-# Studies and machine are checked whole before anything is planned.
+# What is requested is checked whole before anything is planned; what is wrong beyond that is named and left out.
 PROJECT = dag.read_project(config, workflow)
+ask = dag.Rules(PROJECT, warn=workflow.is_main_process)
 
 
 include: "workflow/rules/common.smk"
@@ -22,22 +23,21 @@ rule all:
     """Everything of the configured studies, scale and machine."""
     default_target: True
     input:
-        PROJECT.report,
-        PROJECT.report_inputs(PROJECT.config.machine, PROJECT.config.scale),
+        ask.everything,
 
 
 # One target per study: `snakemake gpu_scaling`.
-for study in PROJECT.chosen:
+for study in PROJECT.names:
 
     rule:
         name:
-            study.name
+            study
         input:
-            PROJECT.study_targets(study),
+            ask.study(study),
 
 
 onstart:
-    dag.own_folder(workflow)
+    dag.own_folder(workflow, PROJECT.begin)
     dag.calm_driver(workflow)
 
 

@@ -213,6 +213,19 @@ def test_wrong_configuration_ends_before_anything_is_made(project: Project) -> N
     assert not (project.folder / "results").exists()
 
 
+def test_a_wrong_study_that_is_not_requested_is_named_and_left_out(project: Project) -> None:
+    project.study.with_name("other.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
+    (project.folder / "results/local/mini/figures/tiny/time.svg").unlink()
+    done = project.snakemake("-n", "tiny")
+    assert done.returncode == 0, done.stdout
+    assert "warning: a study is left out: config/studies/other.yaml:2: base.modle: unknown key `modle`" in done.stdout
+    for targets in (("all",), ("other",), ("results/local/mini/report.html",)):
+        done = project.snakemake("-n", *targets)
+        assert done.returncode == 2, done.stdout
+        assert "scalestudy: config/studies/other.yaml:2: base.modle: unknown key `modle`" in done.stdout
+        assert "warning" not in done.stdout
+
+
 @pytest.mark.parametrize("width", [500, 1200])
 def test_the_report_loads_whole_and_fits_its_window_in_a_browser(finished: Project, tmp_path: Path, width: int) -> None:
     chromium = shutil.which("chromium")

@@ -23,9 +23,8 @@ def workflow(result: Path, *, local: bool = True) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory, and a project that was read at second 1000."""
+    """A working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dag.Current, "project", SimpleNamespace(begin=1000.0))
     monkeypatch.setenv(driver.DRIVER, "of another driver")
     return tmp_path
 
@@ -45,7 +44,7 @@ def test_a_run_that_another_driver_finished_meanwhile_is_not_made_again(
     (folder / "result.json").touch()
     os.utime(folder / "result.json", (1001, 1001))
     with pytest.raises(SystemExit) as end:
-        dag.own_folder(workflow(folder / "result.json"))
+        dag.own_folder(workflow(folder / "result.json"), begin=1000.0)
     assert end.value.code == 2
     assert "result.json: another driver finished this run while this one was reading the folder" in (
         capsys.readouterr().err
@@ -55,10 +54,10 @@ def test_a_run_that_another_driver_finished_meanwhile_is_not_made_again(
 def test_a_run_with_an_old_result_is_made_again_where_that_was_asked_for(folder: Path) -> None:
     (folder / "result.json").touch()
     os.utime(folder / "result.json", (999, 999))
-    dag.own_folder(workflow(folder / "result.json"))
+    dag.own_folder(workflow(folder / "result.json"), begin=1000.0)
     assert driver.known() == driver.identity(os.getpid())
 
 
 def test_what_is_submitted_knows_no_driver(folder: Path) -> None:
-    dag.own_folder(workflow(folder / "result.json", local=False))
+    dag.own_folder(workflow(folder / "result.json", local=False), begin=1000.0)
     assert driver.known() == ""

@@ -1,7 +1,7 @@
 rule summarise:
     """The results of a study as one table: a row per run, and a row per configuration."""
     input:
-        results=dag.asked(lambda w: PROJECT.results(w.machine, w.scale, w.study)),
+        results=ask.results,
         code=dag.code("analysis"),
     output:
         runs="results/{machine}/{scale}/studies/{study}/runs.parquet",
@@ -12,7 +12,7 @@ rule summarise:
     conda:
         "../../envs/conda.yaml"
     params:
-        shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
+        shown=ask.shown,
     shell:
         "scalestudy summarise --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} > {log} 2>&1"

@@ -11,14 +11,12 @@ rule dataset:
         nodes=1,
         ranks_per_node=1,
         gpus_per_node=0,
-        cpus_per_rank=dag.asked(
-            lambda w: PROJECT.dataset_resource(w.dataset, "cpus_per_rank")
-        ),
-        mem_mb=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "mem_mb")),
-        runtime=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "runtime")),
-        queue=dag.asked(lambda w: PROJECT.dataset_resource(w.dataset, "queue")),
+        cpus_per_rank=ask.dataset_resource("cpus_per_rank"),
+        mem_mb=ask.dataset_resource("mem_mb"),
+        runtime=ask.dataset_resource("runtime"),
+        queue=ask.dataset_resource("queue"),
     params:
-        spec=dag.asked(lambda w: PROJECT.dataset_json(w.dataset)),
+        spec=ask.dataset_json,
         bulk=PROJECT.bulk_option,
     shell:
         "scalestudy prepare --out {output.manifest} --spec {params.spec:q} {params.bulk} > {log} 2>&1"
@@ -34,6 +32,6 @@ rule spec:
     conda:
         "../../envs/conda.yaml"
     params:
-        spec=dag.asked(lambda w: PROJECT.spec_json(w.machine, w.run)),
+        spec=ask.spec_json,
     shell:
         "printf '%s\\n' {params.spec:q} > {output} 2> {log}"

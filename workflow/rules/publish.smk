@@ -2,9 +2,7 @@ rule figure:
     """One figure, in three formats side by side."""
     input:
         runs=rules.summarise.output.runs,
-        reference=dag.asked(
-            lambda w: PROJECT.reference(w.machine, w.scale, w.study, w.figure)
-        ),
+        reference=ask.reference,
         code=dag.code("figures"),
     output:
         expand(
@@ -17,10 +15,8 @@ rule figure:
     conda:
         "../../envs/conda.yaml"
     params:
-        declared=dag.asked(
-            lambda w: PROJECT.drawing(w.machine, w.scale, w.study, w.figure)
-        ),
-        shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
+        declared=ask.figure,
+        shown=ask.shown,
     shell:
         "scalestudy figure --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.figure} > {log} 2>&1"
@@ -42,10 +38,8 @@ rule table:
     conda:
         "../../envs/conda.yaml"
     params:
-        declared=dag.asked(
-            lambda w: PROJECT.drawing(w.machine, w.scale, w.study, f"table {w.table}")
-        ),
-        shown=dag.asked(lambda w: PROJECT.shown(w.machine, w.scale, w.study)),
+        declared=ask.table,
+        shown=ask.shown,
     shell:
         "scalestudy table --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.table} > {log} 2>&1"
@@ -54,7 +48,7 @@ rule table:
 rule report:
     """Everything on one self-contained page."""
     input:
-        dag.asked(lambda w: PROJECT.report_inputs(w.machine, w.scale)),
+        ask.report_inputs,
         code=dag.code("figures"),
     output:
         "results/{machine}/{scale}/report.html",

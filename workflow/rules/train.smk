@@ -1,30 +1,24 @@
 rule train:
     """One run. Its command is frozen: a changed command would measure everything again."""
     input:
-        unpack(dag.asked(lambda w: PROJECT.train_inputs(w.machine, w.run))),
+        unpack(ask.train_inputs),
     output:
         result="results/{machine}/runs/{run}/result.json",
     log:
         "results/{machine}/runs/{run}/log/train.log",
-    priority: dag.asked(lambda w: PROJECT.priority(w.machine, w.run))
+    priority: ask.priority
     conda:
         "../../envs/conda.yaml"
     resources:
         measure=1,
-        gpu_slots=dag.asked(lambda w: PROJECT.gpu_slots(w.machine, w.run)),
-        nodes=dag.asked(lambda w: PROJECT.resource(w.machine, w.run, "nodes")),
-        ranks_per_node=dag.asked(
-            lambda w: PROJECT.resource(w.machine, w.run, "ranks_per_node")
-        ),
-        gpus_per_node=dag.asked(
-            lambda w: PROJECT.resource(w.machine, w.run, "gpus_per_node")
-        ),
-        cpus_per_rank=dag.asked(
-            lambda w: PROJECT.resource(w.machine, w.run, "cpus_per_rank")
-        ),
-        mem_mb=dag.asked(lambda w: PROJECT.resource(w.machine, w.run, "mem_mb")),
-        runtime=dag.asked(lambda w: PROJECT.resource(w.machine, w.run, "runtime")),
-        queue=dag.asked(lambda w: PROJECT.resource(w.machine, w.run, "queue")),
-        study=dag.asked(lambda w: PROJECT.study_of(w.machine, w.run)),
+        gpu_slots=ask.gpu_slots,
+        nodes=ask.run_resource("nodes"),
+        ranks_per_node=ask.run_resource("ranks_per_node"),
+        gpus_per_node=ask.run_resource("gpus_per_node"),
+        cpus_per_rank=ask.run_resource("cpus_per_rank"),
+        mem_mb=ask.run_resource("mem_mb"),
+        runtime=ask.run_resource("runtime"),
+        queue=ask.run_resource("queue"),
+        study=ask.study_name,
     shell:
         "scalestudy train --out {output.result} > {log} 2>&1"

@@ -29,26 +29,20 @@ OUR_LINES = ("Nothing to be done",)
 
 
 @dataclass
-class Collected:
-    """What a dry run announced, for `scalestudy plan`, which shows it in its own way."""
-
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-
-class _Asked:
-    by: Collected | None = None
-
-
-def collect() -> Collected:
-    """Keep the jobs of the next dry run of this process, and show nothing."""
-    _Asked.by = Collected()
-    return _Asked.by
-
-
-@dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
-    """No settings."""
+    """`--logger-scalestudy-…` on the command line."""
+
+    jobs_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "File that gets the jobs and errors of a dry run, a line of JSON each; nothing is shown then",
+            "type": Path,
+        },
+    )
+
+
+OF_A_JOB = ("jobid", "rule_name", "wildcards", "input", "output", "resources", "priority")
+"""What the plan needs of a job that is announced."""
 
 
 @dataclass
@@ -88,15 +82,17 @@ class LogHandler(LogHandlerBase):
         self.counts = Counts()
         self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.shown = ""
-        self.collected, self.asked = _Asked.by or Collected(), _Asked.by is not None
-        _Asked.by = None
-        if not self.asked and Path(sys.argv[0]).name == "snakemake":
+        self.project: Any = None
+        """What the Snakefile of this project has read, given by it; None in other workflows."""
+        self.announced: list[dict[str, Any]] = []
+        self.jobs_file: Path | None = getattr(self.settings, "jobs_file", None)
+        if self.jobs_file is None and Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
 
     @property
     def writes_to_stream(self) -> bool:
         """In place of Snakemake's own lines, but for a dry run of a user's."""
-        return self.asked or not self.common_settings.dryrun
+        return self.jobs_file is not None or not self.common_settings.dryrun
 
     @property
     def writes_to_file(self) -> bool:
@@ -131,19 +127,25 @@ class LogHandler(LogHandlerBase):
     def keep(self, record: LogRecord) -> None:
         """A dry run announces a job, or says what is wrong."""
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
-            self.collected.jobs.append(record.__dict__)
-        elif self.asked and record.levelno >= logging.ERROR:
-            self.collected.errors.append(record.getMessage())
+            self.announced.append(plain_job(record.__dict__))
+            self.write(self.announced[-1])
+        elif record.levelno >= logging.ERROR:
+            self.write({"error": record.getMessage()})
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line to the file that was requested."""
+        if self.jobs_file is not None:
+            with open(self.jobs_file, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
 
     def show_plan(self) -> None:
         """The plan, under what Snakemake says about a dry run."""
-        jobs, self.collected.jobs = self.collected.jobs, []
+        jobs, self.announced = self.announced, []
         quiet = self.common_settings.quiet or ()
-        if not jobs or self.asked or any("all" in str(what).lower() for what in quiet):
+        if not jobs or self.project is None or any("all" in str(what).lower() for what in quiet):
             return
-        text = plan_text(jobs)
-        if text:
-            print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
+        text = plan_text(self.project, jobs)
+        print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
 
     def handle_event(self, event: Any, record: LogRecord) -> None:
         """What each kind of event shows."""
@@ -191,11 +193,20 @@ class LogHandler(LogHandlerBase):
         )
         self.jobs[int(data["jobid"])] = job
         if job.rule == "train":
-            keep_plan(job.wildcards)
+            self.keep_plan(job.wildcards)
             number = self.counts.done + self.counts.failed + 1
             self.status(f"run {number} of {self.counts.runs}{self.counts.remaining()}: {job.wildcards['run']}")
         elif job.rule == "dataset":
             self.status(f"preparing {job.wildcards['dataset']}")
+
+    def keep_plan(self, wildcards: dict[str, str]) -> None:
+        """Remember what is expected of a run, so that `scalestudy plan --actual` can compare it later."""
+        if self.project is not None:
+            from scalestudy.cluster.actual import note_plan
+
+            machine, run = wildcards["machine"], wildcards["run"]
+            asked, estimate = self.project.resources.planner(machine).of(self.project.runs.run(machine, run))
+            note_plan(machine, run, asked, estimate)
 
     def finish(self, jobid: int) -> None:
         """A job ended well."""
@@ -256,7 +267,7 @@ class LogHandler(LogHandlerBase):
         """The end: no live line stays."""
         self.clear()
         self.shown = ""
-        if self.common_settings.dryrun and not self.asked:
+        if self.common_settings.dryrun and self.jobs_file is None:
             self.show_plan()
         super().close()
 
@@ -282,30 +293,23 @@ def refuse_targets_after_config(words: list[str]) -> None:
         sys.exit(2)
 
 
-def plan_text(jobs: list[dict[str, Any]]) -> str:
-    """What the jobs of a dry run would cost; nothing where the workflow is not ours. A plan never ends a dry run."""
-    module = sys.modules.get("scalestudy.dag")
-    project = module.Current.project if module is not None else None
-    if project is None:
-        return ""
+def plain_job(data: dict[str, Any]) -> dict[str, Any]:
+    """What an event says of a job, as JSON has it."""
+    found = {name: data[name] for name in OF_A_JOB}
+    found["wildcards"], found["resources"] = dict(data["wildcards"] or {}), dict(data["resources"])
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return plain
+
+
+def plan_text(project: Any, jobs: list[dict[str, Any]]) -> str:
+    """What the jobs of a dry run would cost. A plan never ends a dry run."""
     from scalestudy.cluster.plan import make_plan, read_seen
     from scalestudy.cluster.show import UNDER_A_DRY_RUN, table
 
     try:
-        return table(make_plan(project, read_seen(jobs), project.jobs_at_once), UNDER_A_DRY_RUN)
+        return table(make_plan(project, read_seen(jobs), project.resources.jobs_at_once), UNDER_A_DRY_RUN)
     except Exception as error:
         return f"No plan: {type(error).__name__}: {error}"
-
-
-def keep_plan(wildcards: dict[str, str]) -> None:
-    """Remember what was expected of a run, so that `scalestudy plan --actual` can be asked later."""
-    module = sys.modules.get("scalestudy.dag")
-    project = module.Current.project if module is not None else None
-    if project is not None:
-        from scalestudy.cluster.actual import note_plan
-
-        asked, estimate = project.planner(wildcards["machine"]).of(project.run(wildcards["machine"], wildcards["run"]))
-        note_plan(wildcards["machine"], wildcards["run"], asked, estimate)
 
 
 def result_line(job: Job) -> str:

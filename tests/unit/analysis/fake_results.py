@@ -9,7 +9,8 @@ from typing import Any
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.study import Run, Study, read_studies
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Run, Study
 
 MACHINE = "fake"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.analysis.summarise import read_rows, study_rows, summarise, varied_columns
+from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise, varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder
@@ -143,3 +143,14 @@ def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study:
     zipped = read_study(tmp_path, text, "zipped")
 
     assert varied_columns(zipped) == ["strategy", "ranks"]
+
+
+def test_damaged_rows_are_refused_with_a_sentence_and_made_again_where_something_is_drawn(study: Study) -> None:
+    write_results(study)
+    file, _ = summarise(study, MACHINE)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100])
+    with pytest.raises(UserError, match=r"runs.parquet: cannot be read: .*\n    delete it, then make it: snakemake"):
+        read_rows(study, MACHINE)
+    repair_summary(study, MACHINE)
+    assert file.read_bytes() == whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from scalestudy.cluster import costs, show
 from scalestudy.cluster.plan import Plan, Seen, make_plan, over_budget
-from scalestudy.dag import Project
+from scalestudy.dag.project import Project
 from scalestudy.spec.layout import result_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,8 +116,11 @@ def test_a_budget_in_the_configuration_is_passed_to_the_executor(folder: Path, m
 
     monkeypatch.setenv("SCALESTUDY_BUDGET_GPU_HOURS", "1")
     (folder / "config/config.yaml").write_text("scale: paper\nbudget_gpu_hours: 500\n")
-    Project({"machine": "known"})
-    assert os.environ["SCALESTUDY_BUDGET_GPU_HOURS"] == "500.0"
+    monkeypatch.setenv(
+        *next(
+            iter(set(Project({"machine": "known"}).environment().items()) & {("SCALESTUDY_BUDGET_GPU_HOURS", "500.0")})
+        )
+    )
     assert budget(None) == 500
     assert budget(200.0) == 200
     assert budget(900.0) == 500

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scalestudy.analysis.summarise import summarise
+from scalestudy.figures.build import selected
 from scalestudy.figures.caption import alt_text
 from scalestudy.figures.chart import Chart, Line
 from scalestudy.figures.draw import chart_of, figure_named
@@ -223,3 +225,8 @@ def test_the_alternative_text_tells_each_line(study: Study) -> None:
     write_results(study)
 
     assert "ring & all_reduce: 101 samples/s at 1, 161 samples/s at 2" in alt_text(chart(study, "throughput"))
+
+
+def test_a_map_of_a_name_chooses_the_rows_of_that_name() -> None:
+    rows = pd.DataFrame([{"strategy": "ring"}, {"strategy": "allreduce"}])
+    assert selected(rows, {"strategy": {"name": "ring"}}) == [{"strategy": "ring"}]

@@ -229,7 +229,7 @@ BAD = [
     Bad(
         "a scale that the study has not",
         "question: How?\nscales: {mini: {}}\n",
-        "s.yaml:2: scales: has no scale `node`\n    it has paper, mini",
+        "s.yaml:2: scales: has no scale `node`\n    it has paper, mini: set --config scale=paper",
         scale="node",
     ),
     Bad(
@@ -251,8 +251,8 @@ BAD = [
     Bad(
         "keys in step of unequal lengths",
         "question: How?\nzip:\n  ranks: [1, 2]\n  seed: [1, 2, 3]\n",
-        "s.yaml:2: zip: keys that vary in step need equally many values: ranks has 2, seed has 3\n"
-        "    give each key one value per step",
+        "s.yaml:2: zip: keys that vary together need equally many values: ranks has 2, seed has 3\n"
+        "    give each key one value per point",
     ),
     Bad(
         "repeats of an included run beyond the study's",
@@ -371,18 +371,18 @@ BAD = [
         "too many runs",
         "question: How?\nvary:\n  seed: [0, 100000]\n  ranks: [1, 2, 3]\nrepeats: 10000\n",
         "s.yaml:2: vary: makes 60,000 runs; at most 50,000 are expanded\n"
-        "    vary fewer keys, or put keys in step with `zip`",
+        "    vary fewer keys, or vary keys together with `zip`",
     ),
     # Figures and tables.
     Bad(
         "two figures of one name",
         "question: How?\nfigures:\n- {kind: efficiency}\n- {kind: lines, name: efficiency, x: seed, y: loss}\n",
-        "s.yaml:4: figures[1].name: two figures are called `efficiency`\n    give one of them another name",
+        "s.yaml:4: figures[1].name: two figures have the name `efficiency`\n    give one of them another name",
     ),
     Bad(
         "two tables of one name",
         "question: How?\ntables:\n- {name: t, values: [loss]}\n- {name: t, values: [accuracy]}\n",
-        "s.yaml:4: tables[1].name: two tables are called `t`\n    give one of them another name",
+        "s.yaml:4: tables[1].name: two tables have the name `t`\n    give one of them another name",
     ),
     Bad(
         "figure over a column that no run has",
@@ -419,7 +419,7 @@ BAD = [
     Bad(
         "prediction that nobody makes",
         "question: How?\nfigures:\n- {kind: lines, x: ranks, y: exchange_s, prediction: exchange_s}\n",
-        "s.yaml:3: figures[0].prediction: `exchange_s` is no prediction that a figure of kind `lines` can show\n"
+        "s.yaml:3: figures[0].prediction: `exchange_s` is not a prediction that a figure of kind `lines` can show\n"
         "    with kind `lines` there is predicted_step_time_s, predicted_memory_mib",
     ),
     Bad(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from scalestudy.errors import UserError
 from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.study import StudySpec, expand, read_studies
+from scalestudy.spec.read_study import find_studies, read_studies
+from scalestudy.spec.study import RESERVED, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 from tests.unit.spec.bad_inputs import BAD, Bad, laughs
 
@@ -76,7 +79,7 @@ def test_an_unknown_study_is_answered_with_the_nearest(folder: Path) -> None:
 
 
 def test_a_folder_without_studies_is_an_error(folder: Path) -> None:
-    assert message_about(folder) == f"{folder}: there is no study here\n    put one in; see config/README.md"
+    assert message_about(folder) == f"{folder}: there is no study here\n    add one; see config/README.md"
 
 
 def test_a_scale_that_no_study_has_is_an_error(folder: Path) -> None:
@@ -95,6 +98,40 @@ def test_a_study_whose_file_name_is_no_name_is_an_error(folder: Path) -> None:
         "GPU scaling.yaml: the file name is the study's name and part of paths\n"
         "    use small letters, digits and `_`, beginning with a letter"
     )
+
+
+@pytest.mark.parametrize("name", ["all", "train", "spec", "report"])
+def test_a_study_named_as_a_rule_is_an_error(folder: Path, name: str) -> None:
+    (folder / f"{name}.yaml").write_text("question: How?\n")
+    assert message_about(folder) == (
+        f"{name}.yaml: `{name}` cannot be the name of a study: a rule of the workflow has it\n    rename the file"
+    )
+
+
+def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
+    rules = {
+        name
+        for file in (Path(__file__).resolve().parents[3] / "workflow/rules").glob("*.smk")
+        for name in re.findall(r"^rule (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert set(RESERVED) == {"all", *rules}
+
+
+def test_a_name_that_is_too_long_is_answered_with_the_limit(folder: Path) -> None:
+    (folder / f"{'a' * 119}.yaml").write_text("question: How?\n")
+    assert message_about(folder) == (
+        f"{'a' * 119}.yaml: the file name is the study's name, and has 119 characters; at most 64 can be used\n"
+        "    rename the file"
+    )
+
+
+def test_a_wrong_study_does_not_hide_the_others(folder: Path) -> None:
+    (folder / "a.yaml").write_text("question: 5\n")
+    (folder / "b.yaml").write_text("question: How?\n")
+    (folder / "all.yaml").write_text("question: How?\n")
+    found = find_studies(None, "paper", LAB, folder=folder)
+    assert [study.name for study in found.studies] == ["b"]
+    assert sorted(found.wrong) == ["a", "all"]
 
 
 def test_a_folder_in_the_place_of_a_study_is_an_error(folder: Path) -> None:

@@ -16,8 +16,8 @@ from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import dotted_keys, parse
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code, run_id
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import read_studies
 from scalestudy.strategies.catalogue import AnyStrategy
 
 ROOT = Path(__file__).resolve().parents[3]

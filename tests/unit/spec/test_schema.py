@@ -14,10 +14,11 @@ from scalestudy.errors import UserError
 from scalestudy.spec.base import PATTERNS, dotted_keys, parse
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import SCALES, Config, Site, checked
+from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.schema import key_reference, schemas, with_reference, write_all
-from scalestudy.spec.study import Study, StudySpec, expand
+from scalestudy.spec.study import Study, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.study import Study, StudySpec, columns_of, expand, label_of, read_studies
+from scalestudy.spec.matching import matches
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study, StudySpec, label_of
 from scalestudy.spec.yamlfile import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -244,7 +248,8 @@ def test_ten_thousand_runs_expand_in_three_seconds_without_torch() -> None:
 import sys, time
 from scalestudy.spec.config import checked
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.study import StudySpec, expand
+from scalestudy.spec.expand_study import expand
+from scalestudy.spec.study import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 text = "question: q\\nbase: {strategy: allreduce, model: resnet50}\\nrepeats: 10\\nvary:\\n"
 text += f"  ranks: {list(range(1, 21))}\\n  batch.per_rank: {list(range(1, 11))}\\n  seed: [0, 100, 200, 300, 400]\\n"
@@ -318,3 +323,85 @@ def test_a_strategy_whose_update_does_not_know_the_loss_scale_is_refused_in_floa
     with pytest.raises(UserError, match=f"the update of `{strategy}` does not know the scale"):
         made(f"base: {{strategy: {strategy}, ranks: 2, autocast: float16}}")
     made(f"base: {{strategy: {strategy}, ranks: 2, autocast: bfloat16}}")
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "agrees"),
+    [
+        (2, 2, True),
+        (2, [1, 2], True),
+        (2, [1, 4], False),
+        ("ring", "ring", True),
+        ("ring", {"name": "ring"}, True),
+        ("digits", {"source": "digits"}, True),
+        ("ring", {"name": "ring", "bucket_mib": 4}, False),
+        ({"name": "ring", "bucket_mib": 4}, "ring", True),
+        ("ring", ["allreduce", {"name": "ring"}], True),
+        ([3, 8, 8], [3, 8, 8], True),
+        ([3, 8, 8], [[3, 8, 8], [1, 4, 4]], True),
+        (None, None, True),
+        (None, "ring", False),
+    ],
+)
+def test_a_value_matches_itself_one_of_a_list_and_a_map_of_its_name(
+    value: object, wanted: object, agrees: bool
+) -> None:
+    assert matches(value, wanted) is agrees
+
+
+def with_changes(text: str, changes: dict[str, object], scale: str = "paper") -> Study:
+    document = parse_yaml(f"question: How?\n{text}", "s.yaml")
+    return expand(document, checked(StudySpec, document), "s", scale, LAB, "lab", changes=changes)
+
+
+def test_a_change_replaces_values_that_vary_together_with_others() -> None:
+    study = with_changes("zip: {batch.per_rank: [8, 16], train.epochs: [1, 2]}", {"train.epochs": 10})
+    assert values(study, "batch.per_rank", "train.epochs") == [(8, 10), (16, 10)]
+
+
+def test_a_change_reaches_included_runs() -> None:
+    study = with_changes("vary: {seed: [0]}\ninclude: [{seed: 7, train.epochs: 3}, {seed: 8}]", {"train.epochs": 10})
+    assert values(study, "seed", "train.epochs") == [(0, 10), (7, 10), (8, 10)]
+
+
+def test_a_change_adds_no_run_to_a_study_of_included_runs_alone() -> None:
+    assert values(with_changes("include: [{seed: 7}, {seed: 8}]", {"ranks": 1}), "seed") == [(7,), (8,)]
+
+
+def test_runs_that_a_change_makes_alike_count_once() -> None:
+    study = with_changes("vary: {seed: [0, 1]}\ninclude: [{seed: 1, train.epochs: 3}]", {"train.epochs": 10})
+    assert values(study, "seed", "train.epochs") == [(0, 10), (1, 10)]
+
+
+def test_a_change_to_a_list_varies_the_key() -> None:
+    study = with_changes("vary: {seed: [0, 1], train.epochs: [1, 2]}", {"train.epochs": [5, 6]})
+    assert values(study, "train.epochs", "seed") == [(5, 0), (5, 1), (6, 0), (6, 1)]
+
+
+def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
+    study = with_changes("vary: {seed: [0]}\ninclude: [{seed: 100, repeats: 3}]\nrepeats: 5", {"repeats": 2})
+    assert [(run.spec.seed, run.spec.repeat) for run in study.runs] == [(0, 0), (100, 0), (1, 1), (101, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"repeats": 0}, "--set repeats: must be a whole number from 1 to 10,000, not `0`"),
+        ({"train.epoch": 3}, "--set train.epoch: `train` has no key `epoch`\n    did you mean `epochs`?"),
+        ({"train.epochs": 0}, "--set train.epochs: must be at least 1, not `0`"),
+    ],
+)
+def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        with_changes("vary: {seed: [0]}\ninclude: [{seed: 7}]", changes)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("scale", ["mini", "paper"])
+def test_every_run_of_a_shipped_study_gets_a_changed_number_of_epochs(
+    file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    changed = read_studies([file.stem], scale, Machine(), changes={"train.epochs": 11})
+    assert {run.spec.train.epochs for run in changed[0].runs} == {11}

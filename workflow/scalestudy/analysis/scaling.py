@@ -8,7 +8,8 @@ import pandas as pd
 
 from scalestudy.analysis.stats import interval
 from scalestudy.files import canonical_json
-from scalestudy.spec.study import Study, columns_of
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.study import Study
 
 GEOMETRY = {"ranks", "nodes", "ranks_per_node", "seed", "repeat"}
 NEVER_IN_STEP = ("model", "data.source", "device", "dtype")

@@ -15,9 +15,9 @@ from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import DERIVED, METRICS
+from scalestudy.spec.columns import DERIVED, METRICS, columns_of
 from scalestudy.spec.layout import run_folder, study_folder
-from scalestudy.spec.study import Run, Study, columns_of, label_of
+from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")
@@ -58,13 +58,30 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     return with_scaling(rows, study)
 
 
+class Damaged(UserError):
+    """runs.parquet is there and cannot be read."""
+
+
+def repair_summary(study: Study, machine: str) -> None:
+    """Summarise a study again where runs.parquet is damaged: Snakemake sees only that the file is there."""
+    try:
+        read_rows(study, machine)
+    except Damaged:
+        summarise(study, machine)
+    except UserError:
+        pass  # said by what reads the rows
+
+
 def read_rows(study: Study, machine: str) -> pd.DataFrame:
     """The rows that `summarise` wrote, with the spec's values as the study has them. Raises UserError where they are not of this study."""
     file = study_folder(machine, study.scale, study.name) / "runs.parquet"
     remedy = f"make it: snakemake {file} --cores 1"
     if not file.exists():
         raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
-    rows = pd.read_parquet(file)
+    try:
+        rows = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        raise Damaged(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
     if list(rows["run"]) != [run.id for run in study.runs]:
         raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
     return _with_spec(rows, study)

@@ -11,7 +11,8 @@ from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthet
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.layout import manifest_file
-from scalestudy.spec.run import RunSpec, size_in_bytes
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.sizes import size_in_bytes
 
 REFERENCE = Path("config/reference")
 JPEG_SIZE = 224

@@ -21,7 +21,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
 
 if TYPE_CHECKING:
-    from scalestudy.dag import Project
+    from scalestudy.dag.project import Project
 
 SUBMITTED = ("train", "dataset", "horovod")
 """Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
@@ -162,7 +162,7 @@ class Plan:
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
     name = machine_of(seen) or project.config.machine
-    machine = project.planner(name).machine
+    machine = project.resources.planner(name).machine
     drafts = [_planned(project, job) for job in seen]
     submitted = [job for job in drafts if job.submitted]
     largest_s = sum(job.seconds[0] * max(_gpus(job), job.resources.nodes) for job in submitted)
@@ -198,8 +198,8 @@ def machine_of(seen: Sequence[Seen]) -> str | None:
 def _planned(project: Project, seen: Seen) -> PlannedJob:
     if seen.rule == "train":
         machine = seen.wildcards["machine"]
-        run = project.run(machine, seen.wildcards["run"])
-        known, estimate = project.planner(machine).of(run)
+        run = project.runs.run(machine, seen.wildcards["run"])
+        known, estimate = project.resources.planner(machine).of(run)
         asked = _as_announced(known, seen)
         spec = run.spec
         study = str(seen.resources.get("study", ""))
@@ -208,11 +208,11 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
-        asked = _as_announced(project.dataset_resources(dataset), seen)
-        written = stored_bytes(project.run_with(dataset).spec)
+        asked = _as_announced(project.resources.of_dataset(dataset), seen)
+        written = stored_bytes(project.runs.run_with(dataset).spec)
         return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
     if seen.rule in SUBMITTED:
-        machine_file = project.planner(seen.wildcards["machine"]).machine
+        machine_file = project.resources.planner(seen.wildcards["machine"]).machine
         asked = _as_announced(Resources(1, 1, 0, 1, memory_mb(machine_file), None, None), seen)
         return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
     nothing = Resources(0, 0, 0, 0, 0, None, None)
@@ -296,7 +296,7 @@ def _run_bytes(run: Run, asked: Resources) -> tuple[int, int]:
 def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:
     for job in jobs:
         if job.seen.rule == "train":
-            data = data_of(project.run(job.seen.wildcards["machine"], job.seen.wildcards["run"]).spec)
+            data = data_of(project.runs.run(job.seen.wildcards["machine"], job.seen.wildcards["run"]).spec)
             if data is not None and data.assumed:
                 yield data.assumed
 

@@ -1,4 +1,4 @@
-"""What is compiled on the machine: Horovod."""
+"""`scalestudy build`: what is compiled on the machine, which is Horovod."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ from pathlib import Path
 
 import click
 
+from scalestudy.commands.options import FILE
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from scalestudy.locks import measured_run
-from scalestudy.strategies import horovod_build
 
 
-def build_horovod(out: Path | None) -> None:
-    """Build Horovod once per toolchain. With `out`, what came of it is written there, and a failure is a result."""
+@click.command(name="build")
+@click.argument("what", type=click.Choice(["horovod"]))
+@click.option("--out", default=None, type=FILE, help="File for the outcome.")
+def command(what: str, out: Path | None) -> None:
+    """Compile what has to be compiled on this machine, once: Horovod, in some minutes.
+
+    With --out a failure is an outcome too, and the exit status is 0.
+
+    Example: scalestudy build horovod
+    """
+    from scalestudy.locks import measured_run
+    from scalestudy.strategies import horovod_build
+
     with measured_run():
         result = horovod_build.build()
     if out is not None:

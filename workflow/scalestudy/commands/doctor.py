@@ -5,25 +5,52 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scalestudy.cluster.doctor import examine, text
-from scalestudy.cluster.dryrun import known_profile
+from scalestudy.commands.options import CONFIG
 from scalestudy.files import write_text
-from scalestudy.spec.config import read_config, read_machine
-from scalestudy.spec.yamlfile import read_yaml
 
 MISSING = 1
 NODES = 2
 
 
+@click.command(name="doctor")
+@click.option("--profile", default="profiles/local", show_default=True, help="Whose nodes to look at.")
+@CONFIG
+@click.option(
+    "--nodes", type=click.IntRange(1), default=None, help="Nodes of the job; default 2, or the machine's if fewer."
+)
+@click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
+@click.option("--json", "json_file", default=None, metavar="FILE|-", help="What was found, as JSON.")
+@click.option("--in-job", nargs=2, hidden=True, default=None)
+def command(in_job: tuple[str, str] | None, **options: Any) -> None:
+    """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
+
+    \b
+    Example: scalestudy doctor
+    Example: scalestudy doctor --profile profiles/pbs
+    """
+    if in_job is not None:
+        from scalestudy.cluster.doctor import on_nodes
+
+        sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
+    sys.exit(show_doctor(**options))
+
+
 def show_doctor(profile: str, config: Sequence[str], nodes: int | None, wait: float, json_file: str | None) -> int:
     """Print what each node has and lacks; exit status 1 where something is to be done."""
-    choice = read_config("config/config.yaml", configuration_of(profile, config))
+    from scalestudy.cluster.doctor import examine, text
+    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.spec.config import SITE, read_config, read_machine
+
+    given = configuration_of(profile, config)
+    if "site" in given:
+        os.environ[SITE] = str(Path(given["site"]).absolute())
+    choice = read_config("config/config.yaml", given)
     machine = read_machine(choice.machine)
     count = nodes or min(NODES, machine.nodes or 1)
     reports, findings = examine(choice, profile, count, wait)
@@ -37,18 +64,3 @@ def show_doctor(profile: str, config: Sequence[str], nodes: int | None, wait: fl
     if json_file != "-":
         click.echo(text(reports, findings))
     return MISSING if any(finding.remedy for finding in findings) else 0
-
-
-def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
-    """What Snakemake would have as its configuration; names the profile's site to all that reads it."""
-    known_profile(profile)
-    from snakemake import cli
-
-    _, parsed = cli.parse_args(["--profile", profile, *(["--config", *config] if config else [])])
-    found: dict[str, Any] = {}
-    for file in parsed.configfile or ():
-        found |= read_yaml(file).data
-    found |= cli.parse_config(parsed.config)
-    if "site" in found:
-        os.environ["SCALESTUDY_SITE"] = str(Path(found["site"]).absolute())
-    return found

@@ -1,4 +1,4 @@
-"""Delete results on purpose."""
+"""`scalestudy forget`: delete results, so that their runs are made again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ import shutil
 
 import click
 
+from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import read_json
-from scalestudy.results.stored import status_of
 from scalestudy.spec.layout import RESULTS, result_file, run_folder
+
+
+@click.command(name="forget")
+@click.argument("runs", nargs=-1)
+@MACHINE
+@click.option("--skipped", is_flag=True, help="All skipped runs, once what was missing is there.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> None:
+    """Delete the results of runs, so that they are made again. history.jsonl keeps the time that they took.
+
+    Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
+    """
+    forget_runs(list(runs), machine, skipped, yes)
 
 
 def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None:
     """Delete the folders of `runs` (and of all skipped ones) after asking; history.jsonl stays.
 
-    With skipped runs go the manifests of data that could not be had, so that it is looked for again.
+    With skipped runs, the manifests of data that was not available are deleted too, so that it is looked for again.
     """
+    from scalestudy.results.stored import status_of
+
     folder = RESULTS / machine / "runs"
     known = sorted(path.name for path in folder.glob("*") if path.is_dir())
     for run in runs:

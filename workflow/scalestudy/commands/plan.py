@@ -1,4 +1,4 @@
-"""`scalestudy plan`: the plan in the form that was asked for."""
+"""`scalestudy plan`: what would run now, and what it would take."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.cluster import show
-from scalestudy.cluster.dryrun import plan_of
-from scalestudy.cluster.plan import Plan, over_budget
-from scalestudy.commands.train import setting
+from scalestudy.commands.options import CONFIG, PROFILE
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
+
+if TYPE_CHECKING:
+    from scalestudy.cluster.plan import Plan
 
 OVER_BUDGET = 3
 
@@ -34,8 +34,32 @@ class Options:
     actual: bool
 
 
+@click.command(name="plan")
+@click.argument("targets", nargs=-1)
+@PROFILE
+@CONFIG
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
+@click.option("--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: standard output.")
+@click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
+@click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
+@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
+@click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
+def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
+    """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
+
+    \b
+    Example: scalestudy plan --profile profiles/pbs --config scale=paper
+    Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
+    """
+    sys.exit(show_plan(targets, profile, Options(**options)))
+
+
 def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
     """Print or write the plan; returns the exit status."""
+    from scalestudy.cluster import show
+    from scalestudy.cluster.plan import over_budget
+    from scalestudy.dag.dryrun import plan_of
+
     config = [*options.config, *(target for target in targets if "=" in target)]
     targets = [target for target in targets if "=" not in target]
     if options.json_file == "-" and options.csv_file == "-":
@@ -54,6 +78,7 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
 
 def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], json_file: str | None) -> int:
     from scalestudy.cluster.actual import show_actual
+    from scalestudy.dag.dryrun import plan_of
 
     _, project = plan_of(targets, profile, config)
     text, data = show_actual(targets, project.chosen, project.config.machine)
@@ -65,6 +90,8 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
 
 
 def _write(plan: Plan, options: Options) -> None:
+    from scalestudy.cluster import show
+
     alone = "-" in (options.json_file, options.csv_file)
     if not alone:
         click.echo(show.table(plan))
@@ -90,4 +117,6 @@ def _put(file: str, text: str) -> None:
 
 def settings_of(changes: Sequence[str]) -> Mapping[str, Any]:
     """`("repeats=5", "train.epochs=10")` by dotted key, values read as YAML."""
+    from scalestudy.commands.train import setting
+
     return dict(setting(change, "--set") for change in changes)

@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scalestudy.data.manifest import Manifest
-from scalestudy.data.prepare.datasets import prepare as prepare_data
+import click
+
+from scalestudy.commands.options import FILE, OUT
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json
-from scalestudy.locks import beside_measured_runs
-from scalestudy.spec.base import parse
-from scalestudy.spec.config import read_site
-from scalestudy.spec.run import RunSpec
-from scalestudy.spec.yamlfile import dotted
+
+if TYPE_CHECKING:
+    from scalestudy.data.catalogue import AnyData
+    from scalestudy.data.manifest import Manifest
 
 
-def prepare(out: Path, text: str | None, bulk: Path | None) -> str:
-    """Make the data that JSON, or `dataset.json` beside `out`, describes; returns what to say of it.
+@click.command(name="prepare")
+@OUT
+@click.option("--spec", "text", default=None, help="The dataset's spec as JSON; default: dataset.json next to --out.")
+@click.option("--bulk", default=None, type=FILE, help="Folder for the bulk; default: next to the manifest.")
+def command(out: Path, text: str | None, bulk: Path | None) -> None:
+    """Prepare a dataset and write its manifest.
 
-    Raises UserError where the description is wrong, or a named place does not hold the data.
+    Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
-    file = out.parent / "dataset.json"
+    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.locks import beside_measured_runs
+    from scalestudy.spec.config import read_site
+
+    data = _described(out.parent / "dataset.json", text)
+    with beside_measured_runs():
+        click.echo(_said(prepare(data, out, bulk, read_site())))
+
+
+def _described(file: Path, text: str | None) -> AnyData:
+    """The dataset that `text`, or else the file, describes; raises UserError where it is wrong."""
+    from scalestudy.spec.base import parse
+    from scalestudy.spec.run import RunSpec
+    from scalestudy.spec.yamlfile import dotted
+
     where = "--spec" if text is not None else str(file)
     try:
         data = json.loads(text) if text is not None else read_json(file)
     except json.JSONDecodeError as error:
-        raise UserError(f"not readable as JSON: {error}", where, 'write, for example, {"source": "digits"}') from None
+        raise UserError(f"cannot be read as JSON: {error}", where, 'write, for example, {"source": "digits"}') from None
     run, problems = parse(RunSpec, {"data": data})
     raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])
     assert run is not None
-    with beside_measured_runs():
-        return _said(prepare_data(run.data, out, bulk, read_site()))
+    return run.data
 
 
 def _said(manifest: Manifest) -> str:

@@ -1,39 +1,51 @@
-"""Copies on this node's own disk, made and removed by hand."""
+"""`scalestudy stage`: copies of prepared data on this node's own disk."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scalestudy.data import stage
-from scalestudy.data.stage import cache
+import click
+
 from scalestudy.errors import UserError
-from scalestudy.spec.config import read_site
+
+if TYPE_CHECKING:
+    from scalestudy.data.stage import Share
 
 
-def stage_data(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> str:
-    """Make the copies; a sentence about them."""
+@click.command(name="stage")
+@click.argument("manifest", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--from", "origin", default=None, help="A folder or an address that holds the same files.")
+@click.option("--share", default=None, help="K/N: what node K of N needs, counted from 0. By default everything.")
+@click.option("--streams", default=4, show_default=True, type=click.IntRange(1, 1024), help="Threads that copy.")
+@click.option("--mib-per-s", default=None, type=click.FloatRange(0, min_open=True), help="Limit of the copying rate.")
+def command(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> None:
+    """Copy prepared data to this node's own disk, ahead of the runs that will use the copies.
+
+    A run with `stage` does so by itself. After an interruption, files that are whole are not copied again.
+
+    Example: scalestudy stage results/data/digits-0123456789ab/manifest.json
+    """
+    from scalestudy.data import stage
+    from scalestudy.spec.config import read_site
+
     options = stage.Options(origin=origin, streams=streams, mib_per_s=mib_per_s)
     copies = stage.staged(manifest, options, _share(share), read_site())
     copied = copies.copied_bytes / 2**20
     rate = f", {copied / copies.seconds:,.0f} MiB/s" if copied else ""
-    text = f"{copies.files:,} files, {copies.bytes / 2**20:,.1f} MiB; {copied:,.1f} MiB copied in {copies.seconds:.2f} s{rate}"
+    size = f"{copies.files:,} files, {copies.bytes / 2**20:,.1f} MiB"
+    click.echo(f"{size}; {copied:,.1f} MiB copied in {copies.seconds:.2f} s{rate}")
     copies.release()
-    return f"{text}\n{copies.manifest.parent}"
+    click.echo(copies.manifest.parent)
 
 
-def unstage_data() -> str:
-    """Remove what nobody uses; sentences about what was removed and what stays."""
-    root = cache.scratch_folder(read_site())
-    removed, used = cache.clean(root)
-    lines = [f"removed {name}" for name in removed] + [f"in use  {name}" for name in used]
-    return "\n".join(lines) if lines else f"there are no copies in {root}"
+def _share(text: str | None) -> Share:
+    from scalestudy.data import stage
 
-
-def _share(text: str | None) -> stage.Share:
     if text is None:
         return stage.Share()
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if match is None or not int(match[1]) < int(match[2]):
-        raise UserError(f"`{text}` is no share", "--share", "write K/N with K from 0 to N - 1, for example 0/4")
+        raise UserError(f"`{text}` is not a share", "--share", "write K/N with K from 0 to N - 1, for example 0/4")
     return stage.Share(int(match[1]), int(match[2]))

@@ -1,21 +1,41 @@
-"""What there is at the end: figures, tables, report, what is left out and why."""
+"""`scalestudy summary`: figures, tables and report that there are, what is left out and why."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.figures.catalogue import TableSpec
-from scalestudy.results.stored import read_result
-from scalestudy.spec.config import read_machine
+from scalestudy.commands.options import MACHINE, SCALE
 from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
-from scalestudy.spec.study import Study, read_studies
+
+if TYPE_CHECKING:
+    from scalestudy.figures.catalogue import TableSpec
+    from scalestudy.spec.study import Study
+
+
+@click.command(name="summary")
+@MACHINE
+@SCALE
+@click.option("--studies", default="all", help="Names, separated by commas, or all.")
+@click.option("--since", type=float, default=None, help="When the work began, seconds since 1970.")
+def command(machine: str, scale: str, studies: str, since: float | None) -> None:
+    """Say what there is: figures, tables, report, what is left out and why.
+
+    Example: scalestudy summary
+    """
+    print_summary(machine, scale, None if studies == "all" else studies.split(","), since)
 
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
-    """Print a short account of the studies' results."""
+    """Print a short overview of the studies' results."""
+    from scalestudy.results.stored import read_result
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.read_study import read_studies
+
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     left_out: Counter[str] = Counter()
     for study in studies:
@@ -59,6 +79,4 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
 
 
 def _line(kind: str, file: object) -> None:
-    from pathlib import Path
-
     click.echo(f"  {kind:7} {file}" + ("" if Path(str(file)).exists() else "  (not made)"))

@@ -19,7 +19,7 @@ from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
 from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec, geometry_problems
-from scalestudy.spec.study import in_bytes
+from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import parse_value
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exchange_s", "optimiser_s", "data_stall",

@@ -19,6 +19,7 @@ from scalestudy.figures.reference import Published, drawable, published_lines, r
 from scalestudy.figures.words import column_label, listed, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import PREDICTED
+from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
 Row = dict[str, Any]
@@ -44,11 +45,7 @@ class Drawing:
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
     """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
     records = [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
-    return [row for row in records if all(_agrees(row.get(key), wanted) for key, wanted in where.items())]
-
-
-def _agrees(value: Any, wanted: Any) -> bool:
-    return bool(value == wanted) or (isinstance(wanted, list) and value in wanted)
+    return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 
 def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Drawing) -> Chart:

@@ -10,10 +10,10 @@ from typing import Any
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_sealed, write_sealed
 from scalestudy.spec.base import parse, shown
-from scalestudy.spec.columns import METRICS, SHARES
+from scalestudy.spec.columns import METRICS, SHARES, columns_of
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import Run, columns_of
+from scalestudy.spec.study import Run
 
 STATUSES = ("valid", "invalid", "skipped")
 MAPS = ("metrics", "kinds", "intervals", "instrument", "spec")

@@ -16,7 +16,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem, nearest
 
-Loc = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Keys and positions from the top of a document down to one value."""
 M = TypeVar("M", bound="Spec")
 
 
@@ -53,7 +54,7 @@ def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
         return None, list(problems(model, data, error))
 
 
-def _not_plain(data: Any, path: Loc) -> Iterator[Problem]:
+def _not_plain(data: Any, path: KeyPath) -> Iterator[Problem]:
     """Values that JSON does not have; files cannot hold them, a command line can."""
     if isinstance(data, dict):
         for key, value in data.items():
@@ -139,7 +140,7 @@ def _expected(item: ErrorDetails) -> str:
     return TYPES.get(item["type"]) or item["ctx"]["expected"].replace("'", "`")
 
 
-def _problem(model: type[Spec], data: Any, path: Loc, item: ErrorDetails) -> Problem:
+def _problem(model: type[Spec], data: Any, path: KeyPath, item: ErrorDetails) -> Problem:
     kind, context, value = item["type"], item.get("ctx", {}), item["input"]
     what, remedy = f"{shown(value)} is wrong: {item['msg'][0].lower()}{item['msg'][1:]}", ""
     if kind == "extra_forbidden":
@@ -186,7 +187,7 @@ def printable(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _as_written(model: type[Spec], path: Loc, expected: list[str], value: Any) -> str:
+def _as_written(model: type[Spec], path: KeyPath, expected: list[str], value: Any) -> str:
     """How the value of a wrong type could have been written."""
     if "a list" in expected:
         if isinstance(value, dict):
@@ -201,7 +202,7 @@ def _as_written(model: type[Spec], path: Loc, expected: list[str], value: Any) -
     return "put it in quotes" if "text" in expected and not isinstance(value, (dict, list)) else ""
 
 
-def _nearest_key(model: type[Spec], data: Any, path: Loc) -> str:
+def _nearest_key(model: type[Spec], data: Any, path: KeyPath) -> str:
     """The remedy for an unknown key: how it is written, the nearest beside it, the same word deeper down."""
     key, valid = str(path[-1]), _keys_at(model, data, path[:-1])
     head, dot, rest = key.partition(".")
@@ -227,7 +228,7 @@ def nearest_of_many(word: str, valid: Iterable[str]) -> str:
     return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else "config/README.md lists them"
 
 
-def _path_in(data: Any, loc: Loc) -> Loc:
+def _path_in(data: Any, loc: KeyPath) -> KeyPath:
     """`loc` without the names of union members that pydantic puts between the keys."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
@@ -244,7 +245,7 @@ def _path_in(data: Any, loc: Loc) -> Loc:
     return tuple(path)
 
 
-def _keys_at(model: type[Spec], data: Any, path: Loc) -> set[str]:
+def _keys_at(model: type[Spec], data: Any, path: KeyPath) -> set[str]:
     """The keys that the models standing at `path` know; of a union, those of the member that `data` chose."""
     for part in path:
         data = data[part]
@@ -253,7 +254,7 @@ def _keys_at(model: type[Spec], data: Any, path: Loc) -> set[str]:
     return {name for m in chosen or models for name in key_names(m)}
 
 
-def _models_at(model: type[Spec], path: Loc) -> list[type[Spec]]:
+def _models_at(model: type[Spec], path: KeyPath) -> list[type[Spec]]:
     """The models that can stand at `path`."""
     models, in_free_map = [model], False
     for part in path:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from scalestudy.spec.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,23 @@ DERIVED: dict[str, Column] = {
 STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed")
 
 MEASURED = {**METRICS, **DERIVED}
+
+
+def columns_of(spec: RunSpec) -> dict[str, Any]:
+    """Every key of a run, dotted, with its value; `model`, `strategy` and `data.source` are their names."""
+    columns: dict[str, Any] = {"model": spec.model.name, "strategy": spec.strategy.name}
+    for key, value in _flat(spec.full()):
+        columns.setdefault(key, value)
+    columns["data.source"] = spec.data.source
+    columns["batch.global"] = spec.global_batch
+    columns["batch.per_rank"] = spec.rank_batch
+    columns["scaling"] = "weak" if spec.batch.per_rank is not None else "strong"
+    return columns
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

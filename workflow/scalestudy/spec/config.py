@@ -15,6 +15,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import Document, dotted, read_yaml
 
+LONGEST_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
@@ -99,13 +100,17 @@ def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
 
 def read_site() -> Site:
     """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
-    file = os.environ.get("SCALESTUDY_SITE")
+    file = os.environ.get(SITE)
     return checked(Site, read_yaml(file)) if file else Site()
 
 
 CONFIG_FILE = Path("config/config.yaml")
+SITE = "SCALESTUDY_SITE"
+"""Environment variable by which commands that a rule starts learn the site file of the profile."""
 DATA_FOLDER = "SCALESTUDY_DATA"
-"""By this name commands that a rule starts learn `paths.data` of its configuration."""
+"""Environment variable by which they learn `paths.data` of the configuration."""
+BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
+"""Environment variable by which the executor, which is made after the Snakefile was read, learns `budget_gpu_hours`."""
 
 
 def data_folder() -> Path | None:

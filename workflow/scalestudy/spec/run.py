@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -14,14 +13,11 @@ from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
+from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
 from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Pipeline, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
-
-SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B|x node memory)$")
-UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
-MOST_BYTES = 10**18
 
 Model = Annotated[
     AnyModel, Choice("model", "name", short=True, many="a classification network of torchvision such as resnet50")
@@ -297,17 +293,6 @@ class RunSpec(Spec):
     def runs_full_training(self) -> bool:
         """Whether nothing ends the run before its last epoch."""
         return self.measure.steps is None and self.measure.minutes is None
-
-
-def size_in_bytes(size: str, node_memory_bytes: int) -> float:
-    """`64 MiB` or `2x node memory` in bytes; 0 where it is no size."""
-    match = SIZE.match(size)
-    if match is None:
-        return 0.0
-    number, unit = float(match[1]), match[2]
-    return number * (
-        node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
-    )
 
 
 OTHERWISE = "choose another number, or exclude this combination"

@@ -8,19 +8,19 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from scalestudy.errors import UserError
-from scalestudy.spec.base import printable
-
-Path = tuple[str | int, ...]
+from scalestudy.spec.base import KeyPath, printable
 
 MAX_BYTES = 1 << 18
 MAX_NODES = 100_000
 MAX_DEPTH = 30
+OPTION = "--set"
+"""A key path that begins with this word names a key on the command line, not in the file."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,16 +53,18 @@ class Document:
 
     file: str
     data: dict[str, Any]
-    lines: dict[Path, int] = field(repr=False, compare=False)
+    lines: dict[KeyPath, int] = field(repr=False, compare=False)
 
-    def line(self, path: Path) -> int:
+    def line(self, path: KeyPath) -> int:
         """The line of the deepest part of `path` that the file has."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
-    def where(self, path: Path) -> str:
+    def where(self, path: KeyPath) -> str:
         """`file:line: dotted.key`, the line that of the deepest part of `path` that the file has."""
+        if path and path[0] == OPTION:
+            return f"{OPTION} {printable(dotted(path[1:]))}"
         place = f"{self.file}:{self.line(path)}"
         return f"{place}: {printable(dotted(path))}" if path else place
 
@@ -75,7 +77,7 @@ def dotted(path: Iterable[str | int]) -> str:
     return text
 
 
-def read_yaml(file: FilePath | str) -> Document:
+def read_yaml(file: Path | str) -> Document:
     """Read one YAML mapping.
 
     Raises UserError, with file and line, for what is unreadable, not UTF-8, no YAML, no mapping, too large when its
@@ -83,7 +85,7 @@ def read_yaml(file: FilePath | str) -> Document:
     """
     name = str(file)
     try:
-        if not stat.S_ISREG(FilePath(file).stat().st_mode):
+        if not stat.S_ISREG(Path(file).stat().st_mode):
             raise UserError("is not a file", name, "give the path of a YAML file")
         with open(file, "rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
@@ -101,7 +103,7 @@ def read_yaml(file: FilePath | str) -> Document:
 
 def parse_yaml(text: str, name: str) -> Document:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
-    lines: dict[Path, int] = {}
+    lines: dict[KeyPath, int] = {}
 
     def at(line: int) -> str:
         return f"{name}:{line}"
@@ -171,15 +173,15 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, str]:
 class _Builder:
     """Turns composed nodes into plain data, counting what aliases multiply."""
 
-    def __init__(self, at: Callable[[int], str], lines: dict[Path, int]) -> None:
+    def __init__(self, at: Callable[[int], str], lines: dict[KeyPath, int]) -> None:
         self.at, self.lines = at, lines
         self.count = 0
 
-    def place(self, node: yaml.Node, path: Path = ()) -> str:
+    def place(self, node: yaml.Node, path: KeyPath = ()) -> str:
         place = self.at(node.start_mark.line + 1)
         return f"{place}: {printable(dotted(path))}" if path else place
 
-    def value(self, node: yaml.Node, path: Path) -> Any:
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
         self.count += 1
         if self.count > MAX_NODES:
             what = f"expands to more than {MAX_NODES:,} values"
@@ -193,7 +195,7 @@ class _Builder:
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         return self.scalar(node, path)
 
-    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{_TAG}merge":
@@ -209,7 +211,7 @@ class _Builder:
             result[key] = self.value(value_node, (*path, key))
         return result
 
-    def scalar(self, node: yaml.Node, path: Path) -> Any:
+    def scalar(self, node: yaml.Node, path: KeyPath) -> Any:
         tag = node.tag.removeprefix(_TAG)
         if not isinstance(node, yaml.ScalarNode) or tag not in ("str", "int", "float", "bool", "null"):
             remedy = "write text, a number, true, false, null, a list or a map"
@@ -230,7 +232,7 @@ class _Builder:
             raise UserError(what, self.place(node, path), "write it with fewer digits, or put text in quotes") from None
         return {"str": text, "bool": text.lower() == "true", "null": None}[tag]
 
-    def text(self, node: yaml.ScalarNode, path: Path) -> str:
+    def text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
         text: str = node.value
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise UserError(

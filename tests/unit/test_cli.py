@@ -1,0 +1,87 @@
+"""The command line: its verbs, what they import, and `scalestudy check`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from scalestudy import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_VERBS = {"__init__", "options", "train", "warm"}
+"""Modules of commands/ that hold no verb of their own, or one that cli.py declares."""
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
+    command = cli.cli.get_command(click.Context(cli.cli), verb)
+    assert command is not None
+    assert command.name == verb
+    assert f"Example: scalestudy {verb}" in (command.help or "")
+
+
+def test_each_module_of_commands_is_a_verb() -> None:
+    modules = {file.stem for file in (ROOT / "workflow/scalestudy/commands").glob("*.py")}
+    assert modules - NO_VERBS == {verb.replace("-", "_") for verb in cli.VERBS}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"]])
+def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; from scalestudy.cli import run_command; run_command(sys.argv[1:]); "
+        "print([name for name in ('torch', 'numpy', 'pandas', 'pydantic', 'snakemake') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a study at `mini` and one at `paper` alone."""
+    studies = tmp_path / "config/studies"
+    studies.mkdir(parents=True)
+    (tmp_path / "config/machines").mkdir()
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
+    (tmp_path / "config/config.yaml").write_text("scale: mini\nstudies: [small]\n")
+    (studies / "small.yaml").write_text("question: How?\nscales: {mini: {}}\n")
+    (studies / "large.yaml").write_text("question: How?\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_check_accepts_a_named_study_that_lacks_a_scale(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run_command(["check"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "mini   1 studies, 1 runs  (chosen)",
+        "node   0 studies, 0 runs",
+        "paper  1 studies, 1 runs",
+    ]
+
+
+def test_check_refuses_a_named_study_without_the_chosen_scale(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config/config.yaml").write_text("scale: mini\nstudies: [large]\n")
+    assert cli.run_command(["check"]) == 2
+    assert capsys.readouterr().err == (
+        "scalestudy: config/studies/large.yaml:1: scales: has no scale `mini`\n"
+        "    it has paper: set --config scale=paper\n"
+    )
+
+
+def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config/config.yaml").write_text("scale: mini\n")
+    (folder / "config/studies/all.yaml").write_text("question: How?\n")
+    (folder / "config/studies/wrong.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
+    assert cli.run_command(["check"]) == 2
+    assert capsys.readouterr().err == (
+        "scalestudy: config/studies/all.yaml: `all` cannot be the name of a study: a rule of the workflow has it\n"
+        "    rename the file\n"
+        "config/studies/wrong.yaml:2: base.modle: unknown key `modle`\n"
+        "    did you mean `model`?\n"
+    )

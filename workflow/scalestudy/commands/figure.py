@@ -1,0 +1,27 @@
+"""`scalestudy figure`: one figure of a study."""
+
+from __future__ import annotations
+
+import click
+
+from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+
+
+@click.command(name="figure")
+@MACHINE
+@SCALE
+@STUDY
+@click.option("--name", required=True, help="Name of the figure in the study.")
+def command(machine: str, scale: str, study: str, name: str) -> None:
+    """Draw one figure of a study, as SVG, PDF and PNG.
+
+    Example: scalestudy figure --study gpu_scaling --name time
+    """
+    from scalestudy.analysis.summarise import repair_summary
+    from scalestudy.figures.draw import draw
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        found = one_study(machine, scale, study)
+        repair_summary(found, machine)
+        draw(found, machine, name)

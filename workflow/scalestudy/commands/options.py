@@ -1,0 +1,29 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
+
+FILE = click.Path(path_type=Path)
+MACHINE = click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
+SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
+STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
+OUT = click.option("--out", required=True, type=FILE, help="File to write, whole or not at all.")
+PROFILE = click.option("--profile", default="profiles/local", show_default=True, help="Where it would run.")
+CONFIG = click.option(
+    "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
+)
+
+
+def one_study(machine: str, scale: str, name: str) -> Study:
+    """The study of that name at one scale."""
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.read_study import read_studies
+
+    return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]

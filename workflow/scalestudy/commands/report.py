@@ -1,0 +1,30 @@
+"""`scalestudy report`: everything on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from scalestudy.commands.options import MACHINE, OUT, SCALE, one_study
+
+
+@click.command(name="report")
+@MACHINE
+@SCALE
+@OUT
+@click.option("--studies", required=True, help="Names, separated by commas.")
+def command(machine: str, scale: str, out: Path, studies: str) -> None:
+    """Write everything of some studies as one self-contained page.
+
+    Example: scalestudy report --studies gpu_scaling --out report.html
+    """
+    from scalestudy.analysis.summarise import repair_summary
+    from scalestudy.figures.report import write_report
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        found = [one_study(machine, scale, name) for name in studies.split(",")]
+        for study in found:
+            repair_summary(study, machine)
+        write_report(found, machine, scale, out)

@@ -1,0 +1,23 @@
+"""`scalestudy schema`: JSON Schemas of the configuration's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command(name="schema")
+@click.option("--write", is_flag=True, help="Write workflow/schemas/ and the key reference in config/README.md.")
+def command(write: bool) -> None:
+    """Print the JSON Schemas by which editors complete and check study files.
+
+    Example: scalestudy schema --write
+    """
+    from scalestudy.spec import schema as schemas
+
+    if write:
+        schemas.write_all(Path())
+    else:
+        click.echo(json.dumps(schemas.schemas(), indent=1))

@@ -1,0 +1,27 @@
+"""`scalestudy table`: one table of a study."""
+
+from __future__ import annotations
+
+import click
+
+from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+
+
+@click.command(name="table")
+@MACHINE
+@SCALE
+@STUDY
+@click.option("--name", required=True, help="Name of the table in the study.")
+def command(machine: str, scale: str, study: str, name: str) -> None:
+    """Write one table of a study, as CSV, Markdown and LaTeX.
+
+    Example: scalestudy table --study gpu_scaling --name times
+    """
+    from scalestudy.analysis.summarise import repair_summary
+    from scalestudy.figures.tables import write_table
+    from scalestudy.locks import beside_measured_runs
+
+    with beside_measured_runs():
+        found = one_study(machine, scale, study)
+        repair_summary(found, machine)
+        write_table(found, machine, name)

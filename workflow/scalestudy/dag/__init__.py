@@ -1,0 +1,11 @@
+"""What the rules of Snakemake ask: which runs, datasets, figures and tables a path or the configuration stands for.
+
+The Snakefile reads a `Project` and makes `Rules` of it; rules take their inputs, params and resources from there.
+"""
+
+from __future__ import annotations
+
+from scalestudy.dag.driver import calm_driver, own_folder, read_project
+from scalestudy.dag.rules import Rules, code
+
+__all__ = ["Rules", "calm_driver", "code", "own_folder", "read_project"]

@@ -1,0 +1,85 @@
+"""What the Snakefile does in the process that reads it: read the project, and look after the driver."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalestudy import driver
+from scalestudy.cluster.resources import refuse_caps
+from scalestudy.dag.project import Project
+from scalestudy.dag.rules import end
+from scalestudy.errors import UserError
+from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
+
+PLAN = "scalestudy_plan"
+"""Key of Snakemake's configuration by which `scalestudy plan` hands its changes, and the caps of the profile, to the
+Snakefile of its dry run: JSON with `changes` and `caps`."""
+
+
+def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
+    """The project as a Snakefile reads it; an error that a user can remedy ends the command with a message.
+
+    The display of profiles/default gets the project, for the plan under a dry run.
+    """
+    config = dict(config)
+    try:
+        plan = json.loads(config.pop(PLAN, "{}"))
+        caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
+        refuse_caps(caps)
+        project = Project(config, caps, plan.get("changes"))
+    except UserError as error:
+        end(error)
+    os.environ.update(project.environment())
+    for display in workflow.logger_manager.plugin_handlers:
+        if hasattr(display, "project"):
+            display.project = project
+    return project
+
+
+def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
+    """Snakemake's caps by name, as numbers and words."""
+    return {name: getattr(cap, "value", cap) for name, cap in caps.items()}
+
+
+def calm_driver(workflow: Any) -> None:
+    """Keep a local driver from taking the time of the runs that it starts: one job at a time needs no rate limit."""
+    if workflow.local_exec:
+        drop_job_rate_limit(workflow.scheduler)
+
+
+def own_folder(workflow: Any, begin: float) -> None:
+    """Take the lock of the working directory for a driver of this machine; one that submits jobs has it by its executor.
+
+    Neither has Snakemake's own lock (`nolock` in profiles/default), which outlives a driver that was killed. `begin` is
+    when the driver began to read the folder, in seconds since 1970.
+    """
+    driver.conceal()
+    if not workflow.local_exec:
+        return
+    from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+
+    folder = Path(".scalestudy")
+    folder.mkdir(exist_ok=True)
+    lock = DriverLock(folder)
+    try:
+        lock.take()
+    except Taken as taken:
+        end(UserError(str(taken)))
+    atexit.register(lock.release)
+    lock.keep_for_ever()
+    driver.announce()
+    _refuse_if_overtaken(workflow, begin)
+
+
+def _refuse_if_overtaken(workflow: Any, begin: float) -> None:
+    """A run that another driver finished after this one had begun to read the folder would be made again."""
+    for job in workflow.dag.needrun_jobs():
+        for result in (Path(str(path)) for path in job.output if job.rule.name == "train"):
+            if result.exists() and result.stat().st_mtime > begin:
+                what = "another driver finished this run while this one was reading the folder"
+                end(UserError(what, str(result), "give the same command again"))

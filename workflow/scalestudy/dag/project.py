@@ -1,0 +1,69 @@
+"""The project: the configuration of one Snakemake call, its runs, its targets and the resources of its jobs."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scalestudy.dag.job_resources import JobResources
+from scalestudy.dag.run_index import RunIndex
+from scalestudy.dag.targets import Targets
+from scalestudy.spec import layout
+from scalestudy.spec.config import BUDGET, DATA_FOLDER, SITE, Config, read_config
+from scalestudy.spec.study import Study
+
+
+class Project:
+    """The configuration, and the studies of any machine and scale that a path names."""
+
+    def __init__(
+        self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
+    ) -> None:
+        """`caps` are Snakemake's caps on resources, `changes` what `scalestudy plan --set` changes in every study."""
+        self.begin = time.time()
+        self.site = config.get("site")
+        self.config: Config = read_config("config/config.yaml", config)
+        self.runs = RunIndex(self.config, dict(changes or {}))
+        self.targets = Targets(self.runs)
+        self.resources = JobResources(self.runs, caps or {})
+
+    @property
+    def chosen(self) -> list[Study]:
+        """The configured studies that can be expanded."""
+        return self.runs.chosen
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all configured studies, including those with errors that can be targets."""
+        return sorted({*(study.name for study in self.chosen), *self.runs.wrong_names})
+
+    @property
+    def report(self) -> str:
+        """The report of the configured machine and scale."""
+        return str(layout.report_file(self.config.machine, self.config.scale))
+
+    @property
+    def bulk_option(self) -> str:
+        """Where `scalestudy prepare` puts the bulk of data; nothing where the configuration does not say."""
+        bulk = self.config.paths.data
+        return f"--bulk {shlex.quote(bulk)}" if bulk else ""
+
+    def environment(self) -> dict[str, str]:
+        """What the commands of rules, and the executor, read of the configuration; the names are in spec/config.py."""
+        found = {DATA_FOLDER: self.config.paths.data or ""}
+        if self.site is not None:
+            found[SITE] = str(self.site)
+        if self.config.budget_gpu_hours is not None:
+            found[BUDGET] = str(self.config.budget_gpu_hours)
+        return found
+
+    def summary_command(self, targets: Iterable[str]) -> str:
+        """The command that reports on the studies among the targets; nothing to report on single files."""
+        requested = set(targets) or {"all"}
+        names = [study.name for study in self.chosen if {"all", study.name} & requested]
+        if not names:
+            return "true"
+        config = self.config
+        return f"scalestudy summary --machine {config.machine} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"

@@ -1,0 +1,130 @@
+"""The runs of all studies by their ids, and the studies by their names."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from scalestudy.errors import UserError, nearest
+from scalestudy.spec.config import NAME, SCALES, Config, read_machine
+from scalestudy.spec.read_study import find_studies, read_studies
+from scalestudy.spec.study import RESERVED, Run, Study
+
+COMPILED = 100_000
+"""Rounds from this one on come after everything else, and after what has to be compiled for them."""
+
+
+class Planned(NamedTuple):
+    """A run, with the position of its study and its round: the order of measurement."""
+
+    study: int
+    round: int
+    run: Run
+
+
+def _planned(position: int, study: Study, run: Run) -> Planned:
+    return Planned(position, (COMPILED if run.id in study.late else 0) + run.spec.repeat % study.repeats, run)
+
+
+class RunIndex:
+    """The configured studies, and those of any machine and scale that a path names."""
+
+    def __init__(self, config: Config, changes: dict[str, Any] | None = None) -> None:
+        self.config = config
+        names = None if config.studies == "all" else config.studies
+        machine = read_machine(config.machine)
+        found = find_studies(
+            names, config.scale, machine, tags=config.tags, machine_name=config.machine, changes=changes
+        )
+        self.chosen: list[Study] = found.studies
+        """The configured studies that can be expanded."""
+        self.wrong: dict[str, UserError] = found.wrong
+        """What is wrong with the others, by name."""
+        self._found = found
+        self._studies: dict[tuple[str, str, str], Study] = {}
+        self._runs: dict[str, dict[str, Planned]] = {}
+        if not self.chosen:
+            self.raise_errors()
+            raise UserError(f"no configured study has scale `{config.scale}`", "config/studies", "choose another scale")
+
+    def raise_errors(self) -> None:
+        """Raise UserError with all that is wrong with configured studies."""
+        self._found.raise_errors()
+
+    @property
+    def wrong_names(self) -> list[str]:
+        """Names of studies that are wrong and can be targets nevertheless."""
+        return [name for name in self.wrong if re.match(NAME, name) and name not in RESERVED]
+
+    def is_configured(self, machine: str, scale: str) -> bool:
+        """Whether the configuration is for this machine and scale."""
+        return (machine, scale) == (self.config.machine, self.config.scale)
+
+    def study(self, machine: str, scale: str, name: str) -> Study:
+        """The study that a path names."""
+        if self.is_configured(machine, scale):
+            for study in self.chosen:
+                if study.name == name:
+                    return study
+        if (machine, scale, name) not in self._studies:
+            found = read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+            self._studies[machine, scale, name] = found
+        return self._studies[machine, scale, name]
+
+    def run(self, machine: str, run: str) -> Run:
+        """A run by its id."""
+        return self.planned(machine, run).run
+
+    def planned(self, machine: str, run: str) -> Planned:
+        """A run by its id: among those of the configuration first, then among all that any study has."""
+        if machine == self.config.machine and run in self._configured:
+            return self._configured[run]
+        known = self._all_runs(machine)
+        if run not in known:
+            raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
+        return known[run]
+
+    def run_with(self, dataset: str) -> Run:
+        """A run that uses a dataset."""
+        for known in self._most_likely_first():
+            for planned in known.values():
+                if planned.run.dataset == dataset:
+                    return planned.run
+        raise UserError(f"no study uses a dataset `{dataset}`", "results/data")
+
+    def study_name(self, machine: str, run: str) -> str:
+        """The study that a run is made for: of several that share it, the first; `other` for one not configured."""
+        if machine == self.config.machine and run in self._configured:
+            return self.chosen[self._configured[run].study].name
+        return "other"
+
+    @functools.cached_property
+    def _configured(self) -> dict[str, Planned]:
+        return {
+            run.id: _planned(position, study, run)
+            for position, study in reversed(list(enumerate(self.chosen)))
+            for run in study.runs
+        }
+
+    def _all_runs(self, machine: str) -> dict[str, Planned]:
+        """All runs that any study has on a machine, at any scale."""
+        if machine not in self._runs:
+            found = self._runs.setdefault(machine, {})
+            for scale in [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]:
+                for position, study in enumerate(self._studies_at(machine, scale)):
+                    for run in study.runs:
+                        found.setdefault(run.id, _planned(position, study, run))
+        return self._runs[machine]
+
+    def _studies_at(self, machine: str, scale: str) -> list[Study]:
+        if self.is_configured(machine, scale):
+            return self.chosen
+        return find_studies(None, scale, read_machine(machine), machine_name=machine).studies
+
+    def _most_likely_first(self) -> Iterator[dict[str, Planned]]:
+        """Runs of the configuration, then of paths seen so far, then of any study."""
+        yield self._configured
+        yield from list(self._runs.values())
+        yield self._all_runs(self.config.machine)

@@ -1,0 +1,91 @@
+"""The files that there are to make, and what each is made from."""
+
+from __future__ import annotations
+
+from scalestudy.dag.run_index import RunIndex
+from scalestudy.errors import UserError, nearest
+from scalestudy.files import canonical_json
+from scalestudy.spec import layout
+from scalestudy.spec.study import Study
+
+
+class Targets:
+    """Inputs of rules, and the params that say from what their outputs were made."""
+
+    def __init__(self, runs: RunIndex) -> None:
+        self.runs = runs
+
+    def spec_json(self, machine: str, run: str) -> str:
+        """The spec of a run, as it is stored."""
+        return canonical_json(self.runs.run(machine, run).spec.plain())
+
+    def dataset_json(self, dataset: str) -> str:
+        """The spec of a dataset."""
+        return canonical_json(self.runs.run_with(dataset).spec.data.plain())
+
+    def train_inputs(self, machine: str, run: str) -> dict[str, str]:
+        """Nothing once the run is finished: a finished run is immutable."""
+        if layout.result_file(machine, run).exists():
+            return {}
+        folder, planned = layout.run_folder(machine, run), self.runs.run(machine, run)
+        build = {"build": f"results/{machine}/builds/horovod.json"} if planned.spec.strategy.needs_build else {}
+        return {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(planned.dataset)), **build}
+
+    def results(self, machine: str, scale: str, study: str) -> list[str]:
+        """The results of all runs of a study."""
+        return [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
+
+    def shown(self, machine: str, scale: str, name: str) -> str:
+        """What of a study changes its summary without changing its runs: order, labels, titles."""
+        study = self.runs.study(machine, scale, name)
+        return canonical_json(
+            [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
+        )
+
+    def figure(self, machine: str, scale: str, study: str, name: str) -> str:
+        """How a figure is declared."""
+        figures = self.runs.study(machine, scale, study).figures
+        return _declared(
+            study, "figure", name, {figure.file_name: canonical_json(figure.plain()) for figure in figures}
+        )
+
+    def table(self, machine: str, scale: str, study: str, name: str) -> str:
+        """How a table is declared."""
+        tables = self.runs.study(machine, scale, study).tables
+        return _declared(study, "table", name, {table.name: canonical_json(table.plain()) for table in tables})
+
+    def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
+        """The published numbers that a figure shows."""
+        for found in self.runs.study(machine, scale, study).figures:
+            if found.file_name == figure and found.reference:
+                return [f"config/reference/{found.reference}.csv"]
+        return []
+
+    def of_study(self, study: Study) -> list[str]:
+        """Everything of one configured study. Results are named, or a deleted one would not be missed."""
+        machine, scale = self.runs.config.machine, study.scale
+        return [
+            *self.results(machine, scale, study.name),
+            str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
+            *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
+            *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
+        ]
+
+    def of_report(self, machine: str, scale: str) -> list[str]:
+        """Everything that the report of a machine and scale shows."""
+        if not self.runs.is_configured(machine, scale):
+            raise UserError(
+                f"the report of machine {machine} at scale {scale} needs --config machine={machine} scale={scale}",
+                f"results/{machine}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 --config machine={machine} scale={scale}",
+            )
+        self.runs.raise_errors()
+        return [target for study in self.runs.chosen for target in self.of_study(study)]
+
+
+def _declared(study: str, kind: str, name: str, declared: dict[str, str]) -> str:
+    if name not in declared:
+        raise UserError(
+            f"study `{study}` has no {kind} `{name}`", f"config/studies/{study}.yaml", nearest(name, declared)
+        )
+    return declared[name]

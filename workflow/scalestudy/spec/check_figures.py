@@ -1,0 +1,80 @@
+"""What is wrong with the figures and tables of a study, before any of its runs is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import Problem, nearest
+from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.spec.base import KeyPath, nearest_of_many, shown
+from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of
+from scalestudy.spec.matching import matches
+from scalestudy.spec.study import Study
+
+
+def figure_problems(study: Study) -> Iterator[Problem]:
+    """Figures and tables over columns that no run has, duplicate names, missing reference files."""
+    rows = [columns_of(run.spec) for run in study.runs]
+    known = {key for row in rows for key in row} | set(MEASURED)
+    groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
+    for group, drawings in groups.items():
+        names: set[str] = set()
+        for index, drawing in enumerate(drawings):
+            path: KeyPath = (group, index)
+            name = drawing.file_name if isinstance(drawing, FigureSpec) else drawing.name
+            if name in names:
+                yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
+            names.add(name)
+            for key, column in (*_columns_used(drawing), *((("where", column), column) for column in drawing.where)):
+                if column not in known:
+                    what = f"no run of this study has a column {shown(column)}"
+                    yield Problem((*path, *key), what, nearest_of_many(column, known))
+            yield from _where_problems(drawing, rows, path)
+            if isinstance(drawing, FigureSpec):
+                yield from _kind_problems(drawing, path)
+
+
+def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:
+    """A choice of runs that chooses none; what is only measured cannot be judged yet."""
+    where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
+    if any(all(matches(row.get(key), wanted) for key, wanted in where.items()) for row in rows):
+        return
+    for key, wanted in where.items():
+        values = dict.fromkeys(shown(row.get(key)) for row in rows)
+        if not any(matches(row.get(key), wanted) for row in rows):
+            what = f"no run of this study has `{key}` {shown(wanted)}"
+            yield Problem((*path, "where", key), what, f"there is {', '.join(list(values)[:10])}")
+            return
+    yield Problem((*path, "where"), "no run of this study agrees with all of it", "remove a key")
+
+
+def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(drawing, TableSpec):
+        for index, value in enumerate(drawing.values):
+            yield ("values", index), value
+        if drawing.decide is not None:
+            yield ("decide",), drawing.decide
+    else:
+        for key in ("x", "y", "prediction", "series", "panel"):
+            if (column := getattr(drawing, key)) is not None:
+                yield (key,), column
+
+
+def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
+    for key in ("x", "y"):
+        if figure.kind == "lines" and getattr(figure, key) is None:
+            yield Problem(path, f"a figure of kind `lines` needs `{key}`", f"add `{key}`, the name of a column")
+        if figure.kind != "lines" and getattr(figure, key) is not None:
+            yield Problem((*path, key), f"a figure of kind `{figure.kind}` sets `{key}` itself", "use kind `lines`")
+    if figure.prediction is not None and (figure.kind != "lines" or figure.prediction not in PREDICTED):
+        what = f"`{figure.prediction}` is not a prediction that a figure of kind `{figure.kind}` can show"
+        yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
+    if figure.reference is not None:
+        folder = Path("config/reference")
+        if not (folder / f"{figure.reference}.csv").is_file():
+            known = [file.stem for file in folder.glob("*.csv")]
+            yield Problem(
+                (*path, "reference"), f"there is no {folder}/{figure.reference}.csv", nearest(figure.reference, known)
+            )

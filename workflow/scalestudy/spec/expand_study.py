@@ -1,0 +1,225 @@
+"""From a study file to its runs at one scale, each validated, in the order in which they are measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import Problem, UserError, raise_all
+from scalestudy.files import canonical_json
+from scalestudy.spec.axes import Combinations, Point, combinations, override
+from scalestudy.spec.base import KeyPath, parse, shown
+from scalestudy.spec.check_figures import figure_problems
+from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
+from scalestudy.spec.machine import Machine, machine_problems
+from scalestudy.spec.matching import matches
+from scalestudy.spec.merge import Draft, applied, overlay
+from scalestudy.spec.run import RunSpec, geometry_problems
+from scalestudy.spec.sizes import in_bytes, where_in_bytes
+from scalestudy.spec.study import Run, ScaleSpec, Study, StudySpec
+from scalestudy.spec.yamlfile import Document
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One combination: its run at repeat 0, the settings that make it, and how often it is measured."""
+
+    run: RunSpec
+    point: Point
+    repeats: int
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    """What the expansion of one study needs at every step."""
+
+    document: Document
+    base: Draft
+    found: Combinations
+    machine: Machine
+    machine_name: str
+    extensions: Path
+
+
+def expand(
+    document: Document,
+    spec: StudySpec,
+    name: str,
+    scale: str,
+    machine: Machine,
+    machine_name: str = "local",
+    extensions: Path = EXTENSIONS,
+    changes: Mapping[str, Any] | None = None,
+) -> Study:
+    """All runs of a study at one scale, validated; raises UserError listing what is wrong and on which line.
+
+    `changes` are keys that get other values than the file says, and then duplicate runs count once.
+    """
+    base, found = _base(spec, scale), combinations(document, spec, scale)
+    found = override(found, changes) if changes else found
+    check_keys(document, found)
+    check_size(document, found)
+    expansion = _Expansion(document, base, found, machine, machine_name, extensions)
+    configurations = _configurations(expansion)
+    if not configurations:
+        raise UserError(
+            f"`exclude` leaves no run at scale `{scale}`", document.where(found.exclude_place), "exclude fewer"
+        )
+    rounds = _rounds(configurations, found.repeats, extensions)
+    if changes:
+        configurations = _distinct(configurations, rounds[0])
+        rounds = _rounds(configurations, found.repeats, extensions)
+    check_duplicates(document, rounds[0], [each.point for each in configurations])
+    change = spec.scales.get(scale, ScaleSpec())
+    figures = spec.figures if change.figures is None else change.figures
+    tables = spec.tables if change.tables is None else change.tables
+    study = Study(
+        name=name,
+        title=spec.title or name.replace("_", " "),
+        question=spec.question,
+        source=spec.source,
+        scale=scale,
+        tags=spec.tags,
+        repeats=found.repeats,
+        runs=tuple(itertools.chain.from_iterable(_compiled_last(rounds, extensions))),
+        varied=tuple(dict.fromkeys(setting.key for each in configurations for setting in each.point)),
+        labels=_labels(document, configurations),
+        figures=tuple(where_in_bytes(figure, machine) for figure in figures),
+        tables=tuple(where_in_bytes(table, machine) for table in tables),
+    )
+    _check_figures(document, study, change)
+    return study
+
+
+def _base(spec: StudySpec, scale: str) -> Draft:
+    base = Draft()
+    overlay(base, spec.base, ("base",))
+    overlay(base, spec.scales.get(scale, ScaleSpec()).base, ("scales", scale, "base"))
+    return base
+
+
+def _check_figures(document: Document, study: Study, change: ScaleSpec) -> None:
+    at: KeyPath = ("scales", study.scale)
+    places: dict[str | int, KeyPath] = {
+        "figures": at if change.figures is not None else (),
+        "tables": at if change.tables is not None else (),
+    }
+    wrong = list(figure_problems(study))
+    raise_all([UserError(p.what, document.where((*places[p.path[0]], *p.path)), p.remedy) for p in wrong])
+
+
+def _configurations(expansion: _Expansion) -> list[Configuration]:
+    """Every combination as a validated run."""
+    document, found = expansion.document, expansion.found
+    configurations: list[Configuration] = []
+    errors: dict[str, UserError] = {}
+    for point, repeats, can_be_excluded in _points(found):
+        draft = applied(expansion.base, point)
+        run, wrong = parse(RunSpec, draft.data)
+        if can_be_excluded and any(_is_excluded(draft.data, run, rule) for rule in found.exclude):
+            continue
+        if run is not None:
+            wrong = list(_run_problems(run, expansion))
+        for problem in wrong:
+            error = UserError(problem.what, draft.where(document, problem.path), problem.remedy)
+            errors[str(error)] = error
+        if len(errors) >= MOST_ERRORS:
+            errors[""] = UserError("may have more errors; the first are listed", document.file)
+            break
+        if run is not None and not wrong:
+            configurations.append(Configuration(in_bytes(run, expansion.machine), point, repeats))
+    raise_all(list(errors.values()))
+    return configurations
+
+
+def _points(found: Combinations) -> Iterator[tuple[Point, int, bool]]:
+    """Each combination, how often it is measured, and whether `exclude` applies to it."""
+    for point in found.crossed:
+        yield point, found.repeats, True
+    for each in found.include:
+        yield each.point, found.repeats if each.repeats is None else each.repeats, False
+
+
+def _run_problems(run: RunSpec, expansion: _Expansion) -> Iterator[Problem]:
+    yield from own_code_problems(run, expansion.extensions)
+    yield from geometry_problems(run)
+    yield from machine_problems(run, expansion.machine, expansion.machine_name)
+    yield from repeat_problems(run, expansion.found.repeats)
+
+
+def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) -> bool:
+    """Whether a combination agrees with a map of `exclude`; a key that the file does not set has its default."""
+    columns: dict[str, Any] | None = None
+    for key, wanted in rule.items():
+        value = _value_at(data, key)
+        if value is None and run is not None:
+            columns = columns or columns_of(run)
+            value = columns.get(key)
+        if not matches(value, wanted):
+            return False
+    return True
+
+
+def _value_at(data: Any, key: str) -> Any:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _rounds(configurations: list[Configuration], repeats: int, extensions: Path) -> list[list[Run]]:
+    """The runs of each repeat."""
+    return [
+        [_repeat(each.run, repeat, extensions) for each in configurations if repeat < each.repeats]
+        for repeat in range(repeats)
+    ]
+
+
+def _repeat(run: RunSpec, repeat: int, extensions: Path) -> Run:
+    spec = run.model_copy(update={"seed": run.seed + repeat, "repeat": repeat})
+    return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+
+
+def _distinct(configurations: list[Configuration], runs: list[Run]) -> list[Configuration]:
+    """The configurations without duplicates; of duplicates the first is kept."""
+    return list({run.id: each for run, each in reversed(list(zip(runs, configurations, strict=True)))}.values())[::-1]
+
+
+def _compiled_last(rounds: list[list[Run]], extensions: Path) -> list[list[Run]]:
+    """Runs whose strategy has to be compiled form separate rounds after all others.
+
+    In each of them the first configuration of the others is measured once more: its drift shows what changed
+    meanwhile.
+    """
+    others = [[run for run in one_round if not run.spec.strategy.needs_build] for one_round in rounds]
+    compiled = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in rounds]
+    if not any(compiled) or not others[0]:
+        return rounds
+    first = others[0][0].spec
+    again = (_repeat(first, len(rounds) + number, extensions) for number in range(len(rounds)))
+    return others + [[reference, *found] for reference, found in zip(again, compiled, strict=True) if found]
+
+
+def _labels(document: Document, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
+    """For each varied key, the label of each value that its column can have; a size is its own label."""
+    labels: dict[str, dict[str, str]] = {}
+    for each in configurations:
+        columns = columns_of(each.run)
+        for setting in each.point:
+            label = setting.label
+            if label is None and setting.key == "data.scale" and isinstance(setting.value, str):
+                label = setting.value
+            if label is None:
+                continue
+            for key in (setting.key, *(("data.source",) if setting.key == "data" else ())):
+                value = canonical_json(columns.get(key))
+                first = labels.setdefault(key, {}).setdefault(value, label)
+                if first != label:
+                    what = f"column `{key}` has the value {value} under two labels, {shown(first)} and {shown(label)}"
+                    remedy = f"label what differs: vary the option alone, such as `{key}.<option>`"
+                    raise UserError(what, document.where(setting.origin), remedy)
+    return labels

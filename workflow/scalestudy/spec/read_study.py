@@ -1,0 +1,150 @@
+"""The studies of config/studies/, by name, scale and tag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.spec.base import shown
+from scalestudy.spec.check_study import check_collisions
+from scalestudy.spec.config import LONGEST_NAME, NAME, checked
+from scalestudy.spec.expand_study import expand
+from scalestudy.spec.ids import EXTENSIONS
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.study import RESERVED, Study, StudySpec
+from scalestudy.spec.yamlfile import read_yaml
+
+FOLDER = Path("config/studies")
+
+
+class NoScale(UserError):
+    """The study is not defined at this scale."""
+
+
+@dataclass
+class Found:
+    """The studies that were asked for: those that can be expanded, and what is wrong with the others."""
+
+    studies: list[Study] = field(default_factory=list)
+    wrong: dict[str, UserError] = field(default_factory=dict)
+    """By the name of the file without its suffix."""
+
+    def errors(self) -> list[UserError]:
+        """Everything that is wrong."""
+        return [each for error in self.wrong.values() for each in getattr(error, "errors", [error])]
+
+    def raise_errors(self) -> None:
+        """Raise UserError with everything that is wrong; nothing where all is well."""
+        raise_all(self.errors())
+
+
+def read_studies(
+    names: Iterable[str] | None,
+    scale: str,
+    machine: Machine,
+    *,
+    tags: Iterable[str] = (),
+    folder: Path | str = FOLDER,
+    machine_name: str = "local",
+    extensions: Path = EXTENSIONS,
+    changes: Mapping[str, Any] | None = None,
+) -> list[Study]:
+    """The studies of that name (None: all) and scale, expanded; raises UserError with the errors of all of them.
+
+    A study without a `mini` or `node` part is left out at that scale, unless its name is given. `changes` hold for
+    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over.
+    """
+    found = find_studies(
+        names,
+        scale,
+        machine,
+        tags=tags,
+        folder=folder,
+        machine_name=machine_name,
+        extensions=extensions,
+        changes=changes,
+    )
+    found.raise_errors()
+    if not found.studies:
+        chosen = f" and one of the tags {', '.join(tags)}" if tags else ""
+        raise UserError(f"no study has scale `{scale}`{chosen}", str(folder))
+    return found.studies
+
+
+def find_studies(
+    names: Iterable[str] | None,
+    scale: str,
+    machine: Machine,
+    *,
+    tags: Iterable[str] = (),
+    folder: Path | str = FOLDER,
+    machine_name: str = "local",
+    extensions: Path = EXTENSIONS,
+    changes: Mapping[str, Any] | None = None,
+) -> Found:
+    """As `read_studies`, but a study that is wrong does not hide the others.
+
+    Raises UserError where there is no study at all, or none of a given name.
+    """
+    folder = Path(folder)
+    found = Found(wrong=dict(_file_name_errors(folder)))
+    for name in _existing(names, folder, found.wrong):
+        try:
+            document = read_yaml(folder / f"{name}.yaml")
+            spec = checked(StudySpec, document)
+            if set(tags) and not set(tags) & set(spec.tags):
+                continue
+            if scale == "paper" or scale in spec.scales:
+                found.studies.append(
+                    expand(document, spec, name, scale, machine, machine_name, extensions, changes=changes)
+                )
+            elif names is not None:
+                there = ["paper", *spec.scales]
+                remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"
+                raise NoScale(f"has no scale `{scale}`", document.where(("scales",)), remedy)
+        except UserError as error:
+            found.wrong[name] = error
+    check_collisions(found.studies)
+    return found
+
+
+def _existing(names: Iterable[str] | None, folder: Path, wrong: Mapping[str, UserError]) -> list[str]:
+    """The names to read: those given, or of every file whose name can be a study's."""
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if not known and not wrong:
+        raise UserError("there is no study here", str(folder), "add one; see config/README.md")
+    if names is None:
+        return [name for name in known if name not in wrong]
+    wanted = list(dict.fromkeys(names))
+    raise_all(
+        [
+            UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known))
+            for name in wanted
+            if name not in known
+        ]
+    )
+    return [name for name in wanted if name not in wrong]
+
+
+def _file_name_errors(folder: Path) -> Iterator[tuple[str, UserError]]:
+    """Files that look like studies and cannot be one."""
+    for file in sorted(folder.glob("*.y*ml")):
+        name, place = file.stem, str(file)
+        if file.suffix != ".yaml":
+            what = "is not read: a study's file name ends in `.yaml`"
+            yield file.name, UserError(what, place, f"rename it {name}.yaml")
+        elif name in RESERVED:
+            what = f"`{name}` cannot be the name of a study: a rule of the workflow has it"
+            yield name, UserError(what, place, "rename the file")
+        elif len(name) > LONGEST_NAME:
+            what = (
+                f"the file name is the study's name, and has {len(name)} characters; at most {LONGEST_NAME} can be used"
+            )
+            yield name, UserError(what, place, "rename the file")
+        elif not re.match(NAME, name):
+            remedy = "use small letters, digits and `_`, beginning with a letter"
+            yield name, UserError("the file name is the study's name and part of paths", place, remedy)

@@ -1,0 +1,49 @@
+"""Sizes of data as text, such as `64 MiB`, in bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from scalestudy.figures.catalogue import FigureSpec, TableSpec
+
+if TYPE_CHECKING:
+    from scalestudy.spec.machine import Machine
+    from scalestudy.spec.run import RunSpec
+
+Drawing = TypeVar("Drawing", FigureSpec, TableSpec)
+
+SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B|x node memory)$")
+UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
+MOST_BYTES = 10**18
+
+
+def size_in_bytes(size: str, node_memory_bytes: int) -> float:
+    """`64 MiB` or `2x node memory` in bytes; 0 where it is no size."""
+    match = SIZE.match(size)
+    if match is None:
+        return 0.0
+    number, unit = float(match[1]), match[2]
+    return number * (
+        node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
+    )
+
+
+def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
+    """A run with the size of its data turned into bytes, so that the id says what it is on this machine."""
+    if not isinstance(spec.data.scale, str):
+        return spec
+    scale = _kilobytes(spec.data.scale, machine)
+    return spec.model_copy(update={"data": spec.data.model_copy(update={"scale": scale})})
+
+
+def where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
+    """`where: {data.scale: 64 MiB}` in the words of the rows, which say bytes."""
+    size = drawing.where.get("data.scale")
+    if not isinstance(size, str) or not 0 < size_in_bytes(size, machine.memory_bytes) <= MOST_BYTES:
+        return drawing
+    return drawing.model_copy(update={"where": {**drawing.where, "data.scale": _kilobytes(size, machine)}})
+
+
+def _kilobytes(size: str, machine: Machine) -> str:
+    return f"{max(1, round(size_in_bytes(size, machine.memory_bytes) / 1000))} KB"
