@@ -103,7 +103,7 @@ def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
         [
             sys.executable,
             "-c",
-            "from scalestudy.spec.machine import Machine; from scalestudy.spec.study import read_studies;"
+            "from scalestudy.spec.machine import Machine; from scalestudy.spec.read_study import read_studies;"
             "from scalestudy.results.stored import write_result; from scalestudy.spec.layout import result_file;"
             "from tests.unit.analysis.fake_results import result_of;"
             "[write_result(result_file('local', run.id), result_of(run))"

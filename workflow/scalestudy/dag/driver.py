@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from scalestudy import driver
 from scalestudy.cluster.resources import refuse_caps
@@ -18,7 +19,7 @@ from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
 """Key of Snakemake's configuration by which `scalestudy plan` hands its changes, and the caps of the profile, to the
-Snakefile of its dry run: JSON with `changes` and `caps`."""
+Snakefile of its dry run: JSON with `changes` and `caps`, percent-encoded, as Snakemake would read plain JSON as YAML."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
@@ -28,7 +29,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """
     config = dict(config)
     try:
-        plan = json.loads(config.pop(PLAN, "{}"))
+        plan = json.loads(unquote(config.pop(PLAN, "{}")))
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
         refuse_caps(caps)
         project = Project(config, caps, plan.get("changes"))

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from scalestudy.cluster.plan import Plan, Seen, make_plan, read_seen
 from scalestudy.dag.driver import PLAN, plain_caps
@@ -68,7 +69,7 @@ def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[Seen]:
     """The jobs that a dry run announces; `plan` goes to the Snakefile."""
     from snakemake import cli
 
-    parsed.config = [*(parsed.config or []), f"{PLAN}={json.dumps(json.dumps(plan))}"]
+    parsed.config = [*(parsed.config or []), f"{PLAN}={quote(json.dumps(plan))}"]
     if "scalestudy" not in (parsed.logger or []):
         parsed.logger = [*(parsed.logger or []), "scalestudy"]
     # Rounds of a hundred jobs would only take time: what may run at once is worked out from the caps.
