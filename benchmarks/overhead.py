@@ -62,43 +62,43 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
 
     from scalestudy.data.load.dataset import normalise
     from scalestudy.data.load.sampler import batches
-    from scalestudy.measure.timers import StepTimer
-    from scalestudy.training.loop import Rank, Report
+    from scalestudy.training.replica import Replica
+    from scalestudy.training.trainer import Trainer
+    from scalestudy.training.training_data import TrainingData
+    from scalestudy.training.world import join
 
-    own = Rank(job, rank)
-    own.open_data()
-    own.assemble()
-    spec = job.spec
-    everything = np.arange(own.data.samples)
-    x_all, y_all = own.data.batch(everything, size=None, augment="none", seed=0, epoch=0, train=True)
-    optimiser = own.strategy.optimiser
+    spec, world = job.spec, join(job, rank)
+    data = TrainingData.open(job, rank)
+    replica = Replica(job, world, data)
+    samples = data.train.samples
+    x_all, y_all = data.train.batch(np.arange(samples), size=None, augment="none", seed=0, epoch=0, train=True)
+    optimiser = replica.strategy.optimiser
     loss_function = torch.nn.CrossEntropyLoss()
 
-    def bare(steps: int) -> float:
+    def bare() -> float:
         order = [
             indices
-            for epoch in range(-(-steps // own.steps_per_epoch))
-            for indices in batches(own.data.samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch)
+            for epoch in range(-(-case.steps // data.steps_per_epoch))
+            for indices in batches(samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch)
         ]
         dist.barrier()
         begin = time.perf_counter()
-        for indices in order[:steps]:
-            x, y = normalise(x_all[indices], torch.float32, own.world.device), y_all[indices]
+        for indices in order[: case.steps]:
+            x, y = normalise(x_all[indices], torch.float32, world.device), y_all[indices]
             optimiser.zero_grad()
-            loss_function(own.module(x), y).backward()
+            loss_function(replica.module(x), y).backward()
             optimiser.step()
-        return (time.perf_counter() - begin) / steps
+        return (time.perf_counter() - begin) / case.steps
 
-    def measured(steps: int) -> float:
-        own.planned_steps, own.timer, own.losses = steps, StepTimer(own.world.device), []
-        own.report = Report(rank)
-        own.train()
-        return own.report.loop_s / steps
+    def measured() -> float:
+        trainer = Trainer(job, world, data, replica)
+        trainer.train()
+        return trainer.recorder.report.loop_s / case.steps
 
     turns = []
     for turn in range(alternations + 2):
         pair = (bare, measured) if turn % 2 else (measured, bare)
-        seconds = {loop.__name__: loop(case.steps) for loop in pair}
+        seconds = {loop.__name__: loop() for loop in pair}
         if turn >= 2:
             turns.append((seconds["bare"], seconds["measured"]))
     if rank == 0:
@@ -138,6 +138,7 @@ def main() -> None:
             spec = RunSpec.model_validate_json(json.dumps({
                 **case.spec, "strategy": "allreduce", "ranks": arguments.ranks,
                 "train": {"epochs": 1000, "evaluate_every_epochs": 0}, "loader": {"workers": 0},
+                "measure": {"warmup_steps": 0, "steps": case.steps},
             }))  # fmt: skip
             manifest = Path(folder) / "data" / "manifest.json"
             prepare(spec.data, manifest, None, Site())

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from scalestudy.launch import stopping
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
+from scalestudy.training import notices
 from scalestudy.training.agreement import Agreement
 from scalestudy.training.job import Job, Resolved
 from tests.integration.forked import on_processes
@@ -23,7 +23,7 @@ EPOCH = 20
 
 
 def rank_main(
-    rank: int, folder: Path, lockstep: bool, step_s: tuple[float, float], spec: dict[str, object]
+    rank: int, folder: Path, synchronous: bool, step_s: tuple[float, float], spec: dict[str, object]
 ) -> dict[str, Any]:
     """A training that only sleeps, with an evaluation (a barrier) after each epoch: what was done after which step."""
     store = dist.FileStore(str(folder / "rendezvous"), 2)
@@ -31,17 +31,17 @@ def rank_main(
     workers = dist.group.WORLD
     assert workers is not None
     run = RunSpec.model_validate_json(json.dumps({"ranks": 2, "strategy": "allreduce", **spec}))
-    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path("m"), folder, Path("e"), None, beside=folder)
-    agreement = Agreement(job, World(rank, 2, 0, torch.device("cpu"), 2, workers), lockstep, state_bytes=0)
+    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path("m"), folder, Path("e"), None, run_folder=folder)
+    agreement = Agreement(job, World(rank, 2, 0, torch.device("cpu"), 2, workers), synchronous, state_bytes=0)
     agreement.begin(0)
     done, log, last = 0, [], 6 * EPOCH
     while done < last:
         time.sleep(step_s[rank])
         done += 1
-        if lockstep:
+        if synchronous:
             dist.barrier()
         evaluation, saving = done % EPOCH == 0, agreement.checkpoint_due(done)
-        answer = agreement.after(done, evaluation or (not lockstep and (saving or done == last)), None, 0.0)
+        answer = agreement.after(done, evaluation or (not synchronous and (saving or done == last)), None, 0.0)
         if answer is not None and answer.stop:
             log.append(("stop", done, answer.stop))
             break
@@ -58,7 +58,7 @@ def rank_main(
 
 def trained(
     folder: Path,
-    lockstep: bool,
+    synchronous: bool,
     step_s: tuple[float, float],
     spec: dict[str, object] | None = None,
     stop_after_s: float | None = None,
@@ -69,18 +69,18 @@ def trained(
         if stop_after_s is not None:
             assert wait_until((folder / "rendezvous").exists, 60)
             time.sleep(stop_after_s)
-            (folder / stopping.REQUEST).write_text("SIGUSR1")
+            (folder / notices.REQUEST).write_text("SIGUSR1")
 
-    return on_processes(2, folder, rank_main, folder, lockstep, step_s, spec or {}, meanwhile=ask_to_stop)
+    return on_processes(2, folder, rank_main, folder, synchronous, step_s, spec or {}, meanwhile=ask_to_stop)
 
 
 @pytest.mark.parametrize(
-    ("lockstep", "step_s"),
+    ("synchronous", "step_s"),
     [(True, (0.02, 0.02)), (False, (0.01, 0.05)), (False, (0.05, 0.01))],
-    ids=["in step", "rank 0 faster", "rank 0 slower"],
+    ids=["synchronous", "rank 0 faster", "rank 0 slower"],
 )
-def test_ranks_stop_after_the_same_step(tmp_path: Path, lockstep: bool, step_s: tuple[float, float]) -> None:
-    one, other = trained(tmp_path, lockstep, step_s, stop_after_s=1.0)
+def test_ranks_stop_after_the_same_step(tmp_path: Path, synchronous: bool, step_s: tuple[float, float]) -> None:
+    one, other = trained(tmp_path, synchronous, step_s, stop_after_s=1.0)
     assert one == other
     assert one["log"][-1][::2] == ("stop", "because of signal SIGUSR1")
     assert 0 < one["done"] < 6 * EPOCH

@@ -256,10 +256,10 @@ def test_a_damaged_checkpoint_is_not_used_and_it_is_said(
     facts = again / "checkpoint" / "step-000000010" / "checkpoint.json"
     flip_a_byte(facts)
     os.truncate(again / "checkpoint" / "step-000000020" / "rank1.safetensors", 1000)
-    anew = done(again, *settings)
-    assert len(anew["warnings"]) == 2 and anew["warnings"][-1].endswith("the run starts anew")
-    assert "rank1.safetensors has 1,000 bytes" in anew["warnings"][0]
-    assert anew["links"][-1]["steps"] == 88
+    fresh = done(again, *settings)
+    assert len(fresh["warnings"]) == 2 and fresh["warnings"][-1].endswith("the run starts from the beginning")
+    assert "rank1.safetensors has 1,000 bytes" in fresh["warnings"][0]
+    assert fresh["links"][-1]["steps"] == 88
     assert weights(run) == weights(again)
 
 

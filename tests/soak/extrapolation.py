@@ -14,7 +14,6 @@ pytest replays the recording that is kept in tests/data/.
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import json
 import math
@@ -31,8 +30,10 @@ import numpy as np
 
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.emulation.step_times import emulated_step_time
-from scalestudy.results.result import Measured, training_time
+from scalestudy.results.metrics import training_time
+from scalestudy.results.reports import Measured
 from scalestudy.spec.run import RunSpec
+from scalestudy.training.report import CheckpointCost, Evaluation, Report
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"
 FIRST = 0.1
@@ -108,21 +109,12 @@ def make(case: Case, seconds: float, out: Path) -> None:
     from scalestudy.launch import launch
     from scalestudy.spec.config import Site
     from scalestudy.spec.machine import Machine
-    from scalestudy.training import loop
+    from scalestudy.training import trainer
 
-    class EvaluatedRank(loop.Rank):
+    class EvaluatorOfEmulated(trainer.Evaluator):
         """A stand-in: emulated runs make no evaluation, because there is nothing to score. This one waits for it."""
 
-        def evaluation_due(self, done: int) -> bool:
-            self.emulated, emulated = False, self.emulated
-            due = super().evaluation_due(done)
-            self.emulated = emulated
-            return due
-
-        def evaluate(self, epoch: float, step: int) -> None:
-            model, self.model = self.model, self.strategy.model
-            super().evaluate(epoch, step)
-            self.model = model
+        has_scores = True
 
     class Jitter(Faults):
         """A stand-in for what makes the steps of a shared machine vary: random waits, alike for a while."""
@@ -133,9 +125,9 @@ def make(case: Case, seconds: float, out: Path) -> None:
             self.level = ALIKE * getattr(self, "level", 0.0) + math.sqrt(1 - ALIKE**2) * random.gauss(0, 1)
             time.sleep(mean_s * math.exp(SPREAD * self.level - SPREAD**2 / 2))
 
-    loop.Rank = EvaluatedRank  # type: ignore[misc]
+    trainer.Evaluator = EvaluatorOfEmulated  # type: ignore[misc]
     if case.has("jitter"):
-        loop.Faults = Jitter  # type: ignore[attr-defined]
+        trainer.Faults = Jitter  # type: ignore[attr-defined]
     random.seed(case.number)
     spec = case.spec(seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -161,10 +153,9 @@ def make(case: Case, seconds: float, out: Path) -> None:
 
 def record(folder: Path, seconds: float, count: int, beside: int) -> None:
     """All runs, so many side by side, forked from this process, which has imported what they need."""
-    from scalestudy.launch import warm
+    from scalestudy.launch.preload import preload
 
-    for module in warm.PRELOAD:
-        importlib.import_module(module)
+    preload()
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("fork")
     waiting = [case for case in cases(count) if not (folder / f"{case.number:02}.npz").exists()]
@@ -240,10 +231,14 @@ def _from_first(facts: dict[str, Any], marks: np.ndarray, first: float) -> Any:
         [each for each in facts[name] if each["step"] <= steps] or facts[name][:1]
         for name in ("evaluations", "checkpoints")
     )
-    report = {
-        "first_step": 0, "left_out": [], "steps_done": steps, "window": [2, steps], "evaluations": evaluations, "checkpoints": checkpoints,
-        "pauses": [each["step"] for each in (*facts["evaluations"], *facts["checkpoints"])],
-    }  # fmt: skip
+    report = Report(
+        0,
+        steps_done=steps,
+        window=(2, steps),
+        evaluations=[Evaluation(0.0, each["step"], 0.0, each["evaluation_s"]) for each in evaluations],
+        checkpoints=[CheckpointCost(each["step"], each["seconds"], 0, False, "") for each in checkpoints],
+        pauses=[each["step"] for each in (*facts["evaluations"], *facts["checkpoints"])],
+    )
     sizes = SplitInfo(facts["samples"], 0)
     manifest = Manifest(
         id="", status="ready", reason=None, spec={}, format="tensors", classes=1, task="classification", channels=3,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from scalestudy.launch.binding import deal, doubts
-from scalestudy.measure.placement import Cpu, cpu_list, near_device, topology
+from scalestudy.launch.binding import deal
+from scalestudy.measure.placement import Cpu, cpu_list, near_device, topology, visible_gpus
+from scalestudy.results.warnings import placement_warnings
+from scalestudy.training.report import Report
 
 # Two sockets of two cores of two threads each, numbered as Linux does: first threads of all cores, then the second ones.
 TWO_SOCKETS = [Cpu(0, 0, 0), Cpu(4, 0, 0), Cpu(1, 1, 0), Cpu(5, 1, 0),
@@ -61,17 +62,15 @@ def test_a_devices_socket_is_known_where_the_kernel_knows_it(tmp_path: Path, num
     assert near_device(None, tmp_path) == []
 
 
-def rank(
-    number: int, cores: list[str], device: str | None = None, device_cpus: list[int] | None = None
-) -> dict[str, Any]:
+def rank(number: int, cores: list[str], device: str | None = None, device_cpus: list[int] | None = None) -> Report:
     """What a rank reports of its place."""
     place = {"host": "a", "cores": cores, "device": device, "device_cpus": device_cpus or []}
-    return {"rank": number, "affinity": [int(core.partition(":")[2]) for core in cores], "placement": place}
+    return Report(number, affinity=[int(core.partition(":")[2]) for core in cores], placement=place)
 
 
 def test_ranks_with_cores_and_devices_of_their_own_are_not_warned_of() -> None:
     ranks = [rank(0, ["0:0"], "0000:3b:00.0", [0, 1]), rank(1, ["0:1"], "0000:5e:00.0", [0, 1])]
-    assert list(doubts(ranks, 1, "core")) == []
+    assert list(placement_warnings(ranks, 1, "core")) == []
 
 
 @pytest.mark.parametrize(
@@ -81,17 +80,46 @@ def test_ranks_with_cores_and_devices_of_their_own_are_not_warned_of() -> None:
         (
             [rank(0, ["0:0", "0:1"]), rank(1, ["0:1"])],
             "core",
-            "ranks share cores on a, though each was to have its own",
+            "ranks share cores on a, though launch.binding gives each its own",
         ),
         ([rank(0, ["0:0"], "g"), rank(1, ["0:1"], "g")], "none", "2 ranks share the device g on a"),
         ([rank(0, ["0:0"], "g", [1])], "none", "rank 0 runs outside the socket of its device on a"),
         ([rank(0, ["0:0", "0:1"], "g", [1])], "none", "rank 0 runs partly outside the socket of its device on a"),
     ],
 )
-def test_a_rank_in_a_bad_place_is_warned_of(ranks: list[dict[str, Any]], binding: str, words: str) -> None:
-    assert words in "\n".join(doubts(ranks, 1, binding))
+def test_a_rank_in_a_bad_place_is_warned_of(ranks: list[Report], binding: str, words: str) -> None:
+    assert words in "\n".join(placement_warnings(ranks, 1, binding))
 
 
 def test_more_ranks_than_devices_are_warned_of() -> None:
     ranks = [rank(0, ["0:0"], "g"), rank(1, ["0:1"], "g"), rank(2, ["0:2"], "h")]
-    assert "3 ranks have 2 devices on a" in "\n".join(doubts(ranks, 1, "none"))
+    assert "3 ranks have 2 devices on a" in "\n".join(placement_warnings(ranks, 1, "none"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "addresses"),
+    [
+        (None, ["0000:3b:00.0", "0000:5e:00.0"]),
+        ("1,0", ["0000:5e:00.0", "0000:3b:00.0"]),
+        ("", []),
+        ("-1", []),
+        ("1,-1,0", ["0000:5e:00.0"]),
+        ("7", []),
+        ("NoDevFiles", []),
+        ("GPU-bb", ["0000:5e:00.0"]),
+        ("GPU-bb00, GPU-aa00", ["0000:5e:00.0", "0000:3b:00.0"]),
+        ("GPU-cc", []),
+        ("MIG-1234", [None]),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, addresses: list[str | None]
+) -> None:
+    for address, uuid in (("0000:3b:00.0", "GPU-aa00"), ("0000:5e:00.0", "GPU-bb00")):
+        (tmp_path / address).mkdir()
+        (tmp_path / address / "information").write_text(f"Model: \t NVIDIA\nGPU UUID: \t {uuid}\n")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus(tmp_path) == addresses

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.launch.allocation import Allocation, allocation, slurm_tasks, uneven, where_to_run
+from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
+from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
-from scalestudy.launch.launch import resolve
+from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, write_script
-from scalestudy.launch.ranks import Failure, cause
-from scalestudy.results.transport import gloo_doubts, nccl_doubts, nccl_transports
+from scalestudy.launch.resolve import resolve
+from scalestudy.results.warnings import gloo_warnings, nccl_transports, nccl_warnings
 from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -54,6 +55,25 @@ def test_slurm_writes_tasks_in_a_short_form() -> None:
 def test_a_list_of_nodes_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the job's list of nodes cannot be read"):
         allocation({"PBS_NODEFILE": str(tmp_path / "gone")}, Site())
+
+
+# In a batch job of two nodes, processes of mpirun inherit what the batch script had, as seen on a Slurm 23.11.
+OF_MPIRUN_IN_SBATCH = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "0", "SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}
+
+
+def test_mpiruns_processes_inside_a_batch_job_of_slurm_have_mpiruns_numbers() -> None:
+    job = JobEnvironment(OF_MPIRUN_IN_SBATCH)
+    assert (job.process_number("mpirun"), job.process_number("mpiexec")) == (3, 3)
+    assert JobEnvironment({"SLURM_NODEID": "1", "PMI_RANK": "0"}).process_number("srun") == 1
+    assert JobEnvironment({"SLURM_NODEID": "0"}).process_number("mpirun") is None
+
+
+def test_a_job_is_known_by_its_id_and_its_end() -> None:
+    assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
+    job = JobEnvironment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "/n", "SCALESTUDY_DEADLINE": "1700000000"})
+    assert (job.job_id, job.launcher, job.deadline) == ("12.server", "pbsdsh", 1.7e9)
+    with pytest.raises(UserError, match="`soon` is not a time"):
+        _ = JobEnvironment({"SCALESTUDY_DEADLINE": "soon"}).deadline
 
 
 def test_slots_dealt_three_and_one_are_warned_of() -> None:
@@ -172,19 +192,19 @@ def test_nccls_log_tells_the_transport_of_each_pair() -> None:
 
 def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
     two = job(("a", "b"))
-    assert list(nccl_doubts(two, AS_003_SHOWS, has_infiniband=True)) == []
+    assert list(nccl_warnings(two, AS_003_SHOWS, has_infiniband=True)) == []
     slow = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
-    assert list(nccl_doubts(two, slow, has_infiniband=True)) == [
+    assert list(nccl_warnings(two, slow, has_infiniband=True)) == [
         "NCCL sends from rank 0 to 1, on one machine, via SHM, not P2P (1 channels)",
         "NCCL sends from rank 3 to 0 via NET/SOCKET/0, not NET/IB, though there is InfiniBand",
     ]
-    assert len(list(nccl_doubts(two, slow, has_infiniband=False))) == 1
+    assert len(list(nccl_warnings(two, slow, has_infiniband=False))) == 1
 
 
 def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
     two = job(("a", "b"))
-    assert list(gloo_doubts(two, "ib0", {"eth0": 1000, "ib0": 100000})) == []
+    assert list(gloo_warnings(two, "ib0", {"eth0": 1000, "ib0": 100000})) == []
     assert "over eth0 (1000 Mbit/s), though there is ib0 (100000 Mbit/s)" in next(
-        gloo_doubts(two, "eth0", {"eth0": 1000, "ib0": 100000})
+        gloo_warnings(two, "eth0", {"eth0": 1000, "ib0": 100000})
     )
-    assert list(gloo_doubts(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []
+    assert list(gloo_warnings(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []

@@ -16,7 +16,6 @@ CATALOGUES = ("catalogue", "modes")
 
 Imports = dict[str, set[str]]
 TO_BE_OPENED = {
-    ("scalestudy.launch.warm", "scalestudy.cli"),
     *((f"snakemake_executor_plugin_scalestudy.schedulers{a}", f"snakemake_executor_plugin_scalestudy.schedulers{b}")
       for a, b in (("", ".slurm"), ("", ".sge"), ("", ".pbs"))),
 }  # fmt: skip

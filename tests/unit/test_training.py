@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,14 +16,17 @@ from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
-from scalestudy.results.result import Measured, expected_read_bytes, metrics, verdict
+from scalestudy.results.metrics import expected_read_bytes, metrics
+from scalestudy.results.reports import Measured
+from scalestudy.results.validity import invalid_reason
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
-from scalestudy.training import evaluate as evaluation_module
-from scalestudy.training.evaluate import auroc_per_label, evaluate, label_weights
+from scalestudy.training import evaluator
+from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.loop import Report
 from scalestudy.training.optim import rate_at
+from scalestudy.training.replica import label_weights
+from scalestudy.training.report import Evaluation, Report
 
 
 def spec(**data: object) -> RunSpec:
@@ -46,12 +50,14 @@ def job(run: RunSpec, step_time_s: float | None = None) -> Job:
 def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
     """Ranks whose every step takes 0.1 s: data 0.04, compute 0.03, exchange 0.02, optimiser 0.01; made up, not run."""
     marks = np.cumsum([[0.0, 0.04, 0.03, 0.02, 0.01]] * steps, axis=1) + 0.1 * np.arange(steps)[:, None]
-    report = {
-        **vars(Report(0)), "parameter_digest": "a", "samples_seen": steps * run.rank_batch, "steps_done": steps, "window": [2, steps],
-        "read_bytes": 0, "epochs_done": 1.0, "parameters": 5, "loop_s": 1.5, "steps_per_epoch": 10,
-    }  # fmt: skip
-    reports = [{**report, "rank": rank} for rank in range(run.ranks)]
-    reports[-1].update(changes)
+    reports = [
+        Report(
+            rank, parameter_digest="a", samples_seen=steps * run.rank_batch, steps_done=steps, window=(2, steps),
+            read_bytes=0, epochs_done=1.0, parameters=5, loop_s=1.5,
+        )
+        for rank in range(run.ranks)
+    ]  # fmt: skip
+    reports[-1] = replace(reports[-1], **changes)  # type: ignore[arg-type]
     return Measured(reports, np.stack([marks] * run.ranks), np.ones((run.ranks, steps)))
 
 
@@ -86,13 +92,13 @@ def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
     run = spec(strategy="allreduce", ranks=2, **CUT)
     found = measured(run)
     for report in found.reports:
-        report["overlapped"] = True
+        report.overlapped = True
     assert metrics(job(run), found, manifest(640), 2.0, None)["exchange_s"] is None
 
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
     run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
-    found = measured(run, evaluation_s=3.0, evaluations=[{"evaluation_s": 3.0}])
+    found = measured(run, evaluation_s=3.0, evaluations=[Evaluation(50, 10, 1.0, 3.0)])
     values = metrics(job(run), found, manifest(320), 2.0, None)
     assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
 
@@ -109,7 +115,7 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
         ({"finite": False}, "not finite"),
         ({"parameter_digest": "b"}, "different parameters"),
         (
-            {"evaluations": [{"epoch": 2, "doubt": "a score is odd"}]},
+            {"evaluations": [Evaluation(2, 9, 0.5, 0.1, invalid_reason="a score is odd")]},
             "a score is odd, after epoch 2: see what the model",
         ),
         ({"samples_seen": 319}, "639 samples were seen, 640 were planned"),
@@ -118,15 +124,15 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
 def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], reason: str | None) -> None:
     run = spec(strategy="allreduce", ranks=2, **CUT)
     found = measured(run, **change)
-    said = verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
-    assert said is None if reason is None else reason in str(said)
+    found_reason = invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+    assert found_reason is None if reason is None else reason in str(found_reason)
 
 
 def test_a_full_run_that_stopped_early_is_invalid() -> None:
     run = spec(train={"epochs": 2})
     found = measured(run)
     assert "10 of 20 steps" in str(
-        verdict(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320))
+        invalid_reason(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320))
     )
 
 
@@ -134,10 +140,10 @@ def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     run = spec(loader={"cache": "cold"}, **CUT)
     found = measured(run, read_bytes=899)
     assert "the data was cached" in str(
-        verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+        invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
     )
     found = measured(run, read_bytes=901)
-    assert verdict(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
+    assert invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
 
 
 def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
@@ -179,7 +185,7 @@ def scored(
     task = "multilabel" if y.ndim == 2 else "classification"
     data = SimpleNamespace(samples=len(x), task=task, batch=lambda indices, **how: (x[indices], y[indices]))
     if of_others is not None:
-        monkeypatch.setattr(evaluation_module, "_gathered", lambda part, world: [part, of_others])
+        monkeypatch.setattr(evaluator, "gathered", lambda part, world: [part, of_others])
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     return evaluate(torch.nn.Identity(), data, spec(), world, torch.float32)  # type: ignore[arg-type]
 
@@ -195,7 +201,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("score", "label", "doubt"),
+    ("score", "label", "reason"),
     [
         ([[NAN, NAN], [0.0, 1.0]], [0, 1], "1 of 2 held-out samples have a score that is not finite"),
         ([[NAN, 1.0], [0.0, INFINITE]], [0, 1], "2 of 2 held-out samples have a score that is not finite"),
@@ -205,16 +211,16 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
-    score: list[list[float]], label: list[object], doubt: str, monkeypatch: pytest.MonkeyPatch
+    score: list[list[float]], label: list[object], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = scored(monkeypatch, score, label)
-    assert found == {"accuracy": None, "auroc": None, "loss": None, "doubt": doubt}
+    assert found == {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
 
 
 def test_what_is_not_finite_on_another_rank_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[object] = [np.array([[NAN, 0.0]], np.float32), np.array([0]), NAN]
     found = scored(monkeypatch, [[2.0, 1.0], [0.0, 1.0]], [0, 1], others)
-    assert found["doubt"] == "1 of 3 held-out samples have a score that is not finite"
+    assert found["invalid_reason"] == "1 of 3 held-out samples have a score that is not finite"
 
 
 def test_labels_weigh_by_how_often_they_do_not_occur() -> None:

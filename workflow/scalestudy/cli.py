@@ -21,7 +21,7 @@ FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", 
 """Modules of the extra `train`, without which everything else works."""
 FROM = click.option(
     "--from",
-    "borrow",
+    "init_from",
     default=None,
     type=click.Path(path_type=Path),
     help="A checkpoint to begin from: a folder `step-…` below `checkpoint/` of a run that stopped.",
@@ -62,13 +62,7 @@ def train(out: Path) -> None:
 
     Example: scalestudy train --out results/local/runs/RUN/result.json
     """
-    sys.exit(_in_warm_parent(["_train", "--out", str(out)]))
-
-
-@cli.command(name="_train", hidden=True)
-@click.option("--out", required=True, type=click.Path(path_type=Path))
-def train_here(out: Path) -> None:
-    """`train`, in this process."""
+    _in_warm_parent("train", "--out", str(out))
     from scalestudy.commands.train import train_from_spec
 
     train_from_spec(out)
@@ -79,14 +73,7 @@ def train_here(out: Path) -> None:
 @click.argument("index", type=int, required=False)
 def agent(folder: Path, index: int | None) -> None:
     """One node of a run on several; started by a launcher."""
-    sys.exit(_in_warm_parent(["_agent", str(folder), *([] if index is None else [str(index)])]))
-
-
-@cli.command(name="_agent", hidden=True)
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("index", type=int, required=False)
-def agent_here(folder: Path, index: int | None) -> None:
-    """`agent`, in this process."""
+    _in_warm_parent("agent", str(folder), *([] if index is None else [str(index)]))
     from scalestudy.launch.agent import main as be_agent
 
     sys.exit(be_agent(folder, index))
@@ -96,7 +83,7 @@ def agent_here(folder: Path, index: int | None) -> None:
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")
 @FROM
-def try_run(settings: tuple[str, ...], out: Path, borrow: Path | None) -> None:
+def try_run(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
     """Make one run outside the DAG, with defaults for what is not said, and print its figures.
 
     A run that stopped on purpose (exit status 75) or was killed goes on when the same command is given again. With
@@ -106,26 +93,20 @@ def try_run(settings: tuple[str, ...], out: Path, borrow: Path | None) -> None:
     Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
     Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
     """
-    begin = ["--from", str(borrow)] if borrow else []
-    sys.exit(_in_warm_parent(["_try", *settings, "--out", str(out), *begin]))
-
-
-@cli.command(name="_try", hidden=True)
-@click.argument("settings", nargs=-1)
-@click.option("--out", required=True, type=click.Path(path_type=Path))
-@FROM
-def try_here(settings: tuple[str, ...], out: Path, borrow: Path | None) -> None:
-    """`try`, in this process."""
+    begin = ["--from", str(init_from)] if init_from else []
+    _in_warm_parent("try", *settings, "--out", str(out), *begin)
     from scalestudy.commands.train import try_settings
 
-    try_settings(settings, out, borrow)
+    try_settings(settings, out, init_from)
 
 
-def _in_warm_parent(arguments: list[str]) -> int:
+def _in_warm_parent(*arguments: str) -> None:
+    """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
     from scalestudy.launch import warm
 
-    status = warm.call(arguments) if warm.wanted() else None
-    return run_command(arguments) if status is None else status
+    status = warm.call(list(arguments)) if warm.wanted() else None
+    if status is not None:
+        sys.exit(status)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -47,13 +47,13 @@ def train_from_spec(out: Path) -> None:
         print(f"warning: {warning}", flush=True)
 
 
-def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = None) -> None:
+def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:
     """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
     spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
-    if borrow is not None:
+    if init_from is not None:
         from scalestudy.training import checkpoint
 
-        checkpoint.borrowed_state(borrow, spec)
+        checkpoint.facts_to_init_from(init_from, spec)
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -62,7 +62,7 @@ def try_settings(settings: tuple[str, ...], out: Path, borrow: Path | None = Non
         manifest.unlink()  # what could not be had last time is looked for again
     with only_trainer(out):
         write_json(out / "spec.json", spec.plain())
-        result = _make(identity, spec, manifest, out / "result.json", Machine(), borrow)
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), init_from)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
@@ -79,7 +79,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 
     from scalestudy.data.prepare.datasets import prepare
     from scalestudy.launch.largest_batch import search
-    from scalestudy.launch.launch import resolve
+    from scalestudy.launch.resolve import resolve
     from scalestudy.training.job import Job
 
     spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
@@ -103,11 +103,12 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 
 
 def _make(
-    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, borrow: Path | None = None
+    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
 ) -> dict[str, Any]:
     from scalestudy.data.prepare.datasets import ensure, prepare
-    from scalestudy.launch import launch, stopping
-    from scalestudy.launch.ranks import RankFailed
+    from scalestudy.launch import attempts, launch
+    from scalestudy.launch.failures import RankFailed
+    from scalestudy.launch.signals import EndedBySignal
 
     with measured_run():
         if manifest.exists():
@@ -115,11 +116,11 @@ def _make(
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine, borrow=borrow)
-        except stopping.Stopped as stop:
+            return launch.run(identity, spec, manifest, out, machine, init_from=init_from)
+        except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
-            sys.exit(stopping.EXIT_STOPPED)
-        except (RankFailed, stopping.EndedBySignal) as error:
+            sys.exit(attempts.EXIT_STOPPED)
+        except (RankFailed, EndedBySignal) as error:
             what, _, details = str(error).partition("\n")
             message = f"scalestudy: {identity}: {what}; no result is written"
             print(f"{message}\n{details}".rstrip(), file=sys.stderr, flush=True)

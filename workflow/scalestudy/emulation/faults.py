@@ -16,14 +16,14 @@ from scalestudy.spec.run import KilledRank, RunSpec, SlowDecode, SlowRank
 class Faults:
     """The faults of one rank."""
 
-    def __init__(self, spec: RunSpec, rank: int, beside: Path | None = None) -> None:
+    def __init__(self, spec: RunSpec, rank: int, run_folder: Path | None = None) -> None:
         self.slow = [fault for fault in spec.faults if isinstance(fault, SlowRank) and fault.rank == rank]
         self.kills = [fault for fault in spec.faults if isinstance(fault, KilledRank) and fault.rank == rank]
         self.slow_decode_s = sum(fault.seconds for fault in spec.faults if isinstance(fault, SlowDecode))
         self.fired: Counter[str] = Counter()
-        self.beside = beside
-        """The result's folder: what kills a rank leaves its mark there, so that it does so once in the life of a run."""
-        before = [kill for kill in self.kills if beside is not None and fired_before(beside, _name(kill))]
+        self.run_folder = run_folder
+        """The folder of the result: a fault that kills a rank is recorded there, so that it fires once over all attempts."""
+        before = [kill for kill in self.kills if run_folder is not None and fired_before(run_folder, _name(kill))]
         self.kills = [kill for kill in self.kills if kill not in before]
         self.killed_before = len(before)
 
@@ -32,8 +32,8 @@ class Faults:
         for kill in self.kills:
             if step == kill.at_step:
                 print(f"fault: rank {kill.rank} kills itself before step {step}", flush=True)
-                if self.beside is not None:
-                    remember_fired(self.beside, _name(kill))
+                if self.run_folder is not None:
+                    remember_fired(self.run_folder, _name(kill))
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def in_step(self, step: int) -> None:
@@ -48,14 +48,14 @@ def _name(kill: KilledRank) -> str:
     return f"killed_rank-{kill.rank}-{kill.at_step}"
 
 
-def fired_before(beside: Path, name: str) -> bool:
-    """Whether the fault of that name has fired in an earlier link."""
-    return (beside / CHECKPOINTS / f"fired-{name}").exists()
+def fired_before(run_folder: Path, name: str) -> bool:
+    """Whether the fault of that name has fired in an earlier attempt."""
+    return (run_folder / CHECKPOINTS / f"fired-{name}").exists()
 
 
-def remember_fired(beside: Path, name: str) -> None:
-    """Leave a mark that survives what the fault does to this process."""
-    folder = beside / CHECKPOINTS
+def remember_fired(run_folder: Path, name: str) -> None:
+    """Record it in a file, which survives what the fault does to this process."""
+    folder = run_folder / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"fired-{name}").touch()
     sync_directory(folder)

@@ -1,20 +1,16 @@
-"""Which machines a job has, by what its scheduler tells it, and how they are reached."""
+"""Which machines a run uses, of those that its job has, and how they are reached."""
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from scalestudy.errors import UserError
+from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
-
-# What each scheduler sets inside a job, and what reaches its nodes (facts in the manuals of Slurm, PBS, Grid Engine).
-OWN_LAUNCHER = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
 
 
 @dataclass(frozen=True)
@@ -28,43 +24,11 @@ class Allocation:
 
 def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
     """What the scheduler gave to this job, or the site's hosts where there is no scheduler; None on one machine alone."""
-    for name, launcher in OWN_LAUNCHER.items():
-        if value := environment.get(name):
-            lines = _slurm(environment) if launcher == "srun" else _lines(name, value)
-            slots: dict[str, int] = {}
-            for host, count in lines:
-                slots[host] = slots.get(host, 0) + count
-            return Allocation(tuple(slots), launcher, tuple(slots.values())) if slots else None
-    return Allocation(site.hosts, "ssh") if site.hosts else None
-
-
-def _lines(name: str, file: str) -> list[tuple[str, int]]:
-    """Host and slots per line: PBS repeats a host once per slot, Grid Engine writes the number after it."""
-    try:
-        rows = [line.split() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise UserError(f"the job's list of nodes cannot be read: {error.strerror}", f"{name}={file}") from None
-    return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
-
-
-def _slurm(environment: Mapping[str, str]) -> list[tuple[str, int]]:
-    command = ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]]
-    try:
-        hosts = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UserError(f"the nodes of the job cannot be listed: {error}", "SLURM_JOB_NODELIST") from None
-    tasks = slurm_tasks(environment.get("SLURM_TASKS_PER_NODE", ""))
-    return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
-
-
-def slurm_tasks(text: str) -> list[int]:
-    """`2(x3),1` as [2, 2, 2, 1]."""
-    tasks: list[int] = []
-    for part in text.split(","):
-        count, _, times = part.partition("(x")
-        if count.isdigit():
-            tasks += [int(count)] * int(times.rstrip(")") or 1)
-    return tasks
+    job = JobEnvironment(environment)
+    if job.launcher is None:
+        return Allocation(site.hosts, "ssh") if site.hosts else None
+    slots = job.slots_of_nodes()
+    return Allocation(tuple(slots), job.launcher, tuple(slots.values())) if slots else None
 
 
 def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str, str] = os.environ) -> Allocation:

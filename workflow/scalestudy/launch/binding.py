@@ -1,10 +1,9 @@
-"""Which cores a process may use: by core, by socket, or as found. What was got is recorded, and judged."""
+"""Which cores a process may use: by core, by socket, or as found. What was granted is recorded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from scalestudy.measure.placement import Cpu, bus_ids, near_device, topology
 
@@ -49,35 +48,3 @@ def bind(binding: str, local_rank: int, local_processes: int, threads: int, devi
     near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (local_processes - devices)
     cpus = topology(sorted(os.sched_getaffinity(0)))
     os.sched_setaffinity(0, deal(binding, cpus, near, threads)[local_rank])
-
-
-def doubts(reports: Sequence[dict[str, Any]], threads: int, binding: str) -> Iterator[str]:
-    """What is wrong with where the processes were, one sentence each: the rules of 003 as checks."""
-    for host in dict.fromkeys(report["placement"]["host"] for report in reports):
-        ranks = [report for report in reports if report["placement"]["host"] == host]
-        yield from _shared_cores(host, ranks, threads, binding)
-        yield from _devices(host, ranks)
-
-
-def _shared_cores(host: str, ranks: Sequence[dict[str, Any]], threads: int, binding: str) -> Iterator[str]:
-    cores = [set(rank["placement"]["cores"]) for rank in ranks]
-    together = set().union(*cores)
-    if len(ranks) * threads > len(together):
-        processes = f"{len(ranks)} ranks of {threads} {'thread' if threads == 1 else 'threads'}"
-        yield f"{processes} share {len(together)} {'core' if len(together) == 1 else 'cores'} on {host}"
-    elif binding == "core" and sum(map(len, cores)) > len(together):
-        yield f"ranks share cores on {host}, though each was to have its own"
-
-
-def _devices(host: str, ranks: Sequence[dict[str, Any]]) -> Iterator[str]:
-    devices = [rank["placement"]["device"] for rank in ranks if rank["placement"]["device"]]
-    for device in dict.fromkeys(devices):
-        if (count := devices.count(device)) > 1:
-            yield f"{count} ranks share the device {device} on {host}; one process per device is what gives its speed"
-    if devices and len(ranks) > len(set(devices)):
-        yield f"{len(ranks)} ranks have {len(set(devices))} devices on {host}"
-    for rank in ranks:
-        near = set(rank["placement"]["device_cpus"])
-        if near and not set(rank["affinity"]) <= near:
-            where = "outside" if not set(rank["affinity"]) & near else "partly outside"
-            yield f"rank {rank['rank']} runs {where} the socket of its device on {host}: set launch.binding to `socket`"

@@ -4,62 +4,77 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import deque
 from typing import Any
 
 LIMIT_BYTES = 1 << 20
-SILENCE_S = 10.0
+"""A longer message ends the connection."""
+SEND_S = 10.0
+"""A peer that takes nothing for so long is gone."""
+
+Message = dict[str, Any]
 
 
 class Channel:
-    """One connection. Whoever is at the other end of a broken or silent one is told so by None."""
+    """One connection. A broken one, and what is not a message, is reported as its end: None."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        connection.settimeout(SILENCE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A machine that loses its power says no goodbye; the kernel finds out in half a minute.
+        # A machine that loses its power closes no connection; the kernel finds out in half a minute.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
-        self._received = b""
+        self._messages: deque[Message | None] = deque()
+        self._rest = b""
 
     def fileno(self) -> int:
         """For `multiprocessing.connection.wait`."""
         return self.socket.fileno()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send one message; raises ConnectionError where the other end is gone."""
         try:
+            self.socket.settimeout(SEND_S)
             self.socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise ConnectionError(str(error)) from error
 
-    def receive(self, wait: bool = True) -> dict[str, Any] | None:
-        """The next message, None where the connection has ended. Waits for it as long as the other end lives."""
-        while b"\n" not in self._received:
-            try:
-                block = self.socket.recv(1 << 16)
-            except TimeoutError:
-                if wait:
-                    continue
-                return None
-            except OSError:
-                return None
-            self._received += block
-            if not block or len(self._received) > LIMIT_BYTES:
-                return None
-        line, _, self._received = self._received.partition(b"\n")
-        try:
-            message = json.loads(line)
-        except ValueError:
-            return None
-        return message if isinstance(message, dict) else None
+    def arrived(self) -> list[Message | None]:
+        """The whole messages that are there, without waiting for more; None last where the connection has ended."""
+        self._read(timeout_s=0)
+        messages = list(self._messages)
+        self._messages.clear()
+        return messages
 
-    @property
-    def has_more(self) -> bool:
-        """Whether a whole message has been received and not been read."""
-        return b"\n" in self._received
+    def receive(self) -> Message | None:
+        """The next message, None where the connection has ended. Waits for it as long as the other end lives."""
+        while not self._messages:
+            self._read(timeout_s=None)
+        return self._messages.popleft()
 
     def close(self) -> None:
         """End the connection."""
         self.socket.close()
+
+    def _read(self, timeout_s: float | None) -> None:
+        """Take in one block, where one comes in time."""
+        try:
+            self.socket.settimeout(timeout_s)
+            block = self.socket.recv(1 << 16)
+        except (TimeoutError, BlockingIOError):
+            return
+        except OSError:
+            block = b""
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        self._messages += map(_message, lines)
+        if not block or len(self._rest) > LIMIT_BYTES:
+            self._messages.append(None)
+
+
+def _message(line: bytes) -> Message | None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None

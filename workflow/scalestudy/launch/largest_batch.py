@@ -16,12 +16,14 @@ import numpy as np
 import torch
 import torch._dynamo  # the optimisers import it on first use: once here, and not in every child and its memory
 
-from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
 from scalestudy.training.job import Job
-from scalestudy.training.loop import Rank
+from scalestudy.training.replica import Replica
+from scalestudy.training.training_data import TrainingData
+from scalestudy.training.world import join
 
 STEPS = 2
 """From the second step on the optimiser's state is there too."""
@@ -119,23 +121,23 @@ def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None,
 def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     """Make STEPS steps on one batch, a few samples repeated; the peak of memory above the start, bytes."""
     changes = {"ranks": 1, "strategy": Single(name="single"), "batch": Batch(per_rank=batch)}
-    rank = Rank(dataclasses.replace(job, spec=job.spec.model_copy(update=changes)), 0)
-    device = rank.world.device
+    job = dataclasses.replace(job, spec=job.spec.model_copy(update=changes))
+    world = join(job, 0)
+    device = world.device
     before, code_before = _status_bytes("VmRSS"), _status_bytes("RssFile")
     if device.type == "cuda" and limit_bytes is not None:
         torch.cuda.set_per_process_memory_fraction(limit_bytes / torch.cuda.get_device_properties(device).total_memory)
     elif limit_bytes is not None:
         most = _status_bytes("VmData") + limit_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    rank.data = data
-    rank.assemble()
+    replica = Replica(job, world, TrainingData(job, 0, data, data))
     few = np.arange(min(batch, data.samples, DISTINCT))
     x, y = data.batch(few, size=job.spec.loader.size, augment="none", seed=0, epoch=0, train=True)
     repeated = torch.arange(batch) % len(few)
-    x, y = rank.laid_out(normalise(x[repeated], rank.dtype, device)), y[repeated].to(device)
+    x, y = replica.inputs(x[repeated]), y[repeated].to(device)
     for _ in range(STEPS):
-        rank.forward_backward(x, y)
-        rank.update()
+        replica.forward_backward(x, y)
+        replica.update()
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     code = _status_bytes("RssFile") - code_before  # pages of libraries, which no limit counts

@@ -1,4 +1,4 @@
-"""One file of commands: how an agent is started on every node of a job, by each launcher that sites have."""
+"""How an agent is started on every node of a job, by each launcher that sites have."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from pathlib import Path
 
 from scalestudy.errors import Skipped
 from scalestudy.launch import warm
+from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.training.job import Job
 
 # What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
-# launcher or the node sets its own. Grid Engine brings no LD_LIBRARY_PATH along, PBS and ssh bring nothing.
+# launcher or the node sets its own. Grid Engine does not pass on LD_LIBRARY_PATH, PBS and ssh pass on nothing.
 KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "TZ")
 KEPT_PREFIXES = ("PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NCCL_", "GLOO_", "UCX_",
                  "FI_", "OMPI_MCA_", "HOROVOD_", "TORCH", "PYTORCH_", "CUDA_", "MALLOC_")  # fmt: skip
 LEFT = ("CUDA_VISIBLE_DEVICES",)
-# Options of the job that would make srun give its one task per node less than the node.
+# Options of the job with which srun would give its one task per node less than the node.
 SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",
                 "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
                 "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE")  # fmt: skip
-INDEX_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-"""Where an agent that is not told its index finds it."""
-
-
 AGENT = "from scalestudy.cli import main; main()"
 
 
@@ -39,7 +36,7 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> P
         if (name in KEPT or name.startswith(KEPT_PREFIXES)) and name not in LEFT and name.isidentifier()
     }
     if not warm.wanted():
-        kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on any node, though the node does not know the job
+        kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on a node, whose environment may not name the job
     lines = [
         "#!/bin/sh",
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
@@ -66,9 +63,9 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
         case "mpiexec":
             return [mpiexec(hosts, script)]
         case "pbsdsh":
-            # One after the other: `-o` returns once the task has started. Its exit status tells nothing, with or without.
+            # One after the other: `-o` returns once the task has started. Its exit status says nothing, with or without.
             return [["pbsdsh", "-o", "-n", str(index), "--", "/bin/sh", str(script), str(host)]
-                    for host, index in enumerate(first_lines(hosts))]  # fmt: skip
+                    for host, index in enumerate(JobEnvironment().first_lines(tuple(hosts)))]  # fmt: skip
         case "qrsh":
             return [here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
         case "ssh":
@@ -77,7 +74,7 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
 
 
 def srun(hosts: Sequence[str], script: Path) -> list[str]:
-    """One task per node, with all that the job has there; its own binding is left to us."""
+    """One task per node, with all that the job has there; binding.py does the binding."""
     count = str(len(hosts))
     return ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--nodelist=" + ",".join(hosts),
             "--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered",
@@ -85,7 +82,7 @@ def srun(hosts: Sequence[str], script: Path) -> list[str]:
 
 
 def ssh(host: str, index: int, script: Path) -> list[str]:
-    """One connection; never a question. The remote shell, whichever it is, gets quoted words."""
+    """One connection; it never prompts. The remote shell, whichever it is, gets quoted words."""
     options = ["-n", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=10"]
     return ["ssh", *options, host, f"/bin/sh {shlex.quote(str(script))} {index}"]
 
@@ -111,7 +108,7 @@ def mpirun(job: Job, script: Path) -> list[str]:
 
 
 def as_root() -> list[str]:
-    """Open MPI asks root, as containers often are, to say that it is meant."""
+    """Open MPI asks root, which containers often run as, to confirm."""
     return ["--allow-run-as-root"] if os.geteuid() == 0 else []
 
 
@@ -121,12 +118,6 @@ def is_open_mpi(command: str) -> bool:
         raise Skipped(f"there is no `{command}` here: install Open MPI, or load its module in the site's `setup`")
     done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     return "open mpi" in (done.stdout + done.stderr).lower() or "openrte" in (done.stdout + done.stderr).lower()
-
-
-def first_lines(hosts: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[int]:
-    """For pbsdsh: the first line of each host in the node file, which has a host once per slot."""
-    lines = Path(environment["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
-    return [lines.index(host) for host in hosts]
 
 
 def environment_for(launcher: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

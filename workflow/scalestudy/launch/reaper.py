@@ -10,20 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+from scalestudy.launch.lifeline import Lifeline
+
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""By a run's ranks, agents and reaper: the process that started them decides when they end."""
 
 
 @contextmanager
-def janitor(folder: Path | None = None) -> Iterator[int]:
+def reaper(folder: Path | None = None) -> Iterator[int]:
     """A process that waits for this one's end, even by SIGKILL, then removes `folder` and ends its process group.
 
-    Yields the group, which the run's processes join: what they start and forget (a loader's workers) is in it too. When
-    the block ends, everything in the group is ended.
+    Yields the group, which the run's processes join: what they start and leave running (a loader's workers) is in it
+    too. When the block ends, everything in the group is ended.
     """
-    parent = os.getpid()
+    lifeline = Lifeline()
     group = os.fork()
     if group == 0:
-        _wait_and_clean(parent, folder)
+        _wait_and_clean(lifeline, folder)
+    lifeline.hold()
     with suppress(PermissionError):  # it may have done so itself
         os.setpgid(group, group)
     try:
@@ -32,16 +36,15 @@ def janitor(folder: Path | None = None) -> Iterator[int]:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         os.waitpid(group, 0)
+        lifeline.release()
 
 
-def _wait_and_clean(parent: int, folder: Path | None) -> None:
+def _wait_and_clean(lifeline: Lifeline, folder: Path | None) -> None:
     try:
         os.setpgid(0, 0)
-        for number in DEAF_TO:
+        for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        watched = os.pidfd_open(parent)
-        if os.getppid() == parent:
-            select.select([watched], [], [])
+        select.select([lifeline.watch()], [], [])
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)  # a process that was still writing has ended by now

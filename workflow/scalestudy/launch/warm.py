@@ -1,9 +1,12 @@
-"""A parent process that has torch imported, so that the next run starts in a tenth of a second.
+"""The client of a warm parent: a process that has torch imported, and forks a child for each command.
 
-`scalestudy train` and `try` are light clients: they hand their arguments, environment, folder and output streams over a
-Unix socket; the parent forks a child that does the work in their name, and answers with its exit status. A signal that
-asks a client to stop is handed to its child. The parent imports and waits, nothing else: it has no threads of its own and starts none, so that its children may fork ranks. It
-ends after IDLE_S without work. A client that dies takes its child along; a parent that dies takes its children along.
+`scalestudy train`, `try` and `agent` pass their arguments, environment, folder and output streams over a Unix socket to
+the parent (warm_parent.py); a child of it does the work, and the client ends with its exit status. Signals that ask a
+client to stop are passed on to the child. MEASURED
+
+The child inherits its process settings from the parent (CPU affinity, umask, resource limits, niceness, cgroup), and
+libraries read some variables when they are loaded. So there is one parent per combination of these: a client uses only
+a parent that was started under its own settings, and starts one where there is none.
 
 Not used inside scheduler jobs, nor with SCALESTUDY_WARM=0.
 """
@@ -12,45 +15,62 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import hashlib
-import importlib
 import json
 import os
-import select
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-IDLE_S = 120.0
+from scalestudy.launch.job_environment import JobEnvironment
+
 START_S = 90.0
-POLL_S = 1.0
-IN_A_JOB = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
-PR_SET_PDEATHSIG = 1
 ASK_TO_STOP = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+INHERITED = (
+    "Uid",
+    "Gid",
+    "Groups",
+    "Umask",
+    "NoNewPrivs",
+    "CapEff",
+    "Seccomp",
+    "Cpus_allowed_list",
+    "Mems_allowed_list",
+)
+"""Fields of /proc/self/status that a forked process has from its parent, and that change what it can do (proc(5))."""
+READ_WHEN_LOADED = ("LD_", "GLIBC_", "MALLOC_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_",
+                    "ATEN_", "TORCH", "PYTORCH_", "NUMEXPR_")  # fmt: skip
+"""Prefixes of variables that the loader, Python, OpenMP or torch read once, when they are loaded."""
+
+_is_child = False
 
 
 def wanted() -> bool:
     """Whether a warm parent may be used here."""
-    return (
-        sys.platform == "linux"
-        and os.environ.get("SCALESTUDY_WARM") != "0"
-        and not any(os.environ.get(name) for name in IN_A_JOB)
-    )
+    return sys.platform == "linux" and os.environ.get("SCALESTUDY_WARM") != "0" and JobEnvironment().job_id is None
+
+
+def this_is_a_child() -> None:
+    """From now on this process does its work itself: it is a child of a warm parent."""
+    global _is_child  # noqa: PLW0603 (a property of the process)
+    _is_child = True
 
 
 def call(arguments: list[str]) -> int | None:
-    """Run `scalestudy ARGUMENTS` in a child of the warm parent; its exit status, None where there is no parent to be had."""
+    """Run `scalestudy ARGUMENTS` in a child of the warm parent, and return its exit status.
+
+    None where this process has to do the work itself: a parent cannot be started here, or this is its child already.
+    """
+    if _is_child:
+        return None
     address = _address()
-    connection = _connect(address) or _start(address)
+    connection = connect(address) or _start(address)
     if connection is None:
         return None
     with connection:
@@ -59,16 +79,36 @@ def call(arguments: list[str]) -> int | None:
         ).encode()
         descriptors = array.array("i", [1, 2])
         header = len(request).to_bytes(8, "big")
-        connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        connection.sendall(request)
-        with _signals_sent_on(connection):
-            answer = connection.recv(64)
-    return int(answer) if answer else 1
+        try:
+            connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            connection.sendall(request)
+            with _signals_sent_on(connection):
+                answer = connection.recv(64)
+        except ConnectionError:
+            answer = b""
+    return _exit_status(answer, address.with_suffix(".log"))
+
+
+def _exit_status(answer: bytes, log: Path) -> int:
+    """The exit status of a command from the parent's answer; empty: the parent is gone. Says what went wrong there."""
+    if not answer:
+        what = "the warm parent process, which was making this run, was killed or failed; the run was ended with it"
+        remedy = f"give the same command again, or set SCALESTUDY_WARM=0 to run without it; its log is {log}"
+        print(f"scalestudy: {what}\n    {remedy}", file=sys.stderr, flush=True)
+        return 1
+    code = int(answer)
+    if code >= 0:
+        return code
+    name = signal.Signals(-code).name
+    what = f"the process that was making this run was killed by signal {-code} ({name})"
+    memory = ": the kernel does that where memory runs out (see dmesg)" if -code == signal.SIGKILL else ""
+    print(f"scalestudy: {what}{memory}", file=sys.stderr, flush=True)
+    return 128 - code
 
 
 @contextlib.contextmanager
 def _signals_sent_on(connection: socket.socket) -> Iterator[None]:
-    """Signals that ask a run to stop are for the child that makes it: each goes there as one byte."""
+    """Signals that ask a run to stop are for the child that makes it: each is sent there as one byte."""
 
     def send(number: int, _frame: object) -> None:
         with contextlib.suppress(OSError):
@@ -83,13 +123,29 @@ def _signals_sent_on(connection: socket.socket) -> Iterator[None]:
 
 
 def _address() -> Path:
-    """The parent's socket: one per user, interpreter and state of the code."""
+    """The parent's socket: one per user, interpreter, state of the code, and settings of the process."""
     package = Path(__file__).resolve().parent.parent
-    state = hashlib.sha256(f"{sys.executable} {package}".encode())
+    state = hashlib.sha256(f"{sys.executable} {package} {_settings()}".encode())
     for file in sorted(package.rglob("*.py")):
         status = file.stat()
         state.update(f"{file} {status.st_mtime_ns} {status.st_size}".encode())
     return _folder() / f"{state.hexdigest()[:16]}.sock"
+
+
+def _settings() -> str:
+    """What a child inherits from its parent, or has from the libraries that the parent has loaded."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    namespaces = [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())]
+    return json.dumps([
+        [line for line in status if line.partition(":")[0] in INHERITED],
+        limits,
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getscheduler(0),
+        Path("/proc/self/cgroup").read_text(encoding="utf-8"),
+        namespaces,
+        sorted((name, value) for name, value in os.environ.items() if name.startswith(READ_WHEN_LOADED)),
+    ])  # fmt: skip
 
 
 def _folder() -> Path:
@@ -102,7 +158,8 @@ def _folder() -> Path:
     return folder
 
 
-def _connect(address: Path) -> socket.socket | None:
+def connect(address: Path) -> socket.socket | None:
+    """A connection to the parent at an address, None where none listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(str(address))
@@ -117,7 +174,7 @@ def _start(address: Path) -> socket.socket | None:
     log = address.with_suffix(".log")
     with open(log, "wb") as output:
         parent = subprocess.Popen(
-            [sys.executable, "-m", "scalestudy.launch.warm", str(address)],
+            [sys.executable, "-m", "scalestudy.commands.warm", str(address)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -126,176 +183,9 @@ def _start(address: Path) -> socket.socket | None:
         )
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        if connection := _connect(address):
+        if connection := connect(address):
             return connection
         if parent.poll() is not None and parent.returncode != 0:
             return None
         time.sleep(0.02)
     return None
-
-
-# The parent's side
-
-
-@dataclass
-class _Child:
-    pid: int
-    pidfd: int
-    client: socket.socket
-    asked_to_end: float | None = None
-
-
-def serve(address: Path, work: Callable[[list[str]], int]) -> None:
-    """Import, listen, fork a child per request, end when idle."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    for module in PRELOAD:
-        importlib.import_module(module)
-    _bind(listener, address)
-    mine = address.stat().st_ino
-    children: list[_Child] = []
-    last_work = time.monotonic()
-    while children or time.monotonic() - last_work < IDLE_S:
-        if not address.exists() or address.stat().st_ino != mine:
-            break  # replaced or cleaned away: nobody can reach this parent any more
-        watched: list[Any] = [listener, *(child.pidfd for child in children), *(child.client for child in children)]
-        ready, _, _ = select.select(watched, [], [], POLL_S)
-        if listener in ready:
-            client, _ = listener.accept()
-            if child := _fork(client, listener, children, work):
-                children.append(child)
-        for child in list(children):
-            if child.pidfd in ready:
-                _answer(child)
-                children.remove(child)
-            else:
-                _end_if_forsaken(child, child.client in ready)
-        if ready:
-            last_work = time.monotonic()
-    with contextlib.suppress(OSError):
-        if address.stat().st_ino == mine:
-            address.unlink()
-    for child in children:
-        os.kill(child.pid, signal.SIGHUP)
-
-
-PRELOAD = (
-    "torch",
-    "torch._dynamo",
-    "torch.distributed",
-    "torch.export",
-    "torch.nn.parallel",
-    "scalestudy.training.loop",
-    "scalestudy.results.result",
-)
-"""What every rank needs; none of it starts threads or touches a GPU."""
-
-
-def _bind(listener: socket.socket, address: Path) -> None:
-    """Take the address, unless a living parent has it: then end well, its client will find the other."""
-    temporary = address.with_suffix(f".{os.getpid()}")
-    listener.bind(str(temporary))
-    listener.listen(16)
-    if other := _connect(address):
-        other.close()
-        temporary.unlink()
-        sys.exit(0)
-    temporary.replace(address)
-
-
-def _fork(
-    client: socket.socket, listener: socket.socket, children: list[_Child], work: Callable[[list[str]], int]
-) -> _Child | None:
-    client.settimeout(5)
-    try:
-        header, ancillary, _, _ = client.recvmsg(8, socket.CMSG_SPACE(2 * 4))
-        if len(header) < 8 or not ancillary:
-            client.close()  # a parent that only looked whether this one lives
-            return None
-        request = _receive(client, int.from_bytes(header, "big"))
-    except OSError:
-        client.close()
-        return None
-    streams = array.array("i")
-    streams.frombytes(ancillary[0][2])
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        for stream in streams:
-            os.close(stream)
-        client.settimeout(None)
-        return _Child(pid, os.pidfd_open(pid), client)
-    status = 1
-    try:
-        os.setsid()
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
-        if os.getppid() != parent:
-            os._exit(1)
-        listener.close()
-        client.close()
-        for child in children:
-            child.client.close()
-            os.close(child.pidfd)
-        os.dup2(streams[0], 1)
-        os.dup2(streams[1], 2)
-        for stream in streams:
-            os.close(stream)
-        os.chdir(request["folder"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        status = work(request["arguments"])
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _receive(client: socket.socket, size: int) -> dict[str, Any]:
-    data = b""
-    while len(data) < size:
-        block = client.recv(size - len(data))
-        if not block:
-            raise ConnectionError("the client went away")
-        data += block
-    request: dict[str, Any] = json.loads(data)
-    return request
-
-
-def _answer(child: _Child) -> None:
-    _, status = os.waitpid(child.pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    with contextlib.suppress(OSError):
-        child.client.sendall(str(code if code >= 0 else 128 - code).encode())
-    child.client.close()
-    os.close(child.pidfd)
-
-
-def _end_if_forsaken(child: _Child, client_spoke: bool) -> None:
-    """After its request a client only hands on signals; when there are none to read, it is gone: its child is ended, then killed."""
-    now = time.monotonic()
-    if child.asked_to_end is None and client_spoke:
-        numbers = _signals_from(child.client)
-        for number in numbers:
-            os.kill(child.pid, number)
-        if not numbers:
-            os.kill(child.pid, signal.SIGHUP)
-            child.asked_to_end = now
-    elif child.asked_to_end is not None:
-        time.sleep(0.05)  # its client stays readable: do not spin
-        if now - child.asked_to_end > 10:
-            os.killpg(child.pid, signal.SIGKILL)
-
-
-def _signals_from(client: socket.socket) -> list[int]:
-    try:
-        return [number for number in client.recv(64, socket.MSG_DONTWAIT) if number in ASK_TO_STOP]
-    except OSError:
-        return []
-
-
-if __name__ == "__main__":
-    from scalestudy.cli import run_command
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(Path(sys.argv[1]), run_command)

@@ -1,4 +1,4 @@
-"""What servers recorded of each of their updates, gathered for the result."""
+"""Tables beside a result: the steps of all ranks, the updates of servers, samples of the nodes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from scalestudy.files import write_with
+from scalestudy.measure.timers import PHASES
+from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
 
 
 def events(job: Job) -> dict[int, dict[str, np.ndarray]]:
-    """By server, from 0: the columns `time_s`, `worker`, `staleness` of its updates; empty where nobody recorded any."""
+    """By server, from 0: the columns `time_s`, `worker`, `staleness` of its updates; empty where none were recorded."""
     first = job.spec.ranks
     files = {server: job.folder / f"events.{first + server}.npz" for server in range(job.spec.strategy.servers_beside)}
     return {server: dict(np.load(file)) for server, file in files.items() if file.exists()}
@@ -38,8 +41,33 @@ def write_events(job: Job, file: Path) -> None:
         return
     import pandas as pd
 
-    from scalestudy.files import write_with
-
     frames = [pd.DataFrame({"server": server, **columns}) for server, columns in found.items()]
     frame = pd.concat(frames, ignore_index=True).astype({"worker": "int32", "staleness": "int32"})
     write_with(file, frame.to_parquet)
+
+
+def write_steps(measured: Measured, file: Path) -> None:
+    """One row per rank and step: begin, seconds of each phase, loss, whether in the window."""
+    import pandas as pd
+
+    ranks, steps, _ = measured.marks.shape
+    phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
+    step = np.tile(measured.reports[0].first_step + np.arange(steps), ranks)
+    frame = pd.DataFrame(
+        {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
+    )
+    for index, phase in enumerate(PHASES):
+        frame[f"{phase}_s"] = phases[:, index]
+    frame["loss"] = measured.losses.ravel()
+    frame["in_window"] = np.tile(measured.in_window, ranks)
+    write_with(file, frame.to_parquet)
+
+
+def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:
+    """One row per node and second; returns the most anonymous memory of a node in bytes, None where there are no rows."""
+    if not rows:
+        return None
+    import pandas as pd
+
+    write_with(file, pd.DataFrame(rows).to_parquet)
+    return max(row["anonymous_bytes"] for row in rows)

@@ -1,8 +1,8 @@
 """Between two steps: whether all ranks stop, write a checkpoint, or end the window. They agree about once a second.
 
-Ranks that go in step meet after an agreed number of steps. Those that go each at their own pace (asynchronous servers)
-are not held up: they meet where they all come anyway, at evaluations, checkpoints and the end, or when rank 0 has left
-word that it wants something. Then all go on to the step of the one that is farthest, so that they end at the same one.
+Synchronous ranks meet after an agreed number of steps. Ranks that train each at their own pace (asynchronous servers)
+are not held up: they meet where they all come anyway, at evaluations, checkpoints and the end, or when rank 0 has
+called a meeting. Then all continue to the step of the one that is farthest, so that they end at the same step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scalestudy.training import notices
 from scalestudy.training.job import Job
 
 EVERY_S = 1.0
-"""Ranks ask each other about so often: seldom enough to cost nothing, often enough to stop in time."""
+"""About how often ranks ask each other: seldom enough to cost nothing, often enough to stop in time."""
 GROWTH = 4
 """The number of steps until the next question grows by this factor at most: the first steps are slow ones."""
 LEAST_MARGIN_S = 5.0
@@ -31,7 +31,7 @@ SAFETY = 2.0
 ASSUMED_BYTES_PER_S = 50e6
 """How fast a checkpoint is written before one has been timed: a slow network disk."""
 CALL = "meet"
-"""In a job's scratch folder: rank 0 calls ranks that go at their own pace to a meeting."""
+"""In a job's scratch folder: rank 0 calls ranks that train at their own pace to a meeting."""
 NONE, ASKED_BY_FILE, DEADLINE, DRIVER, SIGNAL = 0, 1, 2, 3, 100
 """Why to stop, as ranks tell each other; SIGNAL plus its number."""
 
@@ -43,7 +43,7 @@ class Answer:
     step: int
     """After so many steps."""
     stop: str = ""
-    """Why to stop; empty: go on."""
+    """Why to stop; empty: continue."""
     checkpoint: bool = False
     """The minutes between two checkpoints have passed."""
     window_over: bool = False
@@ -51,10 +51,10 @@ class Answer:
 
 
 class Agreement:
-    """One rank's part in it. The others' wishes come by one small all-reduce over the host."""
+    """One rank's part in it. What the others request comes by one small all-reduce over the host."""
 
-    def __init__(self, job: Job, world: World, lockstep: bool, state_bytes: int) -> None:
-        self.job, self.world, self.lockstep = job, world, lockstep
+    def __init__(self, job: Job, world: World, synchronous: bool, state_bytes: int) -> None:
+        self.job, self.world, self.synchronous = job, world, synchronous
         self.spec: Checkpoint = job.spec.checkpoint
         self.checkpoint_s = state_bytes / ASSUMED_BYTES_PER_S
         """What a checkpoint is expected to take."""
@@ -66,18 +66,18 @@ class Agreement:
         """Agreed on, for a step that this rank has yet to reach."""
 
     def begin(self, done: int) -> None:
-        """The steps begin, after `done` of an earlier link."""
+        """The steps begin, after `done` of an earlier attempt."""
         self.last_done, self.next = done, done + 1
         self.last_s = self.written_s = time.perf_counter()
 
     def after(self, done: int, meeting: bool, window_end: float | None, next_s: float) -> Answer | None:
-        """What all ranks agreed to do now, after `done` steps; None: nothing was asked.
+        """What all ranks agreed to do now, after `done` steps; None: they did not meet.
 
         `meeting`: all ranks come here after so many steps. `next_s` is what is due next and cannot be interrupted.
         """
         answer = self.ahead_of_us
         if answer is None:
-            if not meeting and not (self.due(done) if self.lockstep else self.called(window_end)):
+            if not meeting and not (self.due(done) if self.synchronous else self.called(window_end)):
                 return None
             answer = self.ask(done, window_end, next_s)
         self.ahead_of_us = answer if answer.step > done else None
@@ -88,7 +88,7 @@ class Agreement:
         return done >= self.next
 
     def called(self, window_end: float | None) -> bool:
-        """Whether rank 0 has called a meeting; it looks whether there is a reason to, the others for its call."""
+        """Whether rank 0 has called a meeting. Rank 0 checks whether there is a reason to call one, the others whether it has."""
         now = time.perf_counter()
         if now - self.looked_s < EVERY_S:
             return False
@@ -104,7 +104,7 @@ class Agreement:
         return minutes is not None and now - self.written_s >= 60 * minutes
 
     def checkpoint_due(self, done: int) -> bool:
-        """Whether the spec wants a checkpoint after so many steps; no question, as all count them."""
+        """Whether the spec asks for a checkpoint after so many steps; all ranks count them, so none has to ask."""
         every = self.spec.every_steps
         return every is not None and done % every == 0
 
@@ -113,7 +113,7 @@ class Agreement:
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
-        wishes = torch.tensor([
+        requests = torch.tensor([
             float(self._reason(step_s * steps + next_s)),
             float(self.minutes_are_over(now)),
             float(window_end is not None and now >= window_end),
@@ -122,12 +122,11 @@ class Agreement:
         ], dtype=torch.float64)  # fmt: skip
         group = self.world.control or self.world.workers
         if group is not None and self.world.ranks > 1:
-            dist.all_reduce(wishes, dist.ReduceOp.MAX, group=group)
-        if not self.lockstep and self.world.rank == 0:
-            (self.job.folder / CALL).unlink(
-                missing_ok=True
-            )  # an answered call; a rank that still sees it meets once more
-        code, write, over, fewest, farthest = (int(wish) for wish in wishes.tolist())
+            dist.all_reduce(requests, dist.ReduceOp.MAX, group=group)
+        if not self.synchronous and self.world.rank == 0:
+            # The call is answered; a rank that still sees it meets once more.
+            (self.job.folder / CALL).unlink(missing_ok=True)
+        code, write, over, fewest, farthest = (int(request) for request in requests.tolist())
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
         return Answer(farthest, self._sentence(code), bool(write), bool(over))
@@ -139,18 +138,18 @@ class Agreement:
         self.paused(seconds)
 
     def paused(self, seconds: float) -> None:
-        """Something else than steps was done for so long: that is no step's time."""
+        """Something other than steps was done for so long: it counts for no step."""
         self.last_s += seconds
 
     def _reason(self, until_next_s: float) -> int:
-        """Why to stop, if at all: rank 0 watches the clock, and the files by which others ask. Ranks are deaf to signals."""
+        """Why to stop, if at all: rank 0 watches the clock and the files of requests. Ranks ignore signals."""
         if self.world.rank > 0:
             return NONE
         request = self.job.folder / notices.REQUEST
         if request.exists():
             why = request.read_text(encoding="utf-8").strip()
             return DRIVER if why == notices.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
-        if self.job.beside is not None and (self.job.beside / STOP_FILE).exists():
+        if self.job.run_folder is not None and (self.job.run_folder / STOP_FILE).exists():
             return ASKED_BY_FILE
         margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
         if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:
@@ -161,7 +160,7 @@ class Agreement:
         if code == NONE:
             return ""
         if code == ASKED_BY_FILE:
-            return "because the file `stop` lay beside the result"
+            return "because of the file `stop` in the run's folder"
         if code == DEADLINE:
             at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
             return f"because the job ends at {at}"
@@ -170,6 +169,6 @@ class Agreement:
         return f"because of signal {signal.Signals(code - SIGNAL).name}"
 
 
-def say_agreed(folder: Path) -> None:
-    """Tell the process that started the ranks that they have agreed to stop, and now write or finish."""
+def announce_agreement(folder: Path) -> None:
+    """Let the process that started the ranks know that they have agreed to stop, and now write or finish."""
     (folder / notices.AGREED).touch()

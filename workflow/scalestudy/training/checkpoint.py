@@ -2,7 +2,7 @@
 
 `checkpoint/step-000000120/` beside a run's result holds `state.safetensors` (the strategy's whole state),
 `rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with what else there is
-to know and the checksum of every file, its own included.
+to know and the checksum of every file, including its own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from safetensors.torch import load_file, save_file
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, finite, sync_directory
 from scalestudy.spec.run import RunSpec
+from scalestudy.training.report import CheckpointCost
 
 FORMAT = 1
 KEPT = 2
@@ -60,16 +61,16 @@ def write(
 ) -> int:
     """Write one checkpoint, together with all other ranks; returns its bytes on rank 0, else 0.
 
-    Each rank writes and syncs its own file; rank 0 also the state and, when all are there, the facts, and gives the
-    folder its name. `gather` returns every rank's value on rank 0. The call ends on each rank when its own part is
-    done: rank 0 last. Raises UserError where the file system refuses.
+    Each rank writes and syncs its own file; rank 0 also writes the state and, when all files are there, the facts, and
+    gives the folder its name. `gather` returns every rank's value on rank 0. The call returns on each rank when its own
+    part is done: on rank 0 last. Raises UserError where the file system refuses.
     """
     final = step_folder(folder, step)
     partial = folder / f".{final.name}.partial"
     try:
         if rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
-        gather(None)  # nobody writes into what is being cleared away
+        gather(None)  # no rank writes while the folder is being cleared
         partial.mkdir(parents=True, exist_ok=True)
         files = _saved(partial / f"rank{rank}.safetensors", part.tensors)
         if rank == 0:
@@ -89,19 +90,21 @@ def write(
         return sum(entry["bytes"] for entry in facts["files"].values())
     except OSError as error:
         what = f"the checkpoint after step {step} cannot be written: {error.strerror or error}"
-        raise UserError(what, str(folder), "make room there; the run goes on from the checkpoint before") from None
+        raise UserError(
+            what, str(folder), "free some space there; the run resumes from the checkpoint before"
+        ) from None
 
 
-def write_cost(folder: Path, cost: dict[str, Any]) -> None:
-    """Note in a checkpoint what it cost: known only after it was written, and of no weight for going on."""
-    (step_folder(folder, cost["step"]) / COST).write_text(json.dumps(cost), encoding="utf-8")
+def write_cost(folder: Path, cost: CheckpointCost) -> None:
+    """Add to a checkpoint what it took: known only once it is written, and not needed to resume."""
+    (step_folder(folder, cost.step) / COST).write_text(json.dumps(cost.plain()), encoding="utf-8")
 
 
-def read_cost(path: Path) -> dict[str, Any] | None:
-    """What the checkpoint cost, None where that was not noted any more."""
+def read_cost(path: Path) -> CheckpointCost | None:
+    """What the checkpoint took, None where the run ended before that was written."""
     try:
-        return dict(json.loads((path / COST).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return CheckpointCost.from_plain(json.loads((path / COST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return None
 
 
@@ -154,7 +157,7 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         left = complete(folder)
-        instead = f"the one after step {_step_of(left[-1])} is used" if left else "the run starts anew"
+        instead = f"the one after step {_step_of(left[-1])} is used" if left else "the run starts from the beginning"
         warnings.append(f"the checkpoint after step {_step_of(path)} is damaged ({damage}): {instead}")
     return None, warnings
 
@@ -166,7 +169,7 @@ def clear_partial(folder: Path) -> None:
 
 
 def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint, None where nothing is."""
+    """What is wrong with a checkpoint; None where it is whole."""
     try:
         facts = read_facts(path)
     except UserError as error:
@@ -183,7 +186,7 @@ def damage_of(path: Path) -> str | None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it cannot be believed."""
+    """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
     try:
         text = json.loads((path / FACTS).read_text(encoding="utf-8"))
         facts: dict[str, Any] = text["facts"]
@@ -245,7 +248,7 @@ def set_random_states(states: Tensors) -> None:
 
 @contextlib.contextmanager
 def untouched_random_states() -> Iterator[None]:
-    """What is done inside leaves no trace in any generator."""
+    """What is done inside leaves every generator as it was."""
     states = random_states()
     try:
         yield
@@ -253,14 +256,15 @@ def untouched_random_states() -> Iterator[None]:
         set_random_states(states)
 
 
-# What may be gone on with
+# The checkpoint of another run
 
 
-def borrowed_state(path: Path, spec: RunSpec) -> dict[str, Any]:
-    """The facts of another run's checkpoint, from which a run of `spec` can go on.
+def facts_to_init_from(path: Path, spec: RunSpec) -> dict[str, Any]:
+    """The facts of another run's checkpoint, from which a run of `spec` can begin.
 
-    The state is unsharded, and the samples of a step are those of the global batch: ranks, nodes, threads, the exchange
-    and where a run is measured and ends may differ. Raises UserError where something else does, or it is damaged.
+    The state is unsharded, and the samples of a step are those of the global batch: ranks, nodes, threads, the
+    exchange, and where a run is measured and ends may differ. Raises UserError where something else does, or where the
+    checkpoint is damaged.
     """
     facts = read_facts(path)
     damage = damage_of(path)
@@ -275,7 +279,7 @@ def borrowed_state(path: Path, spec: RunSpec) -> dict[str, Any]:
     if facts["global_batch"] != spec.global_batch:
         different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
     if different:
-        what = f"a training cannot go on from a checkpoint of another one: {', '.join(different)} differ"
+        what = f"a training cannot begin from a checkpoint of a different one: {', '.join(different)} differ"
         raise UserError(what, str(path), "give the same settings; ranks, strategy, train, measure and keep may differ")
     return facts
 

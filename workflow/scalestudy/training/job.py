@@ -1,4 +1,4 @@
-"""Job: everything that the processes of one run have to know."""
+"""Job: everything that the processes of one run need to know."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Job:
     """Scratch that all ranks see: rendezvous and their reports."""
     extensions: Path
     weights: Path | None
-    """Where the final weights are to be kept."""
+    """Where the final weights are kept; None: they are not."""
     log: Path = Path("log")
     """Folder of the processes' output, one `rank.<k>.log` each."""
     hosts: tuple[str, ...] = ("localhost",)
-    """Machines that take part; one alone holds all nodes of the geometry."""
+    """Machines that take part; a single one holds all nodes of the geometry."""
     store: tuple[str, int] | None = None
-    """Address where processes find each other; None: by a file in `folder`, on one machine."""
-    beside: Path | None = None
+    """Address at which processes find each other; None: they use a file in `folder`, on one machine."""
+    run_folder: Path | None = None
     """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
     resume: Path | None = None
-    """The checkpoint to go on from."""
-    borrowed: bool = False
-    """That checkpoint is of another run, with perhaps another number of ranks: only its state is taken."""
+    """The run's own checkpoint to resume from."""
+    init_from: Path | None = None
+    """The checkpoint of another run, with perhaps another number of ranks, to begin from: only its state is used."""
     network: tuple[Node, ...] = ()
     """Emulated nodes, in order; none where the run uses the network that is there."""
     deadline: float | None = None
@@ -54,11 +54,11 @@ class Job:
 
     @property
     def keep(self) -> Path:
-        """Where ranks leave files that are to lie beside the result."""
+        """Where ranks leave files for the folder of the result."""
         return self.folder / "keep"
 
     def node_of(self, process: int) -> int:
-        """The node, perhaps a logical one, of a rank, or of a server: those go round the nodes."""
+        """The node, perhaps a logical one, of a rank or of a server; servers are dealt to the nodes in turn."""
         if process >= self.spec.ranks:
             return (process - self.spec.ranks) % self.resolved.nodes
         return process // self.resolved.ranks_per_node
@@ -73,7 +73,7 @@ class Job:
         return rank % self.resolved.ranks_per_node
 
     def host_of(self, rank: int) -> int:
-        """Index of the machine of a process. Ranks fill node after node, servers go round."""
+        """Index of the machine of a process. Ranks fill node after node; servers are dealt to the nodes in turn."""
         if len(self.hosts) == 1:
             return 0
         if rank >= self.spec.ranks:

@@ -1,4 +1,4 @@
-"""Files by which the ranks of a run and the process that started them tell each other about a stop."""
+"""Files by which the ranks of a run and the process that started them inform each other about a stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scalestudy.files import write_json
 from scalestudy.spec.layout import STATE_FILE
 
 REQUEST = "stop"
-"""In a job's scratch folder: somebody asks the ranks to stop; the file holds the name of a signal."""
+"""In a job's scratch folder: a request to the ranks to stop; the file holds the name of a signal."""
 DRIVER_IS_GONE = "driver"
 """Such a request that comes from no signal: the driver that started the run is gone."""
 AGREED = "agreed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,25 +19,10 @@ from scalestudy.files import sha256_text
 from scalestudy.spec import run
 from scalestudy.spec.config import read_site
 from scalestudy.training.job import Job
+from scalestudy.training.report import Staging
 
 LONGEST = timedelta(days=7)
-"""Nodes wait so long for the slowest. One that fails ends the run, so this is no way to find that out."""
-
-
-@dataclass
-class Staging:
-    """What one rank knows of the staging; plain data."""
-
-    node: int
-    seconds: float
-    """From the first byte until all nodes had their copies; of several links of a run, all together."""
-    copied_bytes: int
-    """What this rank copied: one of each node does."""
-    bytes: int
-    """All copies of its node."""
-    files: int
-    origin: str
-    share: str
+"""Nodes wait so long for the slowest. A node that fails ends the run before this time is over."""
 
 
 class Stage:
@@ -78,7 +63,7 @@ class Stage:
         return NodeShare(all_nodes[self.node], node_steps(counts, node_batch, self.spec.loader.last_batch))
 
     def end(self) -> None:
-        """Let go of the copies; those that no later run may use are deleted by the last to let go."""
+        """Release the copies; those that no later run may use are deleted by the last process to release them."""
         self.copies.release(remove=not self.stage.reuse)
 
     def _copies(self) -> Staged:
@@ -107,7 +92,7 @@ class Stage:
 
 
 def wait_for_all(job: Job) -> None:
-    """Return when every process has come here; not within the time that an exchange may take."""
+    """Return when every process has come here, however long the slowest takes: an exchange has a shorter time limit."""
     if job.processes > 1:
         group = dist.new_group(backend="gloo", timeout=LONGEST)
         assert isinstance(group, dist.ProcessGroup)
@@ -115,12 +100,6 @@ def wait_for_all(job: Job) -> None:
         dist.destroy_process_group(group)
 
 
-def together(before: dict[str, object], now: Staging) -> Staging:
-    """Of a run that was stopped: what staging took in all its links."""
-    earlier = Staging(**before)  # type: ignore[arg-type]
+def together(earlier: Staging, now: Staging) -> Staging:
+    """Of a run that was stopped: what staging took in all its attempts."""
     return replace(now, seconds=earlier.seconds + now.seconds, copied_bytes=earlier.copied_bytes + now.copied_bytes)
-
-
-def plain(staging: Staging) -> dict[str, object]:
-    """As a report holds it."""
-    return asdict(staging)

@@ -1,0 +1,93 @@
+"""Which steps a run makes, and what they are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job, Resolved
+from scalestudy.training.report import CheckpointCost, Evaluation, Report, Staging
+from scalestudy.training.schedule import Schedule
+from scalestudy.training.training_data import TrainingData
+
+
+def spec(**data: object) -> RunSpec:
+    """A run from plain data."""
+    return RunSpec.model_validate_json(json.dumps(data))
+
+
+CUT = {"train": {"epochs": 5}, "measure": {"warmup_steps": 2, "steps": 8}}
+
+
+def test_a_run_ends_with_its_epochs_or_its_measurement_window() -> None:
+    assert Schedule(spec(train={"epochs": 5}), 7).planned_steps == 35
+    assert Schedule(spec(**CUT), 7).planned_steps == 10
+    assert Schedule(spec(**CUT), 1).planned_steps == 5
+
+
+def test_warm_up_and_window_follow_the_steps_of_another_run() -> None:
+    schedule = Schedule(spec(**CUT), 7, first_step=20)
+    assert schedule.planned_steps == 30
+    assert schedule.window(30) == (22, 30)
+    assert [schedule.timed_window_begins(done) for done in (2, 21, 22)] == [False, False, True]
+
+
+def test_a_checkpoint_after_the_last_step_leaves_nothing_to_train() -> None:
+    with pytest.raises(UserError, match="has 35 steps, and the checkpoint was written after step 35"):
+        Schedule(spec(train={"epochs": 5}), 7, first_step=35)
+
+
+def test_evaluations_follow_the_epochs_that_the_spec_names() -> None:
+    schedule = Schedule(spec(train={"epochs": 5, "evaluate_every_epochs": 2}), 3)
+    assert [done for done in range(16) if schedule.evaluates_after(done)] == [6, 12]
+    never = Schedule(spec(train={"epochs": 5, "evaluate_every_epochs": 0}), 3)
+    assert [done for done in range(16) if never.evaluates_after(done)] == []
+
+
+def data_of_rank(rank: int) -> TrainingData:
+    """12 samples in steps of 4, of which each of two ranks has 2."""
+    run = spec(strategy="allreduce", ranks=2, batch={"per_rank": 2})
+    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path(), Path(), Path(), None)
+    dataset = SimpleNamespace(samples=12, stream=None, files=[])
+    return TrainingData(job, rank, dataset, dataset)  # type: ignore[arg-type]
+
+
+def test_the_batches_of_two_ranks_hold_every_sample_of_an_epoch_once() -> None:
+    plans = [list(data_of_rank(rank).plan(0, 3)) for rank in (0, 1)]
+    assert [epoch for epoch, _ in plans[0]] == [0, 0, 0]
+    assert sorted(np.concatenate([indices for plan in plans for _, indices in plan]).tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 1), (2, 3), (2, 7), (4, 6), (5, 9)])
+def test_a_plan_that_begins_later_has_the_same_batches(first: int, last: int) -> None:
+    whole, part = list(data_of_rank(1).plan(0, 9)), list(data_of_rank(1).plan(first, last))
+    assert [(epoch, batch.tolist()) for epoch, batch in part] == [
+        (epoch, batch.tolist()) for epoch, batch in whole[first:last]
+    ]
+
+
+def test_a_report_is_read_as_it_was_written_and_keys_of_other_versions_are_left_out() -> None:
+    report = Report(
+        3,
+        window=(2, 9),
+        left_out=[(4, 6)],
+        evaluations=[Evaluation(1, 7, 0.5, 0.1, accuracy=0.75)],
+        checkpoints=[CheckpointCost(7, 0.5, 100, False, "every 7 steps")],
+        stage=Staging(0, 1.5, 10, 20, 2, "/data", "all"),
+    )
+    plain = json.loads(json.dumps({**report.plain(), "doubt": None}))
+    assert Report.from_plain(plain) == report
+
+
+def test_an_entry_of_result_json_has_the_keys_that_it_always_had() -> None:
+    usual = {"epoch": 1, "step": 7, "time_s": 0.5, "evaluation_s": 0.1, "accuracy": 0.75, "auroc": None, "loss": 0.5}
+    assert Evaluation(1, 7, 0.5, 0.1, accuracy=0.75, loss=0.5).entry() == usual
+    multilabel = Evaluation(1, 7, 0.5, 0.1, auroc=0.5, auroc_per_label=[0.5, None]).entry()
+    assert multilabel["auroc_per_label"] == [0.5, None]
+    assert Evaluation(1, 7, 0.5, 0.1, invalid_reason="a score is odd").entry()["doubt"] == "a score is odd"

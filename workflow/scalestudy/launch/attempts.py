@@ -1,0 +1,241 @@
+"""The attempts at one run, each of which resumes where the one before ended: by walltime, by request, or by a failure."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError
+from scalestudy.files import read_json, write_json
+from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.launch.signals import EndedBySignal
+from scalestudy.measure.instrument import code_digest
+from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
+from scalestudy.training import notices
+
+EXIT_STOPPED = 75
+"""EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
+RECORD = "links.json"
+KILLED = "ended without a message; its time is that to its last checkpoint"
+
+
+class Stopped(Exception):
+    """A run that stopped on purpose: after which step, and why."""
+
+    def __init__(self, step: int, cause: str) -> None:
+        super().__init__(f"stopped after step {step}, {cause}; the same command resumes it")
+        self.step, self.cause = step, cause
+
+
+@dataclass
+class Attempt:
+    """One start of a run's processes."""
+
+    started: str
+    job: str | None
+    """Id of the scheduler's job."""
+    from_step: int
+    ended: str | None = None
+    hours: float | None = None
+    steps: int | None = None
+    cause: str | None = None
+    """Why it ended; None: it has not, or it was killed."""
+
+    def end(self, step: int | None, cause: str) -> None:
+        """It ends now; `step` is how far the run has come."""
+        now = datetime.datetime.now(datetime.UTC)
+        self.ended, self.cause = now.isoformat(timespec="seconds"), cause
+        self.hours = round((now - datetime.datetime.fromisoformat(self.started)).total_seconds() / 3600, 6)
+        self.steps = None if step is None else step - self.from_step
+
+    def was_killed(self, last: Path | None, step: int) -> None:
+        """Close an attempt that could not do so: the run's last checkpoint is the last that is known of it."""
+        self.cause, self.steps = KILLED, max(0, step - self.from_step)
+        if last is not None and self.steps:
+            began = datetime.datetime.fromisoformat(self.started).timestamp()
+            self.hours = round(max(0.0, last.stat().st_mtime - began) / 3600, 6)
+
+    def entry(self) -> dict[str, Any]:
+        """As `links` of result.json lists it."""
+        return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause")}
+
+
+@dataclass
+class Chain:
+    """All attempts at one run, from its first start to its result, and what the next one resumes from."""
+
+    run: str
+    folder: Path
+    """The folder of the result."""
+    resume: Path | None = None
+    """The run's own checkpoint."""
+    init_from: Path | None = None
+    """The checkpoint of another run, where there is none of its own."""
+    done: int = 0
+    """Steps of a complete run."""
+    attempts: list[Attempt] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints and the record of attempts lie."""
+        return self.folder / CHECKPOINTS
+
+    @property
+    def progress(self) -> int:
+        """Steps that the newest checkpoint holds."""
+        names = sorted(path.name for path in self.checkpoints.glob("step-*"))
+        return _step_of(names[-1]) if names else 0
+
+    def for_job(self) -> dict[str, Any]:
+        """What the processes of a run need to know about stopping and resuming."""
+        return {
+            "run_folder": self.folder.resolve(),
+            "resume": None if self.resume is None else self.resume.resolve(),
+            "init_from": None if self.init_from is None else self.init_from.resolve(),
+            "deadline": JobEnvironment().deadline,
+        }
+
+    def add_to(self, result: dict[str, Any]) -> None:
+        """The attempts of a finished run, and what a reader should be warned of."""
+        self.done = result.get("steps_done", 0)
+        self.attempts[-1].end(self.done, "the run is complete")
+        result["links"] = [attempt.entry() for attempt in self.attempts]
+        result["warnings"] = [*self.warnings, *result.get("warnings", [])]
+
+    def save(self) -> None:
+        """Write the record, so that an attempt that is killed is known to have been made."""
+        attempts = [{**attempt.entry(), "from_step": attempt.from_step} for attempt in self.attempts]
+        write_json(self.checkpoints / RECORD, {"run": self.run, "links": attempts, "warnings": self.warnings})
+
+    def state(self, state: str, progress: int, cause: str) -> None:
+        """Write state.json, which an executor reads."""
+        notices.write_state(self.folder, state, progress, cause)
+
+    def clear(self) -> None:
+        """Remove all checkpoints, and the record with them."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+@contextmanager
+def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chain]:
+    """One attempt at a run: finds what to resume from, and records how the attempt ended.
+
+    `init_from` is what a run that has no checkpoint of its own begins from. Checkpoints beside a finished result mean
+    nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
+    """
+    chain = Chain(run, out.parent)
+    if out.exists():
+        chain.clear()
+    for name in (STATE_FILE, STOP_FILE):
+        (out.parent / name).unlink(missing_ok=True)
+    _begin(chain, init_from)
+    try:
+        yield chain
+    except Exception as error:
+        _note_end(chain, error)
+        raise
+    chain.state("finished", chain.done, "the result is written")
+    chain.clear()
+
+
+def _begin(chain: Chain, init_from: Path | None) -> None:
+    _read_record(chain)
+    _find_checkpoint(chain)
+    if chain.resume is None and init_from is not None:
+        _init_from(chain, init_from)
+    for earlier in chain.attempts:
+        if earlier.cause is None:
+            earlier.was_killed(chain.resume, chain.progress)
+    path = chain.resume or chain.init_from
+    begun = 0 if path is None else _step_of(path.name)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    chain.attempts.append(Attempt(now, JobEnvironment().job_id, begun))
+    chain.save()
+    if chain.resume is not None:
+        chain.state("running", begun, f"it resumes after step {begun}")
+
+
+def _read_record(chain: Chain) -> None:
+    file = chain.checkpoints / RECORD
+    if not file.exists():
+        return
+    try:
+        record = read_json(file)
+        run, attempts = record["run"], [Attempt(**entry) for entry in record["links"]]
+        warnings = list(record["warnings"])
+    except (UserError, KeyError, TypeError):
+        chain.warnings.append("the record of earlier attempts is damaged: they are not listed")
+        return
+    _must_be_of_this_run(chain, run)
+    chain.attempts, chain.warnings = attempts, warnings
+
+
+def _find_checkpoint(chain: Chain) -> None:
+    """The newest whole checkpoint of the run, and warnings about what is wrong with others, or has changed since."""
+    if not any(chain.checkpoints.glob("step-*")) and not any(chain.checkpoints.glob(".step-*")):
+        return
+    from scalestudy.training import checkpoint
+
+    checkpoint.clear_partial(chain.checkpoints)
+    chain.resume, warnings = checkpoint.newest_whole(chain.checkpoints)
+    chain.warnings += warnings
+    if chain.resume is not None:
+        facts = checkpoint.read_facts(chain.resume)
+        _must_be_of_this_run(chain, facts["run"])
+        if facts["code"] != code_digest():
+            step = facts["step"]
+            chain.warnings.append(f"the measuring code changed while the run was stopped after step {step}")
+    for warning in warnings:
+        print(f"scalestudy: {chain.run}: {warning}", file=sys.stderr, flush=True)
+
+
+def _init_from(chain: Chain, path: Path) -> None:
+    from scalestudy.training import checkpoint
+
+    facts = checkpoint.read_facts(path)
+    chain.init_from = path
+    chain.warnings.append(
+        f"the first {facts['step']} steps were made by {facts['run']} on {facts['ranks']} ranks; all times are of the steps since"
+    )
+
+
+def _must_be_of_this_run(chain: Chain, run: str) -> None:
+    if run != chain.run:
+        what = f"holds checkpoints of another run, {run}"
+        raise UserError(what, str(chain.checkpoints), "delete that folder, or write the result elsewhere")
+
+
+def _note_end(chain: Chain, error: Exception) -> None:
+    """Record why an attempt ended without a result."""
+    if isinstance(error, Stopped):
+        chain.attempts[-1].end(error.step, error.cause)
+        chain.save()
+        chain.state("checkpointed", error.step, error.cause)
+        (chain.folder / STOP_FILE).unlink(missing_ok=True)
+        return
+    cause, progress = str(error).partition("\n")[0], chain.progress
+    chain.attempts[-1].end(progress, str(error) if isinstance(error, EndedBySignal) else cause)
+    if isinstance(error, UserError) and not progress:
+        chain.clear()  # it never began
+    else:
+        chain.save()
+    if not isinstance(error, EndedBySignal):
+        chain.state("failed", progress, cause)
+
+
+def _step_of(name: str) -> int:
+    return int(name.partition("-")[2])
+
+
+def raise_if_stopped(folder: Path) -> None:
+    """Raise Stopped where the ranks have written, in the job's scratch folder, that they stopped on purpose."""
+    if (folder / notices.STOPPED).exists():
+        stopped = read_json(folder / notices.STOPPED)
+        raise Stopped(stopped["step"], stopped["cause"])

@@ -1,0 +1,111 @@
+"""What the environment of a process says about its scheduler's job: its id, nodes, launcher, end, this process's place.
+
+Sources: sbatch(1) and srun(1) "OUTPUT ENVIRONMENT VARIABLES"; the PBS Professional user's guide, chapter "Submitting a
+PBS job"; qsub(1) and sge_pe(5) of Grid Engine; mpirun(1) of Open MPI; the PMI and PMIx standards.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from scalestudy.errors import UserError
+
+JOB_IDS = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
+NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
+"""Where each scheduler lists the nodes of a job, and what starts processes on them."""
+OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": OF_MPI, "mpirun": OF_MPI}
+"""By launcher, the variables that number the processes that it starts.
+
+Another launcher's variables say nothing: in a batch job of Slurm every process of mpirun has SLURM_NODEID=0.
+"""
+DEADLINE = "SCALESTUDY_DEADLINE"
+SCONTROL_S = 60
+
+
+class JobEnvironment:
+    """One process's view of the job that it is in, if it is in one."""
+
+    def __init__(self, variables: Mapping[str, str] = os.environ) -> None:
+        self.variables = variables
+
+    @property
+    def job_id(self) -> str | None:
+        """The scheduler's id of the job, None outside jobs."""
+        return next((self.variables[name] for name in JOB_IDS if self.variables.get(name)), None)
+
+    @property
+    def launcher(self) -> str | None:
+        """What starts processes on the job's nodes, None where no scheduler says which nodes there are."""
+        variable = self._node_list
+        return None if variable is None else NODE_LISTS[variable]
+
+    @property
+    def deadline(self) -> float | None:
+        """When the job will be killed, seconds since 1970. Raises UserError where the variable is not a number."""
+        text = self.variables.get(DEADLINE)
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise UserError(f"`{text}` is not a time", DEADLINE, "set it to seconds since 1970, or unset it") from None
+
+    def process_number(self, launcher: str) -> int | None:
+        """The number of this process among those that a launcher started; None where it does not number them."""
+        names = PLACES.get(launcher, ())
+        return next((int(self.variables[name]) for name in names if self.variables.get(name, "").isdigit()), None)
+
+    def slots_of_nodes(self) -> dict[str, int]:
+        """The nodes of the job in its own order, and how many slots it has on each; 0 where that is not known.
+
+        Raises UserError where the list of nodes cannot be read.
+        """
+        variable = self._node_list
+        if variable is None:
+            return {}
+        lines = self._of_slurm() if variable == "SLURM_JOB_NODELIST" else _of_file(variable, self.variables[variable])
+        slots: dict[str, int] = {}
+        for host, count in lines:
+            slots[host] = slots.get(host, 0) + count
+        return slots
+
+    def first_lines(self, hosts: tuple[str, ...]) -> list[int]:
+        """The first line of each host in the node file of PBS, which has a host once per slot: pbsdsh counts lines."""
+        lines = Path(self.variables["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
+        return [lines.index(host) for host in hosts]
+
+    @property
+    def _node_list(self) -> str | None:
+        return next((name for name in NODE_LISTS if self.variables.get(name)), None)
+
+    def _of_slurm(self) -> list[tuple[str, int]]:
+        command = ["scontrol", "show", "hostnames", self.variables["SLURM_JOB_NODELIST"]]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(f"the nodes of the job cannot be listed: {error}", "SLURM_JOB_NODELIST") from None
+        hosts, tasks = done.stdout.split(), slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
+        return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
+
+
+def _of_file(name: str, file: str) -> list[tuple[str, int]]:
+    """Host and slots per line: PBS repeats a host once per slot, Grid Engine writes the number after it."""
+    try:
+        rows = [line.split() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise UserError(f"the job's list of nodes cannot be read: {error.strerror}", f"{name}={file}") from None
+    return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
+
+
+def slurm_tasks(text: str) -> list[int]:
+    """`2(x3),1` as [2, 2, 2, 1]."""
+    tasks: list[int] = []
+    for part in text.split(","):
+        count, _, times = part.partition("(x")
+        if count.isdigit():
+            tasks += [int(count)] * int(times.rstrip(")") or 1)
+    return tasks

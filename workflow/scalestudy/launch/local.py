@@ -1,0 +1,42 @@
+"""A run whose processes are all on this machine: forked from this one, which has imported what they need."""
+
+from __future__ import annotations
+
+import time
+
+from scalestudy.launch.failures import SETTLE_S, raise_cause
+from scalestudy.launch.preload import preload
+from scalestudy.launch.ranks import Ranks
+from scalestudy.measure.system import Sampler
+from scalestudy.training.job import Job
+
+
+def run_here(job: Job, group: int) -> list[dict[str, float]]:
+    """Run all processes to their end, in the process group `group`; returns samples of what they used.
+
+    Raises RankFailed, UserError or Skipped, with every process ended.
+    """
+    preload()
+    ranks = Ranks(job, range(job.processes), group)
+    try:
+        ranks.start()
+        sampler = Sampler(ranks.pids)
+        sampler.start()
+        try:
+            _watch(ranks)
+        finally:
+            sampler.stop()
+    finally:
+        ranks.end()
+    if ranks.failures:
+        raise_cause(ranks.failures, job)
+    return [{"node": 0, **row} for row in sampler.rows]
+
+
+def _watch(ranks: Ranks) -> None:
+    """Return when all have ended; after a failure, when those that fail in its wake have had time to."""
+    while ranks.running and not ranks.failures:
+        ranks.watch()
+    deadline = time.monotonic() + SETTLE_S
+    while ranks.running and time.monotonic() < deadline:
+        ranks.watch(timeout_s=SETTLE_S / 5)

@@ -1,0 +1,68 @@
+"""Fills in what a run leaves to the machine: device, threads, nodes, and the hosts that it runs on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from scalestudy.emulation.network import Node, emulated_nodes
+from scalestudy.emulation.step_times import emulated_step_time
+from scalestudy.errors import Skipped
+from scalestudy.launch.allocation import Allocation, where_to_run
+from scalestudy.launch.launchers import is_open_mpi
+from scalestudy.measure.placement import visible_gpus
+from scalestudy.spec.config import Site, read_site
+from scalestudy.spec.machine import Machine, geometry
+from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.available import missing
+from scalestudy.training.job import Resolved
+
+COMPILERS = ("c++", "g++", "clang++")
+
+
+def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
+    """What machine and job decide about a run. Raises Skipped where the run cannot be made here."""
+    if reason := missing(spec.strategy):
+        raise Skipped(reason)
+    cores = machine.cores_per_node or len(os.sched_getaffinity(0))
+    device, step_time_s = _device(spec, machine)
+    devices = machine.devices_per_node or (len(visible_gpus()) if device == "cuda" else 0)
+    nodes, ranks_per_node = geometry(spec, machine, devices)
+    if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
+        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
+    threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
+    where = where_to_run(spec, nodes, read_site() if site is None else site)
+    if device == "cuda":
+        _check_gpus(spec, where, devices)
+    if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
+        raise Skipped(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
+    return Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s), where
+
+
+def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
+    """Where ranks compute, and the seconds of a step where that is emulated."""
+    if spec.accelerator is not None:
+        return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    return spec.device or machine.device or ("cuda" if visible_gpus() else "cpu"), None
+
+
+def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:
+    ranks_on_host = -(-spec.ranks // len(where.hosts))
+    if ranks_on_host > devices:
+        of = "this machine has" if len(where.hosts) == 1 else "a node has"
+        raise Skipped(f"{ranks_on_host} ranks need as many GPUs; {of} {devices}")
+
+
+@contextmanager
+def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Iterator[tuple[Node, ...]]:
+    """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
+    if spec.network is None:
+        yield ()
+        return
+    if where.launcher != "local":
+        what = "an emulated network connects processes that are forked on one machine"
+        raise Skipped(f"{what}; this run is started by {where.launcher}")
+    with emulated_nodes(resolved.nodes, spec.network.mib_per_s) as nodes:
+        yield tuple(nodes)

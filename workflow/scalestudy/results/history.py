@@ -1,0 +1,19 @@
+"""What runs took, one line each: the plan learns from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scalestudy.files import canonical_json
+
+
+def append_history(out: Path, result: dict[str, Any]) -> None:
+    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none."""
+    if out.parent.parent.name != "runs":
+        return
+    line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
+    line["wall_s"] = result["metrics"].get("wall_s")
+    with open(out.parent.parent.parent / "history.jsonl", "a", encoding="utf-8") as history:
+        history.write(canonical_json(json.loads(json.dumps(line))) + "\n")

@@ -1,0 +1,226 @@
+"""The metrics of a run, each defined once: throughput, times of steps and phases, training time, bytes, memory.
+
+spec/columns.py has the unit and the meaning of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+
+from scalestudy.data.load.sampler import steps_per_epoch
+from scalestudy.data.manifest import Manifest
+from scalestudy.measure.timers import PHASES
+from scalestudy.results.extrapolate import Cost, Estimate
+from scalestudy.results.extrapolate import training_time as extrapolated
+from scalestudy.results.records import mean_staleness
+from scalestudy.results.reports import Measured
+from scalestudy.spec.columns import METRICS, PREDICTED
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job
+from scalestudy.training.report import Report
+
+Values = dict[str, float | None]
+"""By name of the metric; None where it is not known."""
+
+
+def metrics(job: Job, measured: Measured, manifest: Manifest, wall_s: float, memory_bytes: float | None) -> Values:
+    """All measured columns."""
+    if not measured.in_window.any():
+        return dict.fromkeys(METRICS)
+    reports = measured.reports
+    return {
+        **speed(job, measured, manifest),
+        **phase_times(job, measured),
+        **whole_training(job, measured, manifest),
+        **learned(job, measured),
+        **of_data(job, reports, manifest),
+        **checkpoint_costs(reports[0]),
+        "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
+        "wall_s": wall_s,
+        "staleness": mean_staleness(job),
+        "parameters": float(reports[0].parameters),
+        "setup_s": largest(report.setup_s for report in reports),
+        **of_strategy(reports),
+    }
+
+
+def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
+    """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it."""
+    steps, window_s = measured.phases.shape[1], measured.window_s
+    throughput = steps * job.spec.global_batch / float(window_s.max())
+    epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
+    step_time_s = job.resolved.step_time_s
+    return {
+        "throughput_samples_per_s": throughput,
+        "step_time_s": float(np.median(measured.phases.sum(axis=2).max(axis=0))),
+        "epoch_time_s": epoch_samples / throughput,
+        "accelerator_utilisation": None if step_time_s is None else float((steps * step_time_s / window_s).mean()),
+    }
+
+
+def phase_times(job: Job, measured: Measured) -> Values:
+    """Median seconds of each phase on its slowest rank, and the share of the window spent waiting for data."""
+    phases = measured.phases
+    slowest = np.median(phases, axis=1).max(axis=0)
+    values: Values = {f"{phase}_s": float(value) for phase, value in zip(PHASES, slowest, strict=True)}
+    if measured.reports[0].overlapped and job.spec.ranks > 1:
+        values["exchange_s"] = None  # inside backward; it has no time of its own
+    return {**values, "data_stall": float((phases[:, :, 0].sum(axis=1) / measured.window_s).mean())}
+
+
+def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
+    """Seconds of the full training, of staging, and of one evaluation."""
+    seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
+    return {
+        "training_time_s": seconds,
+        "time_to_train_s": seconds + (stage["stage_s"] or 0.0),
+        **stage,
+        "evaluation_s": measured.reports[0].evaluation_s,
+    }
+
+
+def learned(job: Job, measured: Measured) -> Values:
+    """Scores of the last evaluation; mean loss of the last tenth of the steps."""
+    evaluations, tail = measured.reports[0].evaluations, max(1, len(measured.losses[0]) // 10)
+    return {
+        "accuracy": evaluations[-1].accuracy if evaluations else None,
+        "auroc": evaluations[-1].auroc if evaluations else None,
+        "loss": None if job.resolved.step_time_s is not None else float(measured.losses[:, -tail:].mean()),
+    }
+
+
+def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
+    """What the data cost to prepare, and how it was read."""
+    return {
+        "loader_samples_per_s": total(report.loader_samples_per_s for report in reports),
+        "dataset_bytes": float(manifest.train.bytes),
+        "preparation_s": manifest.seconds,
+        "preparation_cpu_s": manifest.cost.cpu_s,
+        "resident_share": largest(report.resident_share for report in reports),
+        "read_bytes": total(report.read_bytes for report in reports),
+        "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),
+        "batch_readiness": mean(report.readiness.get("batches") for report in reports),
+        "stream_readiness": mean(report.readiness.get("stream") for report in reports),
+    }
+
+
+def largest(values: Iterable[float | None]) -> float | None:
+    """Over the ranks that have a value."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Sum over ranks; None where one has no value."""
+    known = list(values)
+    return None if None in known else float(sum(value for value in known if value is not None))
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean over ranks; None where one has no value."""
+    known = list(values)
+    together = total(known)
+    return None if together is None or not known else together / len(known)
+
+
+def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:
+    """Steps of one epoch of this run."""
+    samples, last = manifest.train.samples, spec.loader.last_batch
+    return report.node_steps or steps_per_epoch(samples, spec.global_batch, last)
+
+
+def stage_costs(reports: list[Report]) -> Values:
+    """Time until all nodes had their copies, and the bytes copied; None where the data was read in place."""
+    found = [report.stage for report in reports if report.stage is not None]
+    if not found:
+        return {"stage_s": None, "staged_bytes": None}
+    return {
+        "stage_s": max(stage.seconds for stage in found),
+        "staged_bytes": float(sum(stage.copied_bytes for stage in found)),
+    }
+
+
+def of_strategy(reports: list[Report]) -> Values:
+    """What only the run's strategy knows: over ranks, the largest value."""
+    names = dict.fromkeys(chain(*(report.strategy for report in reports)))
+    return {name: largest(report.strategy.get(name) for report in reports) for name in names}
+
+
+def checkpoint_costs(report: Report) -> Values:
+    """Mean time and size of a checkpoint, and the share of the loop's time that all of them took."""
+    made = report.checkpoints
+    if not made:
+        return {"checkpoint_s": None, "checkpoint_bytes": None, "checkpoint_share": None}
+    within = sum(entry.seconds for entry in made if entry.step <= report.steps_done and not entry.stop)
+    return {
+        "checkpoint_s": sum(entry.seconds for entry in made) / len(made),
+        "checkpoint_bytes": sum(entry.bytes for entry in made) / len(made),
+        "checkpoint_share": within / report.loop_s if report.loop_s else None,
+    }
+
+
+def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
+    """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
+    found = {}
+    if not timed_in_full(spec, measured):
+        found = dict.fromkeys(("training_time_s", "time_to_train_s"), "extrapolated")
+    return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
+
+
+def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
+    """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
+    found = training_time(job.spec, measured, manifest)
+    if found.low is None or found.high is None:
+        return {}
+    stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
+    return {
+        "training_time_s": [found.low, found.high],
+        "time_to_train_s": [found.low + stage_s, found.high + stage_s],
+    }
+
+
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
+    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints."""
+    report = measured.reports[0]
+    if timed_in_full(spec, measured):
+        return Estimate(float(max(report.loop_s for report in measured.reports)))
+    steps = spec.train.epochs * epoch_steps(spec, manifest, report)
+    rank = int(np.argmax(measured.window_s))
+    done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
+    every = spec.train.evaluate_every_epochs
+    evaluations = Cost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0)
+    step_intervals = measured.step_intervals
+    interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
+    checkpoints = Cost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s))
+    steps_to_come = steps - (report.steps_done - report.first_step)
+    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints])
+
+
+def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:
+    """How many checkpoints a training of so many steps writes."""
+    every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
+    by_steps = (steps - 1) // every_steps if every_steps else 0
+    return by_steps + (steps * interval_s / (60 * every_minutes) if every_minutes else 0.0)
+
+
+def timed_in_full(spec: RunSpec, measured: Measured) -> bool:
+    """Whether this run was the whole training, and none of its steps were another run's."""
+    return spec.runs_full_training and measured.reports[0].first_step == 0
+
+
+def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> float | None:
+    """Least bytes that storage must deliver; None where the page cache was left as found.
+
+    From a cold cache each byte is read once; with a limit, what does not fit is read again in every later epoch.
+    """
+    remote = spec.loader.origin is not None and "://" in spec.loader.origin and spec.stage.to is None
+    if spec.loader.cache == "warm" or spec.loader.mode == "synthetic" or remote:
+        return 0.0
+    limit = spec.loader.memory_limit_mib
+    if spec.loader.cache == "as_found" and limit is None:
+        return None
+    size = float(manifest.train.bytes)
+    again = max(0.0, size - limit * 2**20) if limit is not None and spec.loader.mode != "memory" else 0.0
+    return size * min(1.0, epochs) + again * max(0.0, epochs - 1.0)

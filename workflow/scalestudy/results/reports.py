@@ -1,0 +1,82 @@
+"""What the ranks of a run reported, read back: reports, times of all steps, losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalestudy.files import read_json
+from scalestudy.training.job import Job
+from scalestudy.training.report import Report
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The reports and step times of all ranks that train."""
+
+    reports: list[Report]
+    marks: np.ndarray
+    """float64 [ranks, steps, 5]: begin of each step and the ends of its phases, seconds on each rank's own clock."""
+    losses: np.ndarray
+    """float64 [ranks, steps]."""
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """First step of the window and the step after its last, the same on all ranks."""
+        return self.reports[0].window
+
+    @property
+    def in_window(self) -> np.ndarray:
+        """bool [steps]: which of `marks` count. Warm-up steps do not, those after a stop included."""
+        begin = self.reports[0].first_step
+        step = begin + np.arange(self.marks.shape[1])
+        first, last = self.window
+        counts: np.ndarray = (step >= first) & (step < last)
+        for first, last in self.reports[0].left_out:
+            counts &= (step < first) | (step >= last)
+        return counts
+
+    @property
+    def stretches(self) -> list[slice]:
+        """The steps of the window, in stretches that an evaluation, a checkpoint or a stop separates."""
+        begin = self.reports[0].first_step
+        counts, pauses = self.in_window, {pause - begin for pause in self.reports[0].pauses}
+        found: list[slice] = []
+        for step in np.flatnonzero(counts).tolist():
+            if found and found[-1].stop == step and step not in pauses:
+                found[-1] = slice(found[-1].start, step + 1)
+            else:
+                found.append(slice(step, step + 1))
+        return found
+
+    @property
+    def window_s(self) -> np.ndarray:
+        """float64 [ranks]: seconds of the window on each rank's clock, without the time between its stretches."""
+        ends = [self.marks[:, part.stop - 1, -1] - self.marks[:, part.start, 0] for part in self.stretches]
+        return np.sum(ends, axis=0) if ends else np.zeros(len(self.marks))
+
+    @property
+    def step_intervals(self) -> np.ndarray:
+        """float64 [steps of the window]: seconds from one step to the next, on the clock of the slowest rank."""
+        rank = int(np.argmax(self.window_s))
+        marks, intervals = self.marks[rank], []
+        for part in self.stretches:
+            intervals.append(np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])))
+        return np.concatenate(intervals) if intervals else np.zeros(0)
+
+    @property
+    def phases(self) -> np.ndarray:
+        """float64 [ranks, steps of the window, 4]: seconds of each phase."""
+        return np.diff(self.marks[:, self.in_window], axis=2)
+
+
+def read_reports(job: Job) -> Measured:
+    """What the ranks that train left in the job's folder."""
+    ranks = range(job.spec.ranks)
+    arrays = [np.load(job.folder / f"steps.{rank}.npz") for rank in ranks]
+    return Measured(
+        [Report.from_plain(read_json(job.folder / f"report.{rank}.json")) for rank in ranks],
+        np.stack([array["marks"] for array in arrays]),
+        np.stack([array["loss"] for array in arrays]),
+    )

@@ -1,0 +1,113 @@
+"""What was not as it should be, though the numbers stand: where processes ran, and which network they used."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scalestudy.training.job import Job
+from scalestudy.training.rendezvous import speed
+from scalestudy.training.report import Report
+
+
+def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
+    """All warnings of a finished run."""
+    if job.resolved.step_time_s is None:
+        yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
+    if job.processes > 1:
+        yield from transport_warnings(job, reports[0].backend, reports[0].interface)
+
+
+# Where processes ran
+
+
+def placement_warnings(reports: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
+    """What is wrong with where the processes were, one sentence each: the rules of 003 as checks."""
+    for host in dict.fromkeys(report.placement["host"] for report in reports):
+        ranks = [report for report in reports if report.placement["host"] == host]
+        yield from _shared_cores(host, ranks, threads, binding)
+        yield from _devices(host, ranks)
+
+
+def _shared_cores(host: str, ranks: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
+    cores = [set(rank.placement["cores"]) for rank in ranks]
+    union = set().union(*cores)
+    if len(ranks) * threads > len(union):
+        processes = f"{len(ranks)} ranks of {threads} {'thread' if threads == 1 else 'threads'}"
+        yield f"{processes} share {len(union)} {'core' if len(union) == 1 else 'cores'} on {host}"
+    elif binding == "core" and sum(map(len, cores)) > len(union):
+        yield f"ranks share cores on {host}, though launch.binding gives each its own"
+
+
+def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
+    devices = [rank.placement["device"] for rank in ranks if rank.placement["device"]]
+    for device in dict.fromkeys(devices):
+        if (count := devices.count(device)) > 1:
+            yield f"{count} ranks share the device {device} on {host}; one process per device is what gives its speed"
+    if devices and len(ranks) > len(set(devices)):
+        yield f"{len(ranks)} ranks have {len(set(devices))} devices on {host}"
+    for rank in ranks:
+        near = set(rank.placement["device_cpus"])
+        if near and not set(rank.affinity) <= near:
+            where = "outside" if not set(rank.affinity) & near else "partly outside"
+            yield f"rank {rank.rank} runs {where} the socket of its device on {host}: set launch.binding to `socket`"
+
+
+# Which network they used: 003's rules 8b and 9
+
+# `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
+# `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
+VIA = re.compile(r"(?:Ring|Channel) \S+ : (\d+)\S* -> (\d+)\S* (?:\[\w+\] )?via (\w+(?:/\w+)*)")
+
+
+def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:
+    """From NCCL's log: how often each transport was used, by sender and receiver."""
+    return Counter((int(a), int(b), via.upper()) for a, b, via in VIA.findall(text))
+
+
+def nccl_warnings(job: Job, log: str, has_infiniband: bool) -> Iterator[str]:
+    """What 003 would not call optimal: not P2P inside a node, not InfiniBand between nodes that have it."""
+    for (sender, receiver, via), count in sorted(nccl_transports(log).items()):
+        if max(sender, receiver) >= job.spec.ranks:
+            continue
+        inside = job.host_of(sender) == job.host_of(receiver)
+        if inside and not via.startswith("P2P"):
+            yield f"NCCL sends from rank {sender} to {receiver}, on one machine, via {via}, not P2P ({count} channels)"
+        elif not inside and has_infiniband and not via.startswith("NET/IB"):
+            yield f"NCCL sends from rank {sender} to {receiver} via {via}, not NET/IB, though there is InfiniBand"
+
+
+def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> Iterator[str]:
+    """Between machines: not over loopback, and over the fastest network that there is."""
+    if len(job.hosts) == 1 or interface is None:
+        return
+    fastest = max(speeds, key=lambda name: speeds[name], default=interface)
+    if interface == "lo":
+        yield "gloo exchanges over loopback: all hosts of the job are one machine"
+    elif speeds.get(fastest, 0) > speeds.get(interface, 0) > 0:
+        yield (
+            f"gloo exchanges over {interface} ({speeds[interface]} Mbit/s), though there is {fastest} "
+            f"({speeds[fastest]} Mbit/s): set GLOO_SOCKET_IFNAME"
+        )
+
+
+def transport_warnings(job: Job, backend: str, interface: str | None) -> Iterator[str]:
+    """What is wrong with the network that the ranks of a finished run used."""
+    if backend == "nccl":
+        logs = sorted(job.log.glob("nccl.*.log"))
+        text = "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+        infiniband = Path("/sys/class/infiniband")
+        yield from nccl_warnings(job, text, infiniband.is_dir() and any(infiniband.iterdir()))
+    elif backend == "gloo":
+        names = [path.name for path in Path("/sys/class/net").glob("*") if is_up(path)]
+        yield from gloo_warnings(job, interface, {name: speed(name) for name in names})
+
+
+def is_up(interface: Path) -> bool:
+    """Whether a network interface can be used."""
+    try:
+        return (interface / "operstate").read_text(encoding="ascii").strip() == "up"
+    except OSError:
+        return False

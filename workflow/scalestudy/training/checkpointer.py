@@ -1,0 +1,104 @@
+"""Writes the checkpoints of a run, and puts a rank into the state of one; checkpoint.py has their format."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scalestudy.emulation.faults import Faults
+from scalestudy.measure.instrument import code_digest
+from scalestudy.spec.layout import CHECKPOINTS
+from scalestudy.strategies.base import World
+from scalestudy.training import checkpoint, notices
+from scalestudy.training.agreement import Agreement
+from scalestudy.training.job import Job
+from scalestudy.training.recorder import Recorder
+from scalestudy.training.replica import Replica
+from scalestudy.training.report import CheckpointCost, Report
+from scalestudy.training.world import barrier
+
+
+def first_step(job: Job) -> int:
+    """The first step of which a run has times: where it began from another run's checkpoint, the step after that."""
+    if job.init_from is not None:
+        return int(checkpoint.read_facts(job.init_from)["step"])
+    if job.resume is not None:
+        return int(checkpoint.read_facts(job.resume)["reports"][0]["first_step"])
+    return 0
+
+
+class Checkpointer:
+    """The checkpoints of one rank."""
+
+    def __init__(self, job: Job, world: World, replica: Replica, recorder: Recorder, agreement: Agreement) -> None:
+        self.job, self.spec, self.world = job, job.spec, world
+        self.replica, self.recorder, self.agreement = replica, recorder, agreement
+
+    def resume(self, faults: Faults) -> None:
+        """Bring replica and recorder to where they were after the last step that the checkpoint holds, if there is one."""
+        path = self.job.init_from or self.job.resume
+        if path is None:
+            return
+        facts = checkpoint.read_facts(path)
+        self.replica.strategy.load_state(checkpoint.read_state(path))
+        if self.job.init_from is not None:
+            self.begin_at(facts)
+        elif self.world.is_server:
+            self.recorder.report.steps_done = facts["step"]
+        else:
+            faults.fired = self.remember(path, Report.from_plain(facts["reports"][self.world.rank]))
+
+    def begin_at(self, facts: dict[str, Any]) -> None:
+        """Begin after the last step of another run, whose evaluations are kept: it made the steps before."""
+        report = self.recorder.report
+        report.steps_done = facts["step"]
+        report.evaluations = Report.from_plain(facts["reports"][0]).evaluations
+
+    def remember(self, path: Path, earlier: Report) -> Counter[str]:
+        """Take over what this rank had recorded, and its random states; returns how often each fault had fired."""
+        own = checkpoint.read_rank(path, self.world.rank)
+        checkpoint.set_random_states(own)
+        if (scaler := self.replica.strategy.scaler) is not None:
+            scale, tracker = own["loss_scale"].tolist()
+            scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": int(tracker)})
+        return self.recorder.restore(earlier, own, checkpoint.read_cost(path))
+
+    def save(self, done: int, cause: str, stop: bool = False) -> None:
+        """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record what it took."""
+        assert self.job.run_folder is not None
+        begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
+        part = checkpoint.Part(self._tensors(), self.recorder.report.plain(), self.replica.strategy.state())
+        gather = self.replica.strategy.gather
+        size = checkpoint.write(folder, done, self.world.rank, part, self._facts(cause), gather)
+        barrier(self.world)
+        cost = CheckpointCost(done, time.perf_counter() - begin, size, stop, cause)
+        self.recorder.checkpointed(cost)
+        if self.world.rank == 0:
+            checkpoint.write_cost(folder, cost)
+            notices.write_state(self.job.run_folder, "running", done, f"saved after step {done}, {cause}")
+        self.agreement.written(cost.seconds)
+
+    def time_a_checkpoint(self) -> None:
+        """Write one to time it, where a run that is cut short has checkpoints to extrapolate and none was due yet."""
+        spec = self.spec.checkpoint
+        wanted = spec.every_steps is not None or spec.every_minutes is not None
+        if wanted and not self.spec.runs_full_training and not self.recorder.report.checkpoints:
+            self.save(self.recorder.report.steps_done, "to time it")
+
+    def _tensors(self) -> checkpoint.Tensors:
+        """This rank's own part of a checkpoint."""
+        tensors = {**checkpoint.random_states(), **self.recorder.tensors()}
+        if (scaler := self.replica.strategy.scaler) is not None:
+            scale = scaler.state_dict()
+            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
+        return tensors
+
+    def _facts(self, cause: str) -> dict[str, Any]:
+        return {
+            "run": self.job.run, "spec": self.spec.plain(), "global_batch": self.spec.global_batch,
+            "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
+        }  # fmt: skip

@@ -1,0 +1,144 @@
+"""When held-out samples are evaluated, and their accuracy and AUROC: every sample counts once over all ranks."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scalestudy.data.load.dataset import Dataset, normalise
+from scalestudy.data.load.sampler import evaluation_share
+from scalestudy.models import outputs
+from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.base import World
+from scalestudy.training.recorder import Recorder
+from scalestudy.training.replica import Replica
+from scalestudy.training.report import Evaluation
+from scalestudy.training.schedule import Schedule
+from scalestudy.training.world import gathered
+
+BATCH = 256
+
+
+class Evaluator:
+    """The evaluations of one rank, which all ranks make together."""
+
+    def __init__(
+        self, world: World, replica: Replica, held_out: Dataset, schedule: Schedule, recorder: Recorder
+    ) -> None:
+        self.world, self.replica, self.held_out = world, replica, held_out
+        self.schedule, self.spec, self.recorder = schedule, schedule.spec, recorder
+
+    def due(self, done: int) -> bool:
+        """Whether the spec asks for an evaluation after so many steps, and it has not been made."""
+        return self.has_scores and self.schedule.evaluates_after(done) and not self._made_after(done)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there is something to score: emulated compute learns nothing."""
+        return not self.replica.emulated
+
+    @property
+    def longest_s(self) -> float:
+        """What the next evaluation may take, as far as is known."""
+        return max((evaluation.evaluation_s for evaluation in self.recorder.report.evaluations), default=0.0)
+
+    def after(self, done: int) -> float:
+        """Evaluate where it is due; returns the seconds that it took."""
+        if not self.due(done):
+            return 0.0
+        self.recorder.report.pauses.append(done)
+        return self.evaluate(done // self.schedule.steps_per_epoch, done).evaluation_s
+
+    def at_end(self) -> None:
+        """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
+        report = self.recorder.report
+        due = self.spec.train.evaluate_every_epochs and self.has_scores and report.steps_done
+        if due and not self._made_after(report.steps_done):
+            self.recorder.loop_ended()
+            self.evaluate(report.epochs_done, report.steps_done)
+        times = [evaluation.evaluation_s for evaluation in report.evaluations]
+        report.evaluation_s = sum(times) / len(times) if times else None
+
+    def evaluate(self, epoch: float, step: int) -> Evaluation:
+        """Make one evaluation, and record it."""
+        time_s, begin = self.recorder.loop_s, time.perf_counter()
+        with self.replica.all_weights() as model:
+            scores = evaluate(model, self.held_out, self.spec, self.world, self.replica.dtype)
+        found = Evaluation(epoch, step, time_s, time.perf_counter() - begin, **scores)
+        self.recorder.report.evaluations.append(found)
+        return found
+
+    def _made_after(self, done: int) -> bool:
+        made = self.recorder.report.evaluations
+        return bool(made) and made[-1].step == done
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype) -> dict[str, Any]:
+    """`{"accuracy": …, "auroc": …, "loss": …}` over the whole held-out set, the same on every rank.
+
+    Multi-label data has no accuracy, and `auroc_per_label` as well as the mean: None for a label with one class only.
+    Where anything is not finite there are no scores, and `invalid_reason` says why: NaN has no rank among scores, and
+    the first class would get it.
+    BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
+    """
+    average_buffers(module, world)
+    module.eval()
+    share = evaluation_share(data.samples, world.rank, world.ranks)
+    scores: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    loss = 0.0
+    for begin in range(0, len(share), BATCH):
+        indices = share[begin : begin + BATCH]
+        x, y = data.batch(indices, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
+        y = y.to(world.device)
+        prediction = outputs.predictions(module(normalise(x, dtype, world.device)))
+        loss += float(outputs.loss(prediction, y, data.task)) * len(indices)
+        scores.append(prediction.float().cpu().numpy())
+        labels.append(y.cpu().numpy())
+    module.train()
+    parts = gathered((np.concatenate(scores), np.concatenate(labels), loss) if scores else None, world)
+    score = np.concatenate([part[0] for part in parts])
+    label = np.concatenate([part[1] for part in parts])
+    mean_loss = sum(part[2] for part in parts) / len(label)
+    if reason := _invalid_reason(score, label, mean_loss):
+        return {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
+    if data.task == "multilabel":
+        each = auroc_per_label(score, label)
+        known = [value for value in each if value is not None]
+        mean = float(np.mean(known)) if known else None
+        return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss}
+    return {"accuracy": float((score.argmax(axis=1) == label).mean()), "auroc": None, "loss": mean_loss}
+
+
+def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float) -> str | None:
+    """Why the scores of all ranks, [samples, classes], mean nothing; None where they do."""
+    for what, values in (("a score", score), ("a label", label)):
+        wrong = int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
+        if wrong:
+            return f"{wrong:,} of {len(values):,} held-out samples have {what} that is not finite"
+    return None if math.isfinite(loss) else "the held-out loss is not finite"
+
+
+def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:
+    """Area under the ROC curve of each label; scores and 0/1 labels [samples, labels]. None where one class is missing."""
+    from sklearn.metrics import roc_auc_score
+
+    both = [0 < label[:, k].sum() < len(label) for k in range(label.shape[1])]
+    return [float(roc_auc_score(label[:, k], score[:, k])) if known else None for k, known in enumerate(both)]
+
+
+def average_buffers(module: nn.Module, world: World) -> None:
+    """Make floating-point buffers their mean over ranks."""
+    if world.workers is None or world.ranks == 1:
+        return
+    for buffer in module.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer, group=world.workers)
+            buffer.div_(world.ranks)

@@ -1,0 +1,157 @@
+"""What one rank records of its run: the times of its steps, its losses, and its report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from scalestudy.data.decode import kernel
+from scalestudy.data.load.loader import Loader
+from scalestudy.data.pagecache import read_bytes
+from scalestudy.emulation.faults import Faults
+from scalestudy.files import write_json
+from scalestudy.measure.placement import placement
+from scalestudy.measure.timers import StepTimer
+from scalestudy.strategies.base import World
+from scalestudy.training import staging
+from scalestudy.training.job import Job
+from scalestudy.training.replica import Replica
+from scalestudy.training.report import CheckpointCost, Report
+from scalestudy.training.schedule import Schedule
+from scalestudy.training.training_data import TrainingData
+from scalestudy.training.world import device_bus_id, device_name
+
+OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage")
+"""Of a report: what an attempt at a run does not take over from the one before."""
+
+
+class Recorder:
+    """Times, losses and report of one rank, of all attempts at its run."""
+
+    def __init__(self, job: Job, world: World, schedule: Schedule) -> None:
+        self.job, self.schedule = job, schedule
+        self.timer = StepTimer(world.device)
+        self.losses: list[torch.Tensor] = []
+        """Of the steps of this attempt, on the device."""
+        self.report = Report(
+            world.rank,
+            first_step=schedule.first_step,
+            affinity=sorted(os.sched_getaffinity(0)),
+            device_name=device_name(world.device),
+            backend=dist.get_backend() if dist.is_initialized() else "none",
+            decoder=kernel.state(),
+            placement=placement(device_bus_id(world.device)),
+            interface=os.environ.get("GLOO_SOCKET_IFNAME"),
+        )
+        self.window_end: float | None = None
+        """When `measure.minutes` are over, on the clock of `perf_counter`; None before the window begins."""
+        self._earlier_losses = np.zeros(0)
+        self._earlier_slow_decodes = self._earlier_read_bytes = 0
+        self._loop_began = 0.0
+        self._bytes_before: int | None = None
+
+    def describe(self, replica: Replica, data: TrainingData) -> None:
+        """Record what is trained, and where its data is read."""
+        report = self.report
+        report.parameters, report.setup_s = replica.parameters, replica.setup_s
+        report.overlapped = replica.strategy.overlapped
+        report.stage = None if data.stage is None else data.stage.report
+        report.node_steps = None if data.share is None else data.share.steps
+
+    # While it trains
+
+    def begin(self) -> None:
+        """The steps begin, or resume: so do the clocks."""
+        now, report = time.perf_counter(), self.report
+        self._loop_began = now - report.loop_s
+        self._bytes_before = read_bytes()
+        self.window_end = None if report.window_left_s is None else now + report.window_left_s
+
+    def begin_window(self, done: int) -> None:
+        """Start the clock of `measure.minutes` once the warm-up is over."""
+        minutes = self.job.spec.measure.minutes
+        if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
+            self.window_end = time.perf_counter() + 60 * minutes
+
+    @property
+    def loop_s(self) -> float:
+        """Seconds since the first step, without the time from a stop to the resumption."""
+        return time.perf_counter() - self._loop_began
+
+    def loop_ended(self) -> None:
+        """From here on `loop_s` counts on from what the report has."""
+        self._loop_began = time.perf_counter() - self.report.loop_s
+
+    def step(self, loss: torch.Tensor, samples: int) -> None:
+        """One more step is done."""
+        self.losses.append(loss)
+        self.report.samples_seen += samples
+        self.report.steps_done += 1
+
+    def account(self, loader: Loader, faults: Faults) -> None:
+        """Bring the report up to the step that was just done."""
+        report, now = self.report, time.perf_counter()
+        report.loop_s = now - self._loop_began
+        report.window_left_s = None if self.window_end is None else self.window_end - now
+        report.epochs_done = self.schedule.epochs(report.steps_done)
+        report.window = self.schedule.window(report.steps_done)
+        report.readiness = loader.readiness
+        before, after = self._bytes_before, read_bytes()
+        report.read_bytes = None if before is None or after is None else self._earlier_read_bytes + after - before
+        report.faults = dict(faults.fired)
+        if faults.killed_before:
+            report.faults["killed_rank"] = faults.killed_before
+        if faults.slow_decode_s:
+            report.faults["slow_decode"] = self._earlier_slow_decodes + loader.slow_decode
+
+    def checkpointed(self, cost: CheckpointCost) -> None:
+        """A checkpoint was written; the next step does not follow the one before at once."""
+        self.report.checkpoints.append(cost)
+        self.report.pauses.append(cost.step)
+
+    # After a stop, and at the end
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint keeps beside the report."""
+        return {"marks": torch.from_numpy(self.timer.seconds().copy()), "losses": torch.from_numpy(self.all_losses())}
+
+    def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:
+        """Take over what this rank had recorded, and what its checkpoint cost; returns how often each fault fired."""
+        if earlier.stage is not None and self.report.stage is not None:
+            self.report.stage = staging.together(earlier.stage, self.report.stage)
+        self.timer.earlier, self._earlier_losses = tensors["marks"].numpy(), tensors["losses"].numpy()
+        here, self.report = self.report, earlier
+        for name in OF_THIS_PROCESS:
+            setattr(earlier, name, getattr(here, name))
+        done = earlier.steps_done
+        earlier.pauses.append(done)
+        earlier.left_out.append((done, done + self.job.spec.measure.warmup_steps))
+        if cost is not None:
+            earlier.checkpoints.append(cost)
+            earlier.loop_s += 0.0 if cost.stop else cost.seconds
+        fired = Counter(earlier.faults)
+        self._earlier_slow_decodes = fired.pop("slow_decode", 0)
+        self._earlier_read_bytes = earlier.read_bytes or 0
+        return fired
+
+    def all_losses(self) -> np.ndarray:
+        """float64 [steps], of all attempts."""
+        since = torch.stack(self.losses).double().cpu().numpy() if self.losses else np.zeros(0)
+        return np.concatenate([self._earlier_losses, since])
+
+    def check(self, replica: Replica) -> None:
+        """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy."""
+        self.report.strategy, self.report.invalid_reason = replica.strategy.measured(), replica.invalid_reason()
+        self.report.finite = bool(np.isfinite(self.all_losses()).all()) and replica.is_finite()
+        self.report.parameter_digest = replica.digest()
+
+    def write(self) -> None:
+        """Report and step times, for the process that started this one."""
+        rank = self.report.rank
+        np.savez(self.job.folder / f"steps.{rank}.npz", marks=self.timer.seconds(), loss=self.all_losses())
+        write_json(self.job.folder / f"report.{rank}.json", self.report.plain())

@@ -1,0 +1,144 @@
+"""What one rank reports of its part of a run: plain data, written by the rank, read by `results/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+
+class _Plain:
+    """A dataclass that is read from the JSON it was written to."""
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The instance; keys of another version of the code are left out."""
+        known = {entry.name for entry in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in plain.items() if name in known})
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class Evaluation(_Plain):
+    """The scores of all held-out samples after a step; None where there is no such score."""
+
+    epoch: float
+    step: int
+    time_s: float
+    """When it began, in seconds of the training loop."""
+    evaluation_s: float
+    accuracy: float | None = None
+    auroc: float | None = None
+    """Mean over labels."""
+    loss: float | None = None
+    auroc_per_label: list[float | None] | None = None
+    """None for a label of which all samples have one class."""
+    invalid_reason: str | None = None
+    """Why there are no scores."""
+
+    def entry(self) -> dict[str, Any]:
+        """As `evaluations` of result.json lists it: what only some evaluations have is left out of the others."""
+        plain = self.plain()
+        reason, each = plain.pop("invalid_reason"), plain.pop("auroc_per_label")
+        plain |= {} if each is None else {"auroc_per_label": each}
+        return plain if reason is None else {**plain, "doubt": reason}
+
+
+@dataclass(frozen=True)
+class CheckpointCost(_Plain):
+    """What one checkpoint took."""
+
+    step: int
+    seconds: float
+    bytes: int
+    """0 on all ranks but rank 0."""
+    stop: bool
+    """The run stopped with it."""
+    cause: str
+
+
+@dataclass(frozen=True)
+class Staging(_Plain):
+    """What one rank knows of the staging of its node."""
+
+    node: int
+    seconds: float
+    """From the first byte until all nodes had their copies; of several attempts at a run, all together."""
+    copied_bytes: int
+    """What this rank copied: one of each node does."""
+    bytes: int
+    """All copies of its node."""
+    files: int
+    origin: str
+    share: str
+
+
+@dataclass
+class Report(_Plain):
+    """What one rank reports when it has finished, and in each checkpoint."""
+
+    rank: int
+    steps_done: int = 0
+    first_step: int = 0
+    """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
+    samples_seen: int = 0
+    window: tuple[int, int] = (0, 0)
+    """First step of the measurement window, and the step after its last."""
+    left_out: list[tuple[int, int]] = field(default_factory=list)
+    """Stretches of steps, the last one excluded, that warm up again after a stop and are not in the window."""
+    pauses: list[int] = field(default_factory=list)
+    """Numbers of steps done after which something else was done: an evaluation, a checkpoint."""
+    window_left_s: float | None = None
+    """At a checkpoint: what is left of `measure.minutes`, None before the window."""
+    loop_s: float = 0.0
+    """Time of the steps and what is between them, without the time from a stop to the resumption."""
+    epochs_done: float = 0.0
+    checkpoints: list[CheckpointCost] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluation_s: float | None = None
+    loader_samples_per_s: float | None = None
+    read_bytes: int | None = None
+    resident_share: float | None = None
+    """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
+    stage: Staging | None = None
+    """Copies on this node's own disk, None where the data is read in place."""
+    node_steps: int | None = None
+    """Steps of an epoch, where each node has samples of its own and no others; else they follow from the data."""
+    readiness: dict[str, float] = field(default_factory=dict)
+    """By queue of the loader, the share of time in which something was ready in it."""
+    decoder: str = ""
+    parameters: int = 0
+    parameter_digest: str | None = None
+    finite: bool = True
+    """Every loss and every parameter."""
+    backend: str = "none"
+    overlapped: bool = False
+    """The exchange happens inside backward and has no time of its own."""
+    device_name: str = ""
+    affinity: list[int] = field(default_factory=list)
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Host, cores, device (measure/placement.py)."""
+    interface: str | None = None
+    """Network interface of gloo, where several machines take part."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """How often each injected fault fired."""
+    setup_s: float | None = None
+    strategy: dict[str, float] = field(default_factory=dict)
+    """Further columns that the strategy knows."""
+    invalid_reason: str | None = None
+    """Why the run is invalid as far as this rank's strategy knows."""
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The report, with the types that JSON does not have."""
+        report = super().from_plain(plain)
+        first, last = report.window
+        report.window = (first, last)
+        report.left_out = [(first, last) for first, last in report.left_out]
+        report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
+        report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]
+        report.stage = None if plain.get("stage") is None else Staging.from_plain(plain["stage"])
+        return report

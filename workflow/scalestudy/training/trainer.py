@@ -1,0 +1,174 @@
+"""One process of a run: a rank that trains, or a parameter server. `Trainer.run` is the table of contents."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from scalestudy.data.load.loader import Loader, on_device
+from scalestudy.emulation.faults import Faults
+from scalestudy.files import write_json
+from scalestudy.strategies.base import World
+from scalestudy.training import notices
+from scalestudy.training.agreement import Agreement, Answer, announce_agreement
+from scalestudy.training.checkpointer import Checkpointer, first_step
+from scalestudy.training.evaluator import Evaluator
+from scalestudy.training.job import Job
+from scalestudy.training.recorder import Recorder
+from scalestudy.training.replica import Replica
+from scalestudy.training.schedule import Schedule
+from scalestudy.training.training_data import TrainingData
+from scalestudy.training.world import barrier, join
+
+
+class Trainer:
+    """Trains a replica on its data, from the checkpoint that the job names to the end that its spec names."""
+
+    def __init__(self, job: Job, world: World, data: TrainingData, replica: Replica) -> None:
+        self.job, self.spec, self.world, self.data, self.replica = job, job.spec, world, data, replica
+        self.schedule = Schedule(job.spec, data.steps_per_epoch, first_step(job))
+        self.faults = Faults(job.spec, world.rank, job.run_folder)
+        self.recorder = Recorder(job, world, self.schedule)
+        self.recorder.describe(replica, data)
+        self.agreement = Agreement(job, world, replica.synchronous, replica.state_bytes)
+        self.evaluator = Evaluator(world, replica, data.held_out, self.schedule, self.recorder)
+        self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
+
+    def run(self) -> None:
+        """Everything that a rank does."""
+        self.checkpointer.resume(self.faults)
+        self.prepare_cache()
+        self.measure_loader()
+        if cause := self.train():
+            self.stop(cause)
+            return
+        if self.world.rank == 0:
+            announce_agreement(self.job.folder)  # the result is near: a request to stop is met by finishing
+        self.evaluator.at_end()
+        self.checkpointer.time_a_checkpoint()
+        self.replica.strategy.finish()
+        with self.replica.all_weights():
+            self.recorder.check(self.replica)
+            if self.job.weights is not None and self.world.rank == 0:
+                self.replica.save_weights(self.job.folder / "weights.safetensors")
+        self.recorder.write()
+
+    def train(self) -> str:
+        """All steps, with evaluations and checkpoints between them; ends where the spec says.
+
+        Returns why the run stopped on purpose before that, with its checkpoint written; "" where it did not.
+        """
+        recorder, replica, timer, device = self.recorder, self.replica, self.recorder.timer, self.world.device
+        done, cause = recorder.report.steps_done, ""
+        barrier(self.world)
+        recorder.begin()
+        self.agreement.begin(done)
+        with closing(self.loader()) as loader:
+            stream = on_device(loader, device) if self.spec.loader.pin_memory else iter(loader)
+            self.evaluate_after(done)  # the run may have stopped just before
+            for step in range(done, self.schedule.planned_steps):
+                self.faults.before_step(step)
+                replica.set_learning_rate(self.schedule.learning_rate(step))
+                timer.begin()
+                x, y = next(stream)
+                x, y = replica.inputs(x), y.to(device, non_blocking=True)
+                timer.mark()
+                loss = replica.forward_backward(x, y)
+                self.faults.in_step(step)
+                timer.mark()
+                replica.exchange()
+                timer.mark()
+                replica.update()
+                timer.end()
+                recorder.step(loss, len(y))
+                over, cause = self.between_steps(step + 1, loader)
+                if over:
+                    break
+        recorder.account(loader, self.faults)
+        return cause
+
+    def between_steps(self, done: int, loader: Loader) -> tuple[bool, str]:
+        """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
+        self.recorder.begin_window(done)
+        evaluation, last = self.evaluator.due(done), done == self.schedule.planned_steps
+        saving = self.agreement.checkpoint_due(done) and not last
+        answer = self.ask_the_others(done, evaluation, saving or last)
+        if answer is not None and answer.window_over:
+            return True, ""
+        if answer is not None and answer.stop and (evaluation or not last) and self.job.run_folder is not None:
+            if self.world.rank == 0:
+                announce_agreement(self.job.folder)
+            self.recorder.account(loader, self.faults)
+            self.checkpointer.save(done, answer.stop, stop=True)
+            return True, answer.stop
+        self.evaluate_after(done)
+        by_time = answer is not None and answer.checkpoint and not last
+        if saving or by_time:
+            every = self.spec.checkpoint
+            cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
+            self.recorder.account(loader, self.faults)
+            self.checkpointer.save(done, cause)
+        return False, ""
+
+    def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Answer | None:
+        """What all ranks have agreed to do now, None where they did not meet."""
+        meeting = evaluation or (not self.replica.synchronous and meeting_wanted)
+        next_s = self.evaluator.longest_s if evaluation else 0.0
+        return self.agreement.after(done, meeting, self.recorder.window_end, next_s)
+
+    def evaluate_after(self, done: int) -> None:
+        """Evaluate where it is due; the time counts for no step."""
+        if self.evaluator.due(done):
+            self.agreement.paused(self.evaluator.after(done))
+
+    def prepare_cache(self) -> None:
+        """Bring the page cache of every node into the state that the spec names."""
+        share = self.data.prepare_cache()
+        self.recorder.report.resident_share = self.recorder.report.resident_share if share is None else share
+        barrier(self.world)
+
+    def loader(self) -> Loader:
+        """The batches of the steps that are left."""
+        return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps, self.faults.slow_decode_s)
+
+    def measure_loader(self) -> None:
+        """Time the loader alone, before the first step."""
+        count = self.spec.measure.loader_batches
+        if count and not self.recorder.report.steps_done:
+            rate = self.data.measure_loader(count, self.loader(), self.replica.dtype, self.world.device)
+            self.recorder.report.loader_samples_per_s = rate
+            self.prepare_cache()  # what was just read is no longer cold
+
+    def stop(self, cause: str) -> None:
+        """Report that this run stopped on purpose, and let servers end."""
+        self.replica.strategy.finish()
+        if self.world.rank == 0:
+            stopped = {"step": self.recorder.report.steps_done, "cause": cause}
+            write_json(self.job.folder / notices.STOPPED, stopped)
+
+    def serve(self) -> None:
+        """Everything that a parameter server does."""
+        self.checkpointer.resume(self.faults)
+        report, strategy = self.recorder.report, self.replica.strategy
+        before = report.steps_done
+        report.steps_done += strategy.serve(lambda step: self.schedule.learning_rate(before + step))
+        self.recorder.write()
+        if events := strategy.records():
+            columns: dict[str, Any] = {name: np.array(values) for name, values in events.items()}
+            np.savez(self.job.folder / f"events.{self.world.rank}.npz", **columns)
+
+
+def main(job: Job, rank: int) -> None:
+    """Run one process of a run to its end."""
+    world = join(job, rank)
+    with closing(TrainingData.open(job, rank)) as data:
+        trainer = Trainer(job, world, data, Replica(job, world, data))
+        if world.is_server:
+            trainer.serve()
+        else:
+            trainer.run()
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,109 @@
+"""The data of one rank: opened in place or from copies on the node, in the order of the run, with a known page cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
+from scalestudy.data.pagecache import CacheLimit, drop, resident_bytes, warm
+from scalestudy.training.job import Job
+from scalestudy.training.staging import Stage
+
+
+class TrainingData:
+    """Training and held-out samples of one run, as one of its ranks reads them."""
+
+    def __init__(self, job: Job, rank: int, train: Dataset, held_out: Dataset, stage: Stage | None = None) -> None:
+        self.job, self.spec, self.rank = job, job.spec, rank
+        self.train, self.held_out, self.stage = train, held_out, stage
+        self.share: NodeShare | None = None if stage is None else stage.node_share()
+        """Where each node has samples of its own and no others."""
+        limit = self.spec.loader.memory_limit_mib
+        self.cache_limit = CacheLimit(int(limit * 2**20 / job.resolved.ranks_per_node)) if limit else None
+
+    @classmethod
+    def open(cls, job: Job, rank: int) -> TrainingData:
+        """The data in place, or the node's copies, which are made first: then all processes of the run wait here."""
+        # All ranks of a node share the rate of an emulated storage.
+        place: Path = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
+        stage = Stage(job, rank) if job.spec.stage.to else None
+        manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.read_from, stage.loader)
+        train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
+        return cls(job, rank, train, held_out, stage)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one epoch. Raises UserError where a step takes more samples than there are."""
+        steps = steps_per_epoch(self.train.samples, self.spec.global_batch, self.spec.loader.last_batch)
+        return steps if self.share is None else self.share.steps
+
+    def order(self, epoch: int) -> np.ndarray:
+        """[steps, rank_batch] this rank's samples of an epoch."""
+        spec, per_node = self.spec, self.job.resolved.ranks_per_node
+        last, stream = spec.loader.last_batch, self.train.stream
+        if self.share is not None:
+            place, node_batch = self.job.local_number(self.rank), per_node * spec.rank_batch
+            return self.share.batches(node_batch, place, per_node, spec.seed, epoch, last=last, stream=stream)
+        return batches(
+            self.train.samples, spec.global_batch, self.rank, spec.ranks, spec.seed, epoch, last=last, stream=stream
+        )
+
+    def plan(self, first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Epoch and sample indices of this rank's batches, from step `first` to the one before `last`."""
+        steps = self.steps_per_epoch
+        for epoch in range(first // steps, -(-last // steps)):
+            begin = epoch * steps
+            for indices in self.order(epoch)[max(0, first - begin) : last - begin]:
+                yield epoch, indices
+
+    def loader(self, first: int, last: int, slow_decode_s: float = 0.0) -> Loader:
+        """The batches of the steps from `first` to the one before `last`; `slow_decode_s` is an injected fault."""
+        spec = self.spec
+        return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, slow_decode_s, self.cache_limit)
+
+    def measure_loader(self, count: int, loader: Loader, dtype: torch.dtype, device: torch.device) -> float | None:
+        """Samples/s of `count` batches, normalised, while nothing else is done; None where there are too few batches.
+
+        The first batches fill the loader's queue, and are not counted.
+        """
+        ahead = max(1, self.spec.loader.workers * self.spec.loader.prefetch)
+        with closing(loader):
+            stream = iter(loader)
+            for _ in range(ahead):
+                next(stream, None)
+            begin, samples = time.perf_counter(), 0
+            for _, (x, y) in zip(range(count), stream, strict=False):
+                normalise(x, dtype, device)
+                samples += len(y)
+            return samples / (time.perf_counter() - begin) if samples else None
+
+    def prepare_cache(self) -> float | None:
+        """Bring the page cache into the state that the spec names, once on each node.
+
+        Returns the share of the node's training files that is resident then; None where that is not known here.
+        """
+        if self.rank % self.job.resolved.ranks_per_node:
+            return None
+        files = self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
+        cache = self.spec.loader.cache
+        if cache == "warm":
+            warm(files)
+        elif cache == "cold" or self.cache_limit is not None:
+            drop(files)
+        if cache == "as_found" or not files:
+            return None
+        resident, size = resident_bytes(files), sum(file.stat().st_size for file in files)
+        return None if resident is None or not size else min(1.0, resident / size)
+
+    def close(self) -> None:
+        """Release the copies; those that no later run may use are deleted by the last process to release them."""
+        if self.stage is not None:
+            self.stage.end()

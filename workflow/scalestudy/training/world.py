@@ -1,0 +1,66 @@
+"""How a process becomes one of its run: threads, device, process groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.strategies.base import World
+from scalestudy.training.job import Job
+from scalestudy.training.rendezvous import store as rendezvous_store
+
+
+def join(job: Job, rank: int) -> World:
+    """Become rank `rank` of the run, or one of its parameter servers."""
+    spec, resolved = job.spec, job.resolved
+    torch.set_num_threads(resolved.threads_per_rank)
+    device = torch.device("cpu")
+    if resolved.device == "cuda" and rank < spec.ranks:
+        device = torch.device("cuda", job.local_rank(rank))
+        torch.cuda.set_device(device)
+    workers = control = None
+    if job.processes > 1 or spec.strategy.name != "single":
+        # Servers are CPU processes: with them, a GPU run exchanges through the host.
+        backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
+        dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=job.processes)
+        workers = new_group(spec.ranks)
+        control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
+    return World(
+        rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
+    )
+
+
+def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
+    """A group of those that train; None on a server, which is not in it."""
+    group = dist.new_group(list(range(ranks)), backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
+def barrier(world: World) -> None:
+    """Wait for all ranks that train."""
+    if world.workers is not None and world.ranks > 1:
+        dist.barrier(group=world.workers)
+
+
+def gathered(part: Any, world: World) -> list[Any]:
+    """The parts of all ranks that train, on every one of them; None is left out."""
+    if world.workers is None or world.ranks == 1:
+        return [part]
+    parts: list[Any] = [None] * world.ranks
+    dist.all_gather_object(parts, part, group=world.workers)
+    return [part for part in parts if part is not None]
+
+
+def device_name(device: torch.device) -> str:
+    """The accelerator as its maker calls it, or `cpu`."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def device_bus_id(device: torch.device) -> str | None:
+    """The GPU's PCI address as the kernel writes it."""
+    if device.type != "cuda":
+        return None
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
