@@ -82,6 +82,19 @@ def list_runs(machine: str, scale: str, study: str | None) -> None:
 
 
 @cli.command()
+@click.option("--watch", is_flag=True, help="Keep looking until the driver has ended.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def status(watch: bool, as_json: bool) -> None:
+    """Show how far the work in this folder is, how long it will still take, and the command that resumes it.
+
+    Example: scalestudy status --watch
+    """
+    from scalestudy.commands.status import show_status
+
+    show_status(watch, as_json)
+
+
+@cli.command()
 @OUT
 @click.option(
     "--spec", "text", default=None, help="The dataset's spec as JSON; by default `dataset.json` beside --out."

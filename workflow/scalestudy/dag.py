@@ -30,6 +30,8 @@ class Current:
     """The project of the Snakefile that this process has read, for the plan that a dry run shows."""
 
     project: Project | None = None
+    workflow: Any = None
+    """Snakemake's own, whose jobs the display counts."""
     changes: Mapping[str, Any] = {}
     """What `scalestudy plan --set` changes in every study."""
     caps: Mapping[str, Any] | None = None
@@ -42,7 +44,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
         given = workflow.global_resources if Current.caps is None else Current.caps
         caps = {name: getattr(cap, "value", cap) for name, cap in given.items()}
         refuse_caps(caps)
-        Current.project = Project(config, caps, Current.changes)
+        Current.project, Current.workflow = Project(config, caps, Current.changes), workflow
         return Current.project
     except UserError as error:
         _end(error)
