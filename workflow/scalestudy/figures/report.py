@@ -22,7 +22,7 @@ from scalestudy.figures.draw import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of
-from scalestudy.figures.words import quantity, run_text
+from scalestudy.figures.words import printable, quantity, run_text
 from scalestudy.files import write_text
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.layout import figure_file, table_file
@@ -84,7 +84,11 @@ def write_report(
     used |= {column for study in studies for figure in study.figures for column in (figure.x, figure.y) if column}
     used |= {KIND_SHOWS[figure.kind] for study in studies for figure in study.figures if figure.kind in KIND_SHOWS}
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
     page = environment.get_template("report.html.j2").render(
         machine=machine,
