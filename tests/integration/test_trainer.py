@@ -86,12 +86,38 @@ def test_an_unknown_accelerator_is_answered_with_those_that_are_known(tmp_path: 
     assert not (tmp_path / "result.json").exists()
 
 
-def test_labels_are_scored_by_auroc(tmp_path: Path) -> None:
-    data = "data={source: synthetic, samples: 600, shape: [1, 8, 8], classes: 5, task: multilabel}"
-    attempt(tmp_path, data, "train.epochs=3", "optimiser.learning_rate=0.01")
-    found = result(tmp_path)
-    assert found["metrics"]["accuracy"] is None
-    assert 0.2 < found["metrics"]["auroc"] < 0.9
+LAMPS = """
+import numpy as np
+
+class Lamps:
+    classes = 3
+
+    def __init__(self, train):
+        self.samples, self.first = (600, 0) if train else (120, 600)
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        draws = np.random.default_rng(self.first + index)
+        label = draws.integers(0, 2, 3).astype(np.float32)
+        image = draws.random((1, 8, 8), dtype=np.float32)
+        image[0, :3, 0] += label
+        return image, label
+"""
+"""Three labels, each to be seen by one pixel."""
+
+
+def test_labels_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path) -> None:
+    (tmp_path / "config" / "extensions").mkdir(parents=True)
+    (tmp_path / "config" / "extensions" / "lamps.py").write_text(LAMPS)
+    settings = ("data={import: 'lamps:Lamps'}", "model={name: mlp, hidden: 32, layers: 2}")
+    attempt(tmp_path / "learnt", *settings, "train.epochs=20", "optimiser.learning_rate=0.1", cwd=tmp_path)
+    attempt(tmp_path / "unlearnt", *settings, "train.epochs=2", "optimiser.learning_rate=1e-9", cwd=tmp_path)
+    learnt, unlearnt = (result(tmp_path / name)["metrics"] for name in ("learnt", "unlearnt"))
+    assert learnt["accuracy"] is None
+    assert learnt["auroc"] > 0.95
+    assert 0.2 < unlearnt["auroc"] < 0.8
 
 
 def test_a_loss_that_is_not_finite_makes_the_run_invalid_and_keeps_its_weights(tmp_path: Path) -> None:

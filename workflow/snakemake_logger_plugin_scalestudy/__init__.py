@@ -1,7 +1,7 @@
 """Progress of a run of the DAG: what runs, how many of how many, how long still, one line per finished run.
 
 A dry run keeps Snakemake's own output, and under it stands the plan: what the jobs would cost. On a terminal the last
-line is live; elsewhere all lines are plain.
+lines are live; elsewhere all lines are plain.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import json
 import logging
 import os
 import shlex
-import statistics
+import socket
 import sys
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from logging import LogRecord
 from pathlib import Path
@@ -22,10 +24,21 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
+from snakemake_logger_plugin_scalestudy import plan
+from snakemake_logger_plugin_scalestudy.display import display_for
+from snakemake_logger_plugin_scalestudy.forecast import PRIORS
+from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, duration, stopped, time_left
+
 TAIL_LINES = 20
 QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
+KEEP_S = 1.0
+"""The file that `scalestudy status` reads is written at most so often, but always when a run ends."""
+
+
+OF_A_JOB = ("jobid", "rule_name", "wildcards", "input", "output", "resources", "priority")
+"""What the plan needs of a job that is announced."""
 
 
 @dataclass
@@ -41,53 +54,37 @@ class LogHandlerSettings(LogHandlerSettingsBase):
     )
 
 
-OF_A_JOB = ("jobid", "rule_name", "wildcards", "input", "output", "resources", "priority")
-"""What the plan needs of a job that is announced."""
-
-
 @dataclass
 class Job:
     """A job that was announced."""
 
     rule: str
     wildcards: dict[str, str]
-    output: list[str]
+    output: str
+    shown: str
+    """Of its files the one that people open."""
     log: list[str]
-    study: str
-    began: float
-
-
-@dataclass
-class Counts:
-    """How many runs there are to train, and how long each has taken."""
-
-    runs: int = 0
-    done: int = 0
-    failed: int = 0
-    seconds: list[float] = field(default_factory=list)
-
-    def remaining(self) -> str:
-        """Time still needed by the runs to come, from the median of those measured; nothing before the first."""
-        left = self.runs - self.done - self.failed
-        if not self.seconds or left <= 0:
-            return ""
-        return f", about {duration(left * statistics.median(self.seconds))} left"
 
 
 class LogHandler(LogHandlerBase):
-    """The progress display."""
+    """From Snakemake's events to progress and lines."""
 
     def __post_init__(self) -> None:
         self.jobs: dict[int, Job] = {}
-        self.counts = Counts()
-        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self.shown = ""
-        self.project: Any = None
-        """What the Snakefile of this project has read, given by it; None in other workflows."""
+        self.planned = plan.Planned()
+        self.progress = Progress(command=resume_command(), host=socket.gethostname())
+        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.display = display_for(self.progress, terminal)
+        self.changes = threading.RLock()
+        self.kept_at = 0.0
         self.announced: list[dict[str, Any]] = []
         self.jobs_file: Path | None = getattr(self.settings, "jobs_file", None)
         if self.jobs_file is None and Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
+
+    def reads(self, project: Any, workflow: Any) -> None:
+        """The Snakefile of this project hands over what it has read, and Snakemake's workflow, whose jobs are counted."""
+        self.planned.project, self.planned.workflow = project, workflow
 
     @property
     def writes_to_stream(self) -> bool:
@@ -118,13 +115,13 @@ class LogHandler(LogHandlerBase):
         """One event of Snakemake."""
         try:
             if self.common_settings.dryrun:
-                self.keep(record)
+                self.collect(record)
             else:
                 self.handle_event(getattr(record, "event", None), record)
         except Exception:  # a display that fails must not end a run
             self.handleError(record)
 
-    def keep(self, record: LogRecord) -> None:
+    def collect(self, record: LogRecord) -> None:
         """A dry run announces a job, or says what is wrong."""
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
             self.announced.append(plain_job(record.__dict__))
@@ -142,16 +139,16 @@ class LogHandler(LogHandlerBase):
         """The plan, under what Snakemake says about a dry run."""
         jobs, self.announced = self.announced, []
         quiet = self.common_settings.quiet or ()
-        if not jobs or self.project is None or any("all" in str(what).lower() for what in quiet):
+        if not jobs or self.planned.project is None or any("all" in str(what).lower() for what in quiet):
             return
-        text = plan_text(self.project, jobs)
-        print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
+        text = plan.plan_text(self.planned.project, jobs)
+        if text:
+            print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
 
     def handle_event(self, event: Any, record: LogRecord) -> None:
         """What each kind of event shows."""
         if event == LogEvent.RUN_INFO:
-            self.counts.runs = int(record.stats.get("train", 0))  # type: ignore[attr-defined]
-            self.say(self.plan(record.stats))  # type: ignore[attr-defined]
+            self.start(record.stats)  # type: ignore[attr-defined]
         elif event == LogEvent.JOB_INFO:
             self.begin(record)
         elif event == LogEvent.JOB_FINISHED:
@@ -161,115 +158,140 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
         elif getattr(record, "scalestudy", False):  # the executor of that name: submissions, chains, adoptions
-            self.say(record.getMessage())
+            self.display.say(record.getMessage())
         elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
             return  # the failed job has been shown
         elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
             text = record.getMessage()
             if "At least one job did not complete" not in text:
-                self.say(text)
+                self.display.say(text)
         elif record.msg and str(record.msg).startswith(OUR_LINES):
-            self.say("Nothing to be done: everything that was asked for is there.")
+            self.display.say("Nothing to be done: everything that was asked for is there.")
 
-    def plan(self, stats: dict[str, int]) -> str:
-        """What is to be done, counted."""
-        words = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
-        parts = [
-            f"{stats[rule]} {word}{'s' if stats[rule] != 1 else ''}" for rule, word in words.items() if stats.get(rule)
-        ]
-        return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")
+    def start(self, stats: dict[str, int]) -> None:
+        """All jobs are known."""
+        from scalestudy import driver
+
+        with self.changes:
+            self.progress.began, self.progress.process = time.time(), driver.identity(os.getpid()) or ""
+            self.progress.add(self.planned.tasks())
+            project = self.planned.project
+            self.progress.at_once = project.resources.jobs_at_once if project is not None else None
+        left = time_left(self.progress, time.time())
+        self.display.say(", ".join(filter(None, [to_do(stats), left.removesuffix(" left")])))
+        self.keep(at_once=True)
 
     def begin(self, record: LogRecord) -> None:
         """A job starts."""
         data = record.__dict__
-        study = str(data["resources"].get("study", ""))
-        job = Job(
-            data["rule_name"],
-            dict(data["wildcards"] or {}),
-            list(data["output"]),
-            list(data["log"]),
-            study,
-            time.monotonic(),
-        )
+        output = [str(path) for path in data["output"]]
+        if data["rule_name"] not in PRIORS or not output:
+            return
+        shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
+        log = [str(path) for path in data["log"]]
+        job = Job(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
         self.jobs[int(data["jobid"])] = job
+        with self.changes:
+            if job.output not in self.progress.tasks:
+                self.progress.add([self.planned.task(job.rule, job.wildcards, job.output)])
+            self.progress.begin(job.output, time.time())
+        task = self.progress.tasks[job.output]
         if job.rule == "train":
-            self.keep_plan(job.wildcards)
-            number = self.counts.done + self.counts.failed + 1
-            self.status(f"run {number} of {self.counts.runs}{self.counts.remaining()}: {job.wildcards['run']}")
-        elif job.rule == "dataset":
-            self.status(f"preparing {job.wildcards['dataset']}")
-
-    def keep_plan(self, wildcards: dict[str, str]) -> None:
-        """Remember what is expected of a run, so that `scalestudy plan --actual` can compare it later."""
-        if self.project is not None:
-            from scalestudy.cluster.actual import note_plan
-
-            machine, run = wildcards["machine"], wildcards["run"]
-            asked, estimate = self.project.resources.planner(machine).of(self.project.runs.run(machine, run))
-            note_plan(machine, run, asked, estimate)
+            self.planned.keep_plan(job.wildcards)
+        elif job.rule == "horovod" and task.expected.low_s > 60:
+            self.display.say(f"Compiling Horovod for this machine, once, in some minutes. Log: {' '.join(job.log)}")
+        self.changed()
 
     def finish(self, jobid: int) -> None:
         """A job ended well."""
         job = self.jobs.pop(jobid, None)
         if job is None:
             return
+        with self.changes:
+            self.progress.end(job.output, time.time())
+            if job.rule == "train":
+                self.planned.ask(self.progress.of("waiting"))
+        task = self.progress.tasks[job.output]
         if job.rule == "train":
-            self.counts.done += 1
-            self.counts.seconds.append(time.monotonic() - job.began)
-            self.say(
-                f"[{self.counts.done + self.counts.failed}/{self.counts.runs}] {result_line(job)}{self.counts.remaining()}"
-            )
+            runs, left = self.progress.runs, time_left(self.progress, time.time())
+            place = f"[{runs['done'] + runs['failed']}/{runs.total()}]"
+            self.display.say(" · ".join(filter(None, [f"{place} {task.name}: {outcome(job.output)}", left])))
         elif job.rule in ("figure", "table", "report"):
-            self.say(
-                f"{job.rule}: {next((path for path in job.output if path.endswith(('.svg', '.md', '.html'))), job.output[0])}"
-            )
+            self.display.say(f"{job.rule}: {job.shown}")
         elif job.rule == "dataset":
-            self.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
+            self.display.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
+        elif job.rule == "horovod" and task.took_s > 60:
+            self.display.say(f"Horovod after {duration(task.took_s)}: {last_lines(job.log, 1)}")
+        self.changed(at_once=job.rule == "train")
 
     def fail(self, record: LogRecord) -> None:
         """A job failed: the end of its log, and where it lies."""
         data = record.__dict__
         job = self.jobs.pop(int(data["jobid"]), None)
-        if job is not None and job.rule == "train":
-            self.counts.failed += 1
-        what = "" if job is None else job.wildcards.get("run") or job.wildcards.get("dataset") or ""
-        self.say(f"FAILED {data['rule_name']} {what}".rstrip())
+        what = ""
+        if job is not None:
+            with self.changes:
+                self.progress.end(job.output, time.time(), "failed")
+            what = job.wildcards.get("run") or job.wildcards.get("dataset") or ""
+        self.display.say(f"FAILED {data['rule_name']} {what}".rstrip())
         if data.get("rule_msg"):
-            self.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
+            self.display.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
         logs = [path for path in list(data["log"]) if Path(path).exists()]
         if logs:
-            self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
-            self.say(f"    whole log: {logs[0]}")
+            self.display.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
+            self.display.say(f"    whole log: {logs[0]}")
+        self.changed(at_once=True)
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        self.clear()
-        sys.stderr.write(text + "\n")
-        if self.shown:
-            sys.stderr.write(self.shown)
-        sys.stderr.flush()
+    def changed(self, at_once: bool = False) -> None:
+        """Jobs began or ended."""
+        self.display.shown(bool(self.progress.of("running")))
+        self.keep(at_once)
 
-    def status(self, text: str) -> None:
-        """On a terminal, the line at the bottom; elsewhere nothing, since the line of the finished job follows."""
-        if self.live:
-            self.clear()
-            width = max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
-            self.shown = text[:width]
-            sys.stderr.write(self.shown)
-            sys.stderr.flush()
+    def keep(self, at_once: bool = False) -> None:
+        """Write what `scalestudy status` reads."""
+        if self.planned.project is None or not (at_once or time.monotonic() - self.kept_at > KEEP_S):
+            return
+        from scalestudy.files import write_json
 
-    def clear(self) -> None:
-        """Take the live line away."""
-        if self.live and self.shown:
-            sys.stderr.write("\r\033[K")
+        self.kept_at = time.monotonic()
+        with self.changes:
+            write_json(Path(FILE), self.progress.plain())
 
     def close(self) -> None:
-        """The end: no live line stays."""
-        self.clear()
-        self.shown = ""
+        """The end: no live line stays, and what is left can be resumed."""
+        self.display.close()
         if self.common_settings.dryrun and self.jobs_file is None:
             self.show_plan()
+        if not self.common_settings.dryrun and self.progress.tasks:
+            if self.progress.unfinished:
+                self.display.say(stopped(self.progress))
+            self.progress.process = ""
+            self.keep(at_once=True)
+            self.progress.tasks.clear()
         super().close()
+
+
+def plain_job(data: dict[str, Any]) -> dict[str, Any]:
+    """What an event says of a job, as JSON has it."""
+    found = {name: data[name] for name in OF_A_JOB}
+    found["wildcards"], found["resources"] = dict(data["wildcards"] or {}), dict(data["resources"])
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return plain
+
+
+def to_do(stats: dict[str, int]) -> str:
+    """What is to be done, counted."""
+    words = {"train": "run", "dataset": "dataset", "horovod": "build", "figure": "figure", "table": "table", "report": "report"}  # fmt: skip
+    counts = Counter({word: stats.get(rule, 0) for rule, word in words.items()})
+    parts = [f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items() if count]
+    return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")
+
+
+def resume_command() -> str:
+    """This command again; a program below this folder by its path: `make` has another PATH than the user's shell."""
+    program = Path(sys.argv[0]).absolute()
+    program = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else Path(program.name)
+    return shlex.join([str(program), *sys.argv[1:]])
 
 
 def refuse_targets_after_config(words: list[str]) -> None:
@@ -293,41 +315,17 @@ def refuse_targets_after_config(words: list[str]) -> None:
         sys.exit(2)
 
 
-def plain_job(data: dict[str, Any]) -> dict[str, Any]:
-    """What an event says of a job, as JSON has it."""
-    found = {name: data[name] for name in OF_A_JOB}
-    found["wildcards"], found["resources"] = dict(data["wildcards"] or {}), dict(data["resources"])
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
-    return plain
-
-
-def plan_text(project: Any, jobs: list[dict[str, Any]]) -> str:
-    """What the jobs of a dry run would cost. A plan never ends a dry run."""
-    from scalestudy.cluster.plan import make_plan, read_seen
-    from scalestudy.cluster.show import UNDER_A_DRY_RUN, table
-
+def outcome(result_file: str) -> str:
+    """`1,240 samples/s, accuracy 0.912`, or why the run counts for nothing."""
     try:
-        return table(make_plan(project, read_seen(jobs), project.resources.jobs_at_once), UNDER_A_DRY_RUN)
-    except Exception as error:
-        return f"No plan: {type(error).__name__}: {error}"
-
-
-def result_line(job: Job) -> str:
-    """`gpu_scaling: small_cnn, digits, allreduce ×2, repeat 1: 1,240 samples/s`, or why the run counts for nothing."""
-    identity = job.wildcards["run"]
-    try:
-        result = json.loads(Path(job.output[0]).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return identity
-    model, data, strategy, *_, ranks, repeat = identity.rpartition("-")[0].split(".")
-    who = f"{job.study}: {model}, {data}, {strategy} ×{ranks[1:]}, repeat {int(repeat[1:]) + 1}"
-    metrics = result["metrics"]
-    if result["status"] != "valid" or metrics.get("throughput_samples_per_s") is None:
-        return f"{who}: {result['status']}: {result['reason']}"
-    accuracy = metrics.get("accuracy")
-    return f"{who}: {metrics['throughput_samples_per_s']:,.0f} samples/s" + (
-        f", accuracy {accuracy:.3f}" if accuracy is not None else ""
-    )
+        result = json.loads(Path(result_file).read_text(encoding="utf-8"))
+        metrics, status, reason = result["metrics"], result["status"], result["reason"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its result cannot be read"
+    throughput, accuracy = (metrics.get(name) for name in ("throughput_samples_per_s", "accuracy"))
+    if status != "valid" or throughput is None:
+        return f"{status}: {reason}"
+    return f"{throughput:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
 def last_lines(logs: list[str], count: int) -> str:
@@ -339,10 +337,3 @@ def last_lines(logs: list[str], count: int) -> str:
             continue
         return "\n".join(lines[-count:])
     return ""
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `7 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

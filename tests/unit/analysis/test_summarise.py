@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise, varied_columns
+from scalestudy.analysis.identity import varied_columns
+from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder

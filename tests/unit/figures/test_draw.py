@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_a_figure_without_any_result_is_still_drawn(study: Study) -> None:
     summarise(study, MACHINE)
 
     assert all(file.stat().st_size > 1000 for file in draw(study, MACHINE, "accuracy"))
+
+
+@pytest.mark.parametrize("label", [r"$\frac{1$", "$x$", r"a \$ b", "$", "50 % <&> \\"])
+def test_a_label_is_text_and_never_a_formula(study: Study, label: str) -> None:
+    written = {key: dict.fromkeys(labels, label) for key, labels in study.labels.items()}
+    study = replace(study, labels=written, title=label)
+    write_results(study)
+    summarise(study, MACHINE)
+
+    for figure in study.figures:
+        assert len(draw(study, MACHINE, figure.file_name)) == 3
+    assert text_width("$x$", 8) > text_width("x", 8)
 
 
 def test_figures_hold_no_dates(study: Study) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -82,6 +83,16 @@ def test_what_comes_from_results_is_escaped(text: str) -> None:
     assert "no &lt;GPU&gt; here" in text
     assert "no <GPU>" not in text
     assert "ring &amp; all_reduce" in text
+
+
+def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
+    summarise(study, MACHINE)
+    shown = replace(study, question="red \x1b[31m or\x00 <not>\x7f?")
+
+    page = write_report([shown], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+
+    assert "red ␛[31m or␀ &lt;not&gt;␡?" in page
+    assert not set(page) & {chr(code) for code in (*range(9), *range(11, 32), 127)}
 
 
 def test_the_page_says_what_there_is_and_how_to_make_it_again(text: str) -> None:

@@ -47,7 +47,7 @@ def test_runs_that_are_not_in_the_table_are_listed_with_their_reason(study: Stud
 
     text = written(study)[".md"]
 
-    assert r"- ring & all\_reduce, 1 rank, repeat 0: skipped: no \| GPU" in text
+    assert r"- ring & all\_reduce, 1 rank, repeat 1: skipped: no \| GPU" in text
     assert r"| ring & all\_reduce | 1 | 2 of 3 |" in text
 
 

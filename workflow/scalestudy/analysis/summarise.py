@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_object_dtype
 
+from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
 from scalestudy.errors import UserError
@@ -98,26 +99,6 @@ def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     keys = dict.fromkeys(key for spec in specs for key in spec)
     columns = {key: pd.Series([spec.get(key) for spec in specs], dtype=object) for key in keys}
     return pd.concat([rows.drop(columns=list(keys), errors="ignore"), pd.DataFrame(columns)], axis=1)
-
-
-def varied_columns(study: Study) -> list[str]:
-    """The fewest columns that tell a study's configurations apart: varied keys, or what varies below them."""
-    rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == 0]
-
-    def told_apart(columns: list[str]) -> int:
-        return len({canonical_json([row.get(column) for column in columns]) for row in rows})
-
-    chosen: list[str] = []
-    for key in study.varied:
-        parts = dict.fromkeys(column for row in rows for column in row if column == key or column.startswith(f"{key}."))
-        for part in sorted(parts, key=lambda column: not column.endswith((key, ".source", ".name"))):
-            if told_apart([*chosen, part]) > told_apart(chosen):
-                chosen.append(part)
-    for column in list(chosen):
-        others = [other for other in chosen if other != column]
-        if told_apart(others) == told_apart(chosen):
-            chosen = others
-    return chosen
 
 
 def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:

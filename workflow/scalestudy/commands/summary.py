@@ -1,20 +1,26 @@
-"""`scalestudy summary`: figures, tables and report that there are, what is left out and why."""
+"""What there is at the end: figures, tables, report, what is left out and why."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import MACHINE, SCALE
-from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
+from scalestudy.errors import UserError
+from scalestudy.figures.catalogue import TableSpec
+from scalestudy.files import read_json
+from scalestudy.results.stored import read_result
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.layout import STATE_FILE, figure_file, report_file, run_folder, table_file
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study
 
-if TYPE_CHECKING:
-    from scalestudy.figures.catalogue import TableSpec
-    from scalestudy.spec.study import Study
+MOST_OF_A_LINE = 200
+"""Characters of a log's line that a summary shows."""
 
 
 @click.command(name="summary")
@@ -31,42 +37,76 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
-    """Print a short overview of the studies' results."""
-    from scalestudy.results.stored import read_result
-    from scalestudy.spec.config import read_machine
-    from scalestudy.spec.read_study import read_studies
-
+    """Print a short account of the studies' results."""
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     left_out: Counter[str] = Counter()
     for study in studies:
-        states: Counter[str] = Counter()
-        for run in study.runs:
-            result = read_result(machine, run)
-            status = "without a result" if result is None else result["status"]
-            states[status] += 1
-            if result is None:
-                log = run_folder(machine, run.id) / "log" / "train.log"
-                left_out[f"{study.name}: " + (f"no result; see {log}" if log.exists() else "not run")] += 1
-            elif status != "valid":
-                left_out[f"{study.name}: {status}: {result['reason']}"] += 1
-        click.echo(
-            f"\n{study.title}: {', '.join(f'{count} {status}' for status, count in states.items())} of {len(study.runs)} runs"
-        )
-        for figure in study.figures:
-            _line("figure", figure_file(machine, scale, study.name, figure.file_name))
-        for table in study.tables:
-            _line("table", table_file(machine, scale, study.name, table.name, "md"))
-            if table.decide and table_file(machine, scale, study.name, table.name, "md").exists():
-                for sentence in _decided(study, machine, table):
-                    click.echo(f"          {sentence}")
+        left_out += _print_study(study, machine, scale)
     if left_out:
         click.echo("\nLeft out:")
         for reason, count in left_out.items():
             click.echo(f"  {count} × {reason}")
     click.echo("")
-    _line("report", report_file(machine, scale))
+    if holds(report_file(machine, scale), studies):
+        _line("report", report_file(machine, scale))
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
+
+
+def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
+    """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
+    left_out: Counter[str] = Counter()
+    states: Counter[str] = Counter()
+    for run in study.runs:
+        result = read_result(machine, run)
+        status = "without a result" if result is None else result["status"]
+        states[status] += 1
+        if result is None:
+            left_out[f"{study.name}: {why_missing(run_folder(machine, run.id))}"] += 1
+        elif status != "valid":
+            left_out[f"{study.name}: {status}: {result['reason']}"] += 1
+    counts = ", ".join(f"{count} {status}" for status, count in states.items())
+    click.echo(f"\n{study.title}: {counts} of {len(study.runs)} runs")
+    for figure in study.figures:
+        _line("figure", figure_file(machine, scale, study.name, figure.file_name))
+    for table in study.tables:
+        file = table_file(machine, scale, study.name, table.name, "md")
+        _line("table", file)
+        if table.decide and file.exists():
+            for sentence in _decided(study, machine, table):
+                click.echo(f"          {sentence}")
+    return left_out
+
+
+def why_missing(folder: Path) -> str:
+    """Why a run has no result: what it said when it stopped, else the last line of its log, else that it was not run."""
+    log = folder / "log" / "train.log"
+    try:
+        state = read_json(folder / STATE_FILE)
+    except (OSError, ValueError, UserError):
+        state = None
+    found = state if isinstance(state, dict) else {}
+    cause = str(found.get("cause") or "") if found.get("state") in ("failed", "checkpointed") else ""
+    if found.get("state") == "checkpointed":
+        return f"stopped at a checkpoint: {cause}" if cause else "stopped at a checkpoint"
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    cause = cause or next((line for line in reversed(lines) if line), "")
+    if not cause:
+        return f"no result; its log is empty: {log}" if log.exists() else "not run"
+    shortened = cause if len(cause) <= MOST_OF_A_LINE else cause[: MOST_OF_A_LINE - 1] + "…"
+    return f"no result: {shortened} (log: {log})" if log.exists() else f"no result: {shortened}"
+
+
+def holds(report: Path, studies: Iterable[Study]) -> bool:
+    """Whether the report shows all these studies: an earlier call may have made it of others."""
+    try:
+        page = report.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return all(f'<h2 id="{study.name}">' in page for study in studies)
 
 
 def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
@@ -78,5 +118,5 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
     return sentences(study, selected(read_rows(study, machine), table.where), table.decide, table.values[0])
 
 
-def _line(kind: str, file: object) -> None:
-    click.echo(f"  {kind:7} {file}" + ("" if Path(str(file)).exists() else "  (not made)"))
+def _line(kind: str, file: Path) -> None:
+    click.echo(f"  {kind:7} {file}" + ("" if file.exists() else "  (not made)"))

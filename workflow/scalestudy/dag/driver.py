@@ -37,8 +37,8 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
         end(error)
     os.environ.update(project.environment())
     for display in workflow.logger_manager.plugin_handlers:
-        if hasattr(display, "project"):
-            display.project = project
+        if hasattr(display, "reads"):
+            display.reads(project, workflow)
     return project
 
 

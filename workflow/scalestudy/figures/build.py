@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.stats import interval, interval_of
-from scalestudy.analysis.summarise import kind_of_all, varied_columns
+from scalestudy.analysis.summarise import kind_of_all
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point

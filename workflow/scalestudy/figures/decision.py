@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.stats import Interval, interval
-from scalestudy.analysis.summarise import varied_columns
 from scalestudy.figures.build import Row
 from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import jinja2
 
-from scalestudy.analysis.summarise import STATUSES, read_rows, varied_columns
+from scalestudy.analysis.identity import varied_columns
+from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
 from scalestudy.figures.caption import alt_text, title_of
@@ -20,8 +21,8 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.draw import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
-from scalestudy.figures.tables import Table, run_text, said, table_of
-from scalestudy.figures.words import quantity
+from scalestudy.figures.tables import Table, said, table_of
+from scalestudy.figures.words import printable, quantity, run_text
 from scalestudy.files import write_text
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.layout import figure_file, table_file
@@ -83,7 +84,11 @@ def write_report(
     used |= {column for study in studies for figure in study.figures for column in (figure.x, figure.y) if column}
     used |= {KIND_SHOWS[figure.kind] for study in studies for figure in study.figures if figure.kind in KIND_SHOWS}
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
     page = environment.get_template("report.html.j2").render(
         machine=machine,

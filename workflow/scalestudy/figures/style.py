@@ -57,6 +57,8 @@ RC: dict[str, Any] = {
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
     "text.color": INK,
+    # Labels are a user's text, not formulas: a lone dollar sign must not end a figure.
+    "text.parse_math": False,
     "xtick.color": "#777777",
     "ytick.color": "#777777",
     "xtick.labelcolor": INK,

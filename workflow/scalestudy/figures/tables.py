@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.stats import Interval, interval_of
-from scalestudy.analysis.summarise import kind_of_all, read_rows, varied_columns
+from scalestudy.analysis.summarise import kind_of_all, read_rows
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.build import OWN_PANEL, Row, kind_of, selected
 from scalestudy.figures.catalogue import TableSpec
-from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
+from scalestudy.figures.words import column_label, friendly, number, run_text, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.study import Study
@@ -156,11 +157,6 @@ def _configuration(
         bool(first["emulated"]),
         tuple(cells),
     )
-
-
-def run_text(study: Study, keys: Sequence[str], row: Row) -> str:
-    """Which run it is, in the words of the study: `ring all-reduce, 4 ranks, repeat 1`."""
-    return ", ".join([*(value_text(study, key, row.get(key), named=True) for key in keys), f"repeat {row['repeat']}"])
 
 
 def said(row: Row) -> str:

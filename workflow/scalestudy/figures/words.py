@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalestudy.files import canonical_json
@@ -122,3 +122,14 @@ def listed(items: Iterable[str], most: int = 3) -> str:
     found = list(items)
     rest = len(found) - most
     return "; ".join([*found[:most], *([f"{rest} more"] if rest > 0 else [])])
+
+
+def run_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
+    """Which run it is, in the words of the study: `ring all-reduce, 4 ranks, repeat 1`. Empty lists are left out."""
+    said = [value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, ())]
+    return ", ".join([*said, f"repeat {row['repeat'] + 1}"])
+
+
+def printable(text: str) -> str:
+    """`text` with control characters as their symbols (␛): a page or a terminal must not act on them."""
+    return text.translate({code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421})

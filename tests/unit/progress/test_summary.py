@@ -1,0 +1,56 @@
+"""The account at the end: why runs have no result, and which report holds the studies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.commands.summary import holds, print_summary, why_missing
+from scalestudy.figures.report import write_report
+from scalestudy.spec.study import Study
+from tests.unit.analysis.conftest import study
+from tests.unit.analysis.fake_results import MACHINE, write_results
+
+__all__ = ["study"]
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "said"),
+    [
+        ({"state": "failed", "cause": "rank 1 was killed"}, "many\nlines\n", "no result: rank 1 was killed (log: log)"),
+        ({"state": "running", "cause": ""}, "one\nMemoryError: no\n\n", "no result: MemoryError: no (log: log)"),
+        (None, "scalestudy: wrong\n", "no result: scalestudy: wrong (log: log)"),
+        (None, "", "no result; its log is empty: log"),
+        ({"state": "checkpointed", "cause": "the walltime ends"}, None, "stopped at a checkpoint: the walltime ends"),
+        (None, None, "not run"),
+        ("damaged", "the end", "no result: the end (log: log)"),
+    ],
+)
+def test_the_cause_of_a_missing_result_is_said(tmp_path: Path, state: object, log: str | None, said: str) -> None:
+    file = tmp_path / "log" / "train.log"
+    file.parent.mkdir()
+    if log is not None:
+        file.write_text(log)
+    if state is not None:
+        (tmp_path / "state.json").write_text(state if isinstance(state, str) else json.dumps(state))
+    assert why_missing(tmp_path).replace(str(file), "log") == said
+
+
+def test_a_report_of_other_studies_is_not_named(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+    report = Path("results", MACHINE, "paper", "report.html")
+    monkeypatch.setattr("scalestudy.commands.summary.read_studies", lambda *_, **__: [study])
+    monkeypatch.setattr("scalestudy.commands.summary.read_machine", lambda name: None)
+    write_report([], MACHINE, "paper", report)
+    print_summary(MACHINE, "paper", None, None)
+    assert "report" not in capsys.readouterr().out
+    write_report([study], MACHINE, "paper", report)
+    print_summary(MACHINE, "paper", None, None)
+    assert f"report  {report}" in capsys.readouterr().out
+    assert not holds(report.with_name("none.html"), [study])
