@@ -39,11 +39,15 @@ html_theme_options = {
         "color-brand-primary": "#00568f",
         "color-brand-content": "#00568f",
         "color-brand-visited": "#4b4a86",
+        "color-api-name": "#1c1f24",
+        "color-api-pre-name": "#1c1f24",
     },
     "dark_css_variables": {
         "color-brand-primary": "#79bcec",
         "color-brand-content": "#79bcec",
         "color-brand-visited": "#b3b1ec",
+        "color-api-name": "#f0f2f4",
+        "color-api-pre-name": "#f0f2f4",
     },
     "navigation_with_keys": True,
 }

@@ -73,7 +73,7 @@ def write_page(study: Study, results: Results, note: str) -> None:
     figures = [
         (figure.title or figure.file_name.replace("_", " "), figure.file_name)
         for figure in study.figures
-        if (results.files("figures", study.name) / f"{figure.file_name}.png").exists()
+        if (results.files("figures", study.name) / f"{figure.file_name}.svg").exists()
     ]
     if figures:
         text = "\n\n".join([*head(study), *made(study, results, figures, note)])
@@ -110,8 +110,8 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
     for title, name in figures:
-        shutil.copy(results.files("figures", study.name) / f"{name}.png", images)
-        yield f":::{{figure}} images/{study.name}/{name}.png\n:alt: {title}\n\n{plain(title)}\n:::"
+        shutil.copy(results.files("figures", study.name) / f"{name}.svg", images)
+        yield f"```{{image}} images/{study.name}/{name}.svg\n:alt: {title}\n:width: {width_px(images / f'{name}.svg')}px\n```"
     for table in study.tables:
         file = results.files("tables", study.name) / f"{table.name}.md"
         if file.exists():
@@ -125,6 +125,17 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     if facts:
         yield "| fact | value |\n|---|---|\n" + "\n".join(f"| {name} | {plain(value)} |" for name, value in facts)
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
+
+
+PIXELS_PER_POINT = 1.45
+"""A figure's small print is as large on the screen as that of the page."""
+
+
+def width_px(svg: Path) -> int:
+    """How wide a figure is shown: in proportion to its width on paper."""
+    found = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', svg.read_text(encoding="utf-8"))
+    assert found is not None, svg
+    return round(float(found[1]) * PIXELS_PER_POINT)
 
 
 FACTS = {"cpu": "CPU", "cores": "cores", "gpu": "GPU", "python": "Python", "torch": "torch", "code": "measuring code"}
@@ -165,11 +176,12 @@ def write_index(studies: list[Study]) -> None:
         "marked in each figure.",
     ]
     for study in shown:
-        first = next(iter(sorted((GALLERY / "images" / study.name).glob("*.png"))))
-        lines.append(
-            f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}\n\n"
-            f"![{study.title}](images/{study.name}/{first.name})"
-        )
+        images = (GALLERY / "images" / study.name / f"{figure.file_name}.svg" for figure in study.figures)
+        first = next(image for image in images if image.exists())
+        lines += [
+            f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
+            f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
+        ]
     rest = [study for study in studies if study not in shown]
     if rest:
         lines.append("## Without results on these pages" if shown else "## Studies")

@@ -72,7 +72,7 @@ def titled(*begins: str) -> list[Section]:
 
 def plain(text: str) -> str:
     """Text whose `<name>`, `*`, `_` and brackets Markdown leaves alone, outside backticks."""
-    parts = re.split(r"(`[^`]*`)", text)
+    parts = re.split(r"(`[^`]*`)", re.sub(r"(?<!\S)(--[a-z][a-z-]*)", r"`\1`", text) if "`" not in text else text)
     return "".join(part if index % 2 else re.sub(r"([<*_\[\]{}$])", r"\\\1", part) for index, part in enumerate(parts))
 
 
@@ -105,7 +105,7 @@ def _kind_of(kind: str, section: Section) -> str:
 def run_keys() -> str:
     """The keys of a run that are not choices."""
     (section,) = titled("A run:")
-    return "\n\n".join([plain(section.text), *(key_entry(key) for key in section.keys)])
+    return "\n\n".join(key_entry(key) for key in section.keys)
 
 
 def choices(kind: str, prefix: str = "", more: Callable[[str], str] = lambda name: "", level: str = "##") -> str:
@@ -162,8 +162,9 @@ def formulas(strategy: str) -> str:
 
 
 def cost_sources() -> str:
-    """What cost.py says of itself: the papers."""
-    return plain(inspect.getdoc(cost) or "").replace("\\[", "[")
+    """The papers that cost.py names."""
+    lines = (inspect.getdoc(cost) or "").splitlines()
+    return "\n".join(plain(line) for line in lines if line.startswith("- "))
 
 
 def cost_table() -> str:
@@ -188,7 +189,9 @@ def columns() -> str:
     parts = []
     for name, column in MEASURED.items():
         unit = f" · {plain(column.unit)}" if column.unit else ""
-        parts.append(f":::{{column}} {name}\n{{.takes}}\n“{plain(column.label)}”{unit}\n\n{plain(column.meaning)}.\n:::\n")
+        parts.append(
+            f":::{{column}} {name}\n{{.takes}}\n“{plain(column.label)}”{unit}\n\n{plain(column.meaning)}.\n:::\n"
+        )
     return "\n\n".join(parts)
 
 
@@ -212,14 +215,13 @@ def _verb(name: str, command: click.Command) -> str:
     text = "\n".join(line for line in lines if not line.startswith("Example:")).strip()
     examples = [line.removeprefix("Example:").strip() for line in lines if line.startswith("Example:")]
     usage = " ".join([f"scalestudy {name}", *command.collect_usage_pieces(context)])
-    parts = [f"## `{name}`", f":::{{verb}} {name}", plain(text), "", f"```text\n{usage}\n```", ":::", ""]
-    parts += [f":::{{program}} scalestudy {name}\n:::"]
+    parts = [f"## `{name}`", f":::{{verb}} {usage}\n{plain(text)}\n:::", f":::{{program}} scalestudy {name}\n:::"]
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Option) and record and "--help" not in record[0]:
             parts.append(f":::{{option}} {record[0]}\n{plain(record[1])}\n:::")
     if examples:
-        parts.append("```text\n" + "\n".join(examples) + "\n```")
+        parts.append("For example:\n\n```text\n" + "\n".join(examples) + "\n```")
     return "\n\n".join(parts)
 
 
@@ -249,4 +251,3 @@ PARTS: dict[str, Callable[[], str]] = {
     "rooms": rooms,
 }
 """What `<!-- generated: NAME -->` stands for."""
-

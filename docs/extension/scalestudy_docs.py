@@ -37,6 +37,12 @@ def signature(env: BuildEnvironment, text: str, node: desc_signature) -> str:
     return text
 
 
+def usage(env: BuildEnvironment, text: str, node: desc_signature) -> str:
+    """`scalestudy plan [OPTIONS]` is referred to as `plan`."""
+    node += desc_name(text, text)
+    return text.split()[1]
+
+
 class RepositoryFile(SphinxRole):
     """A path of the repository, which has to exist; `<name>` and `*` stand for anything."""
 
@@ -63,7 +69,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls."""
     app.add_object_type("key", "key", "pair: %s; configuration key", signature, objname="configuration key")
     app.add_object_type("column", "column", "pair: %s; measured column", signature, objname="measured column")
-    app.add_object_type("verb", "verb", "pair: %s; command", signature, objname="command")
+    app.add_object_type("verb", "verb", "pair: %s; command", usage, objname="command")
     app.add_role("repo", RepositoryFile())
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
     app.connect("source-read", fill)

@@ -19,6 +19,7 @@ from tests.integration.project import ROOT, Project, make_project
 DOCUMENTS = (
     "README.md", "CONTRIBUTING.md", "config/README.md", "config/extensions/README.md",
     *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
+    *sorted(str(page.relative_to(ROOT)) for part in ("howto", "reference") for page in (ROOT / "docs" / part).glob("*.md")),
 )  # fmt: skip
 SUBMITTED = "needs a scheduler; the command that it submits is run"
 NOT_RUN = {
