@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -108,9 +108,13 @@ def run_keys() -> str:
     return "\n\n".join(key_entry(key) for key in section.keys)
 
 
-def choices(kind: str, prefix: str = "", more: Callable[[str], str] = lambda name: "", level: str = "##") -> str:
+def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str = "##") -> str:
     """Every choice of `kind` with its keys; what several choices share stands once, at the end."""
     of = of_kind(kind)
+    if kind == "faults":  # a list: its items' keys are shown below it
+        of = [
+            replace(section, keys=[replace(key, name=f"faults.{key.name}") for key in section.keys]) for section in of
+        ]
     owners: dict[tuple[str, str, str, str], list[str]] = {}
     for section in of:
         assert section.choice is not None
@@ -121,7 +125,7 @@ def choices(kind: str, prefix: str = "", more: Callable[[str], str] = lambda nam
     def entry(key: Key, for_: str = "") -> str:
         first = key.name not in known
         known.add(key.name)
-        return key_entry(key, prefix, first, for_)
+        return key_entry(key, "", first, for_)
 
     common = {row: names for row, names in owners.items() if len(names) > 1}
     shared = [entry(Key(*row), f" · for {', '.join(names)}") for row, names in common.items()]
@@ -243,7 +247,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "models": lambda: choices("model"),
     "data": lambda: choices("data"),
     "strategies": lambda: choices("strategy", more=formulas),
-    "faults": lambda: choices("faults", "fault", level="###"),
+    "faults": lambda: choices("faults", level="###"),
     "cost_sources": cost_sources,
     "cost_table": cost_table,
     "columns": columns,

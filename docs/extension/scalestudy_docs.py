@@ -17,6 +17,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.addnodes import desc_name, desc_signature
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.roles import XRefRole
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
@@ -41,6 +42,16 @@ def usage(env: BuildEnvironment, text: str, node: desc_signature) -> str:
     """`scalestudy plan [OPTIONS]` is referred to as `plan`."""
     node += desc_name(text, text)
     return text.split()[1]
+
+
+class KeyRole(XRefRole):
+    """`machine:queues` is written as `queues`."""
+
+    def process_link(
+        self, env: BuildEnvironment, refnode: nodes.Element, has_explicit_title: bool, title: str, target: str
+    ) -> tuple[str, str]:
+        """The text and the target of a reference."""
+        return title if has_explicit_title else title.rpartition(":")[2], target
 
 
 class RepositoryFile(SphinxRole):
@@ -70,6 +81,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_object_type("key", "key", "pair: %s; configuration key", signature, objname="configuration key")
     app.add_object_type("column", "column", "pair: %s; measured column", signature, objname="measured column")
     app.add_object_type("verb", "verb", "pair: %s; command", usage, objname="command")
+    app.add_role_to_domain("std", "key", KeyRole(), override=True)
     app.add_role("repo", RepositoryFile())
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
     app.connect("source-read", fill)

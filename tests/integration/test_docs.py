@@ -10,13 +10,16 @@ from pathlib import Path
 
 import click
 import pytest
+from sphinx.util.inventory import InventoryFile
 
 from scalestudy.cli import cli
-from scalestudy.spec.base import dotted_keys
+from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import ScaleSpec, StudySpec
 from tests.integration.project import ROOT
 
 
@@ -42,19 +45,17 @@ def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 class Links(HTMLParser):
-    """What a page loads or leads to, and what it can be referred to by."""
+    """What a page loads."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.loaded: list[str] = []
-        self.ids: set[str] = set()
         self.feed(page.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
-        self.ids.add(found.get("id") or "")
         address = found.get("src") if tag in ("script", "img", "iframe", "source") else found.get("href")
-        if address and (tag != "a"):
+        if address and tag != "a":
             self.loaded.append(address)
 
 
@@ -66,36 +67,44 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def slug(kind: str, name: str) -> str:
-    """The anchor of an object."""
-    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', name.lower())}".rstrip("-")
+def names(site: Path, kind: str) -> set[str]:
+    """The objects of one kind that pages can refer to."""
+    return set(InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data[f"std:{kind}"])
 
 
 @pytest.mark.parametrize(
-    ("page", "kind", "model"),
-    [("run", "", RunSpec), ("config", "config:", Config), ("site", "machine:", Machine), ("site", "site:", Site)],
+    ("prefix", "model", "one"),
+    [
+        ("", RunSpec, "batch.per_rank"),
+        ("config:", Config, "config:budget_gpu_hours"),
+        ("machine:", Machine, "machine:prices.currency"),
+        ("site:", Site, "site:launcher"),
+        ("figure:", FigureSpec, "figure:reference"),
+        ("table:", TableSpec, "table:decide"),
+        ("scale:", ScaleSpec, "scale:repeats"),
+        ("study:", StudySpec, "study:repeats"),
+    ],
 )
-def test_every_key_of_the_models_is_in_the_reference(site: Path, page: str, kind: str, model: type) -> None:
-    pages = (page, "models", "data", "strategies") if model is RunSpec else (page,)
-    ids = {found for name in pages for found in Links(site / f"reference/{name}.html").ids}
-    choices = ("model.name", "strategy.name", "data.source")  # their values are the headings
-    keys = [key for key in dotted_keys(model) if key not in choices]
-    assert len(keys) > 2
-    assert [key for key in keys if slug("key", kind + key) not in ids] == []
+def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, model: type[Spec], one: str) -> None:
+    found = names(site, "key")
+    chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
+    elsewhere = ("scales.", "figures.", "tables.") if model in (StudySpec, ScaleSpec) else ("scheduler.",)
+    keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
+    assert one in keys
+    # A queue takes the keys of `limits`.
+    assert {key.replace("machine:queues.", "machine:limits.") for key in keys} - found == set()
 
 
 def test_every_verb_of_the_command_line_is_in_the_reference(site: Path) -> None:
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    verbs = [name for name, command in commands.items() if command is not None and not command.hidden]
+    verbs = {name for name, command in commands.items() if command is not None and not command.hidden}
     assert "try" in verbs
-    ids = Links(site / "reference/command_line.html").ids
-    assert [verb for verb in verbs if slug("verb", verb) not in ids] == []
+    assert verbs == names(site, "verb")
 
 
 def test_every_measured_column_is_in_the_reference(site: Path) -> None:
-    ids = Links(site / "reference/columns.html").ids
-    assert [name for name in MEASURED if slug("column", name) not in ids] == []
+    assert names(site, "column") == set(MEASURED)
 
 
 def test_pages_load_nothing_from_the_network_or_by_an_absolute_path(site: Path) -> None:
@@ -131,9 +140,9 @@ def test_every_shipped_study_has_a_page_in_the_gallery() -> None:
     ("text", "complaint"),
     [
         ("[here](nowhere.md)", "cross-reference target not found: 'nowhere.md'"),
-        ("{key}`batch.per_rnk`", "key reference target not found: batch.per_rnk"),
-        ("{column}`througput`", "column reference target not found: througput"),
-        ("{verb}`tri`", "verb reference target not found: tri"),
+        ("{key}`batch.per_rnk`", "'key' reference target not found: batch.per_rnk"),
+        ("{column}`througput`", "'column' reference target not found: througput"),
+        ("{verb}`tri`", "'verb' reference target not found: tri"),
         ("{repo}`config/machnes`", "the repository has no config/machnes"),
         ("{term}`rnak`", "term not in glossary: 'rnak'"),
     ],
