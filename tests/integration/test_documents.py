@@ -121,7 +121,7 @@ def test_the_settings_of_a_documented_training_are_valid(
 ) -> None:
     monkeypatch.chdir(clone.folder)
     settings = [word for word in shlex.split(command) if "=" in word]
-    checked_run(from_settings(tuple(settings)), command)
+    checked_run(from_settings(tuple(settings), "try"), command)
 
 
 def test_what_is_not_run_is_still_in_the_documents() -> None:
