@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from typing import Any
 
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.study import Study, read_studies
+from scalestudy.spec.study import Study
+
+try:
+    from scalestudy.spec.read_study import read_studies
+except ImportError:
+    from scalestudy.spec.study import read_studies  # type: ignore[attr-defined, no-redef]
 
 GALLERY = Path("docs/gallery")
 UNMADE = "<!-- no results -->"
@@ -50,6 +56,10 @@ def main() -> None:
     arguments = parsed()
     results = Results(arguments.results, arguments.machine, arguments.scale)
     studies = read_studies(None, arguments.scale, read_machine(arguments.machine), machine_name=arguments.machine)
+    known = [study.name for study in studies]
+    if unknown := [name for name in arguments.study or () if name not in known]:
+        print(f"there is no study `{unknown[0]}` at scale `{results.scale}`: {', '.join(known)}", file=sys.stderr)
+        sys.exit(2)
     for study in studies:
         if not arguments.study or study.name in arguments.study:
             write_page(study, results, arguments.note)
@@ -118,7 +128,7 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
             yield f"### {plain(table.title or table.name.replace('_', ' '))}"
             yield re.sub(r"\A#+ .*\n+|\A\*\*.*\n+", "", file.read_text(encoding="utf-8")).strip()
     yield "## How it was measured"
-    yield f"At scale `{results.scale}`: {', '.join(f'{count} runs {status}' for status, count in statuses.items())}."
+    yield f"At scale `{results.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {counted(study)}."
     if note:
         yield f"**{plain(note)}**"
     facts = instrument([result for result in found.values() if result])
@@ -161,9 +171,9 @@ def figure_line(study: Study, figure: Any) -> str:
 
 
 def counted(study: Study) -> str:
-    """`12 runs, 3 repeats`."""
+    """`12 runs with 3 repeats`."""
     runs, repeats = len(study.runs), study.repeats
-    return f"{runs} run{'s' * (runs != 1)}, {repeats} repeat{'s' * (repeats != 1)}"
+    return f"{runs} run{'s' * (runs != 1)} with {repeats} repeat{'s' * (repeats != 1)}"
 
 
 def write_index(studies: list[Study]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -20,7 +21,7 @@ from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import ScaleSpec, StudySpec
-from tests.integration.project import ROOT
+from tests.integration.project import ROOT, Project, make_project
 
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
@@ -172,3 +173,49 @@ def test_a_key_without_a_description_fails_the_build() -> None:
     )
     assert ended.returncode != 0
     assert "the key `ranks` has no description" in ended.stderr
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Project:
+    """A clone with one study, whose figure and one of whose results lie in a folder `made`."""
+    project = make_project(tmp_path / "clone")
+    shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
+    (project.folder / "docs/gallery").mkdir()
+    figures = project.folder / "made/local/mini/figures/tiny"
+    figures.mkdir(parents=True)
+    (figures / "time.svg").write_text('<svg width="200pt" height="100pt" xmlns="http://www.w3.org/2000/svg"></svg>')
+    listed = project.run("scalestudy", "list", "--study", "tiny").stdout
+    first = project.folder / "made/local/runs" / re.findall(r"not run +(\S+)", listed)[0]
+    first.mkdir(parents=True)
+    (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
+    return project
+
+
+def test_a_page_of_the_gallery_is_made_from_results(gallery: Project) -> None:
+    made = gallery.run("python", "docs/gallery.py", "--results", "made", "--note", "It was a busy day.")
+    assert made.returncode == 0, made.stdout
+    page = (gallery.folder / "docs/gallery/tiny.md").read_text()
+    assert "**Does the frame hold?**" in page
+    assert "```{image} images/tiny/time.svg\n:alt: time\n:width: 290px" in page
+    assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page
+    assert "It was a busy day." in page
+    assert "| CPU | Abacus 2 |" in page
+    assert (gallery.folder / "docs/gallery/images/tiny/time.svg").exists()
+
+
+def test_a_study_without_results_says_how_to_make_them_and_a_page_that_was_made_stays(gallery: Project) -> None:
+    page = gallery.folder / "docs/gallery/tiny.md"
+    assert gallery.run("python", "docs/gallery.py").returncode == 0
+    assert "At scale `mini` it has 4 runs with 1 repeat." in page.read_text()
+    assert "snakemake tiny --profile profiles/local" in page.read_text()
+    assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
+    before = page.read_text()
+    assert gallery.run("python", "docs/gallery.py").returncode == 0
+    assert page.read_text() == before
+
+
+def test_a_misspelt_study_is_named_and_nothing_is_written(gallery: Project) -> None:
+    ended = gallery.run("python", "docs/gallery.py", "--study", "tinny")
+    assert ended.returncode == 2
+    assert "there is no study `tinny` at scale `mini`: tiny" in ended.stdout
+    assert list((gallery.folder / "docs/gallery").iterdir()) == []
