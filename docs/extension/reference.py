@@ -135,8 +135,9 @@ def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str 
         parts += [f"{level} {name[:1].upper()}{name[1:]}", plain(section.text), more(name.strip("`"))]
         own = [key for key in section.keys if (key.name, key.takes, key.default, key.meaning) not in common]
         parts += [entry(key, "") for key in own]
-        if len(own) < len(section.keys):
-            parts.append(f"Further keys are [shared with others](#{kind}-keys-of-several).")
+        others = [f"{{key}}`{key.name}`" for key in section.keys if key not in own]
+        if others:
+            parts.append(f"It also takes {', '.join(others)}: see [below](#{kind}-keys-of-several).")
     if shared:
         parts += [f"({kind}-keys-of-several)=\n{level} Keys of several", *shared]
     return "\n\n".join(part for part in parts if part)
