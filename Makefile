@@ -1,6 +1,7 @@
 # make run    from a bare machine to figures of real training: three studies
 # make all    every study
-# make check  linters and tests
+# make check  linters, documentation and tests
+# make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
@@ -8,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 SHELL := /bin/bash -o pipefail
 
-.PHONY: run all soak setup check lint test format lock schemas bench-loader box
+.PHONY: run all soak setup check lint docs gallery test format lock schemas bench-loader box
 
 run: setup
 	@scalestudy check
@@ -21,7 +22,7 @@ all: setup
 setup:
 	@$(PYTHON) envs/venv.py
 
-check: lint test
+check: lint docs test
 
 .venv-dev:
 	@$(PYTHON) envs/venv.py --dev
@@ -32,6 +33,15 @@ lint: .venv-dev
 	snakefmt --check Snakefile workflow/rules
 	snakemake --lint
 	mypy
+
+# A dead link, a warning, or a key without a description fails.
+docs: .venv-dev
+	@sphinx-build -W -n --keep-going -q -E -d build/doctrees -b html docs build/docs
+	@echo "documentation: build/docs/index.html"
+
+# From the results that are there; pages of other studies say how to make them.
+gallery: setup
+	@python docs/gallery.py $(OPTIONS)
 
 test: .venv-dev
 	pytest

@@ -19,6 +19,7 @@ from tests.integration.project import ROOT, Project, make_project
 DOCUMENTS = (
     "README.md", "CONTRIBUTING.md", "config/README.md", "config/extensions/README.md",
     *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
+    *sorted(str(page.relative_to(ROOT)) for part in ("howto", "reference") for page in (ROOT / "docs" / part).glob("*.md")),
 )  # fmt: skip
 SUBMITTED = "needs a scheduler; the command that it submits is run"
 NOT_RUN = {
@@ -120,7 +121,7 @@ def test_the_settings_of_a_documented_training_are_valid(
 ) -> None:
     monkeypatch.chdir(clone.folder)
     settings = [word for word in shlex.split(command) if "=" in word]
-    checked_run(from_settings(tuple(settings)), command)
+    checked_run(from_settings(tuple(settings), "try"), command)
 
 
 def test_what_is_not_run_is_still_in_the_documents() -> None:

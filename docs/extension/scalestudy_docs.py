@@ -1,0 +1,88 @@
+"""The Sphinx extension of these pages: generated parts, objects to refer to, and formulas that need no script.
+
+`<!-- generated: NAME -->` in a page is replaced by what `reference.PARTS[NAME]` returns, from the models, catalogues and
+commands as they are imported. `{key}`, `{column}` and `{verb}` refer to a configuration key, a measured column and a verb
+of the command line; `{repo}` names a file of the repository. One that does not exist is a warning, which fails the build.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import reference
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.addnodes import desc_name, desc_signature
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.roles import XRefRole
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
+
+ROOT = Path(__file__).resolve().parents[2]
+MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+log = logging.getLogger(__name__)
+
+
+def fill(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace the markers of a page."""
+    source[0] = MARKER.sub(lambda found: reference.PARTS[found[1]](), source[0])
+
+
+def signature(env: BuildEnvironment, text: str, node: desc_signature) -> str:
+    """`machine:nodes` is shown as `nodes` and referred to by all of it."""
+    shown = text.rpartition(":")[2]
+    node += desc_name(shown, shown)
+    return text
+
+
+def usage(env: BuildEnvironment, text: str, node: desc_signature) -> str:
+    """`scalestudy plan [OPTIONS]` is referred to as `plan`."""
+    node += desc_name(text, text)
+    return text.split()[1]
+
+
+class KeyRole(XRefRole):
+    """`machine:queues` is written as `queues`."""
+
+    def process_link(
+        self, env: BuildEnvironment, refnode: nodes.Element, has_explicit_title: bool, title: str, target: str
+    ) -> tuple[str, str]:
+        """The text and the target of a reference."""
+        return title if has_explicit_title else title.rpartition(":")[2], target
+
+
+class RepositoryFile(SphinxRole):
+    """A path of the repository, which has to exist; `<name>` and `*` stand for anything."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        pattern = re.sub(r"<\w+>", "*", self.text).rstrip("/")
+        if not any(ROOT.glob(pattern)):
+            log.warning("the repository has no %s", self.text, location=self.get_location())
+        return [nodes.literal(self.text, self.text, classes=["file"])], []
+
+
+def inline_formula(translator: Any, node: nodes.math) -> None:
+    """`$x$` as MathML."""
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_formula(translator: Any, node: nodes.math_block) -> None:
+    """`$$x$$` as MathML."""
+    translator.body.append(tex2mathml(node.astext(), as_block=True))
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """What Sphinx calls."""
+    app.add_object_type("key", "key", "pair: %s; configuration key", signature, objname="configuration key")
+    app.add_object_type("column", "column", "pair: %s; measured column", signature, objname="measured column")
+    app.add_object_type("verb", "verb", "pair: %s; command", usage, objname="command")
+    app.add_role_to_domain("std", "key", KeyRole(), override=True)
+    app.add_role("repo", RepositoryFile())
+    app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
+    app.connect("source-read", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

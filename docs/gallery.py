@@ -1,0 +1,211 @@
+"""Write docs/gallery/ from results: a page for each shipped study at one scale.
+
+    python docs/gallery.py [--results FOLDER] [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
+
+A study with figures gets its page from them. A study without results keeps the page that it has; if it has none, its page
+says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.study import Study
+
+try:
+    from scalestudy.spec.read_study import read_studies
+except ImportError:
+    from scalestudy.spec.study import read_studies  # type: ignore[attr-defined, no-redef]
+
+GALLERY = Path("docs/gallery")
+UNMADE = "<!-- no results -->"
+"""Stands on pages of studies without results."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Where results lie, and of what."""
+
+    folder: Path
+    machine: str
+    scale: str
+
+    def result(self, run: str) -> dict[str, Any] | None:
+        """What a run reported; None where it has no result."""
+        file = self.folder / self.machine / "runs" / run / "result.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    def files(self, kind: str, study: str) -> Path:
+        """The folder of a study's figures or tables."""
+        return self.folder / self.machine / self.scale / kind / study
+
+
+def main() -> None:
+    """Write the pages and the gallery's index."""
+    arguments = parsed()
+    results = Results(arguments.results, arguments.machine, arguments.scale)
+    studies = read_studies(None, arguments.scale, read_machine(arguments.machine), machine_name=arguments.machine)
+    known = [study.name for study in studies]
+    if unknown := [name for name in arguments.study or () if name not in known]:
+        print(f"there is no study `{unknown[0]}` at scale `{results.scale}`: {', '.join(known)}", file=sys.stderr)
+        sys.exit(2)
+    for study in studies:
+        if not arguments.study or study.name in arguments.study:
+            write_page(study, results, arguments.note)
+    write_index(studies)
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Write docs/gallery/ from results.")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument("--machine", default="local", help="name of a file in config/machines/")
+    parser.add_argument("--scale", default="mini", help="mini, node or paper")
+    parser.add_argument("--study", action="append", help="only this study; may be repeated")
+    parser.add_argument("--note", default="", help="a sentence about the conditions of the measurement")
+    return parser.parse_args()
+
+
+def write_page(study: Study, results: Results, note: str) -> None:
+    """One study's page; one without figures leaves the page that is there."""
+    page = GALLERY / f"{study.name}.md"
+    figures = [
+        (figure.title or figure.file_name.replace("_", " "), figure.file_name)
+        for figure in study.figures
+        if (results.files("figures", study.name) / f"{figure.file_name}.svg").exists()
+    ]
+    if figures:
+        text = "\n\n".join([*head(study), *made(study, results, figures, note)])
+    elif page.exists() and UNMADE not in page.read_text(encoding="utf-8"):
+        return
+    else:
+        text = "\n\n".join([*head(study), *unmade(study, results.scale)])
+    page.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
+def head(study: Study) -> Iterator[str]:
+    """What every page begins with."""
+    yield f"# {study.title}"
+    yield f"{{.question}}\n**{plain(study.question)}**"
+    if study.source and study.source != "own":
+        yield f"After: {plain(study.source)}."
+
+
+def unmade(study: Study, scale: str) -> Iterator[str]:
+    """How to make what is not there."""
+    yield UNMADE
+    yield f"These pages have no results of this study yet. At scale `{scale}` it has {counted(study)}. Make them:"
+    yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
+    yield "It draws:"
+    yield "\n".join(f"- {figure_line(study, figure)}" for figure in study.figures)
+
+
+def made(study: Study, results: Results, figures: list[tuple[str, str]], note: str) -> Iterator[str]:
+    """Figures, tables, and what they were measured with."""
+    found = {run.id: results.result(run.id) for run in study.runs}
+    statuses = Counter("without a result" if result is None else str(result["status"]) for result in found.values())
+    yield "## What it shows"
+    images = GALLERY / "images" / study.name
+    shutil.rmtree(images, ignore_errors=True)
+    images.mkdir(parents=True)
+    for title, name in figures:
+        shutil.copy(results.files("figures", study.name) / f"{name}.svg", images)
+        yield f"```{{image}} images/{study.name}/{name}.svg\n:alt: {title}\n:width: {width_px(images / f'{name}.svg')}px\n```"
+    for table in study.tables:
+        file = results.files("tables", study.name) / f"{table.name}.md"
+        if file.exists():
+            yield f"### {plain(table.title or table.name.replace('_', ' '))}"
+            yield re.sub(r"\A#+ .*\n+|\A\*\*.*\n+", "", file.read_text(encoding="utf-8")).strip()
+    yield "## How it was measured"
+    yield f"At scale `{results.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {counted(study)}."
+    if note:
+        yield f"**{plain(note)}**"
+    facts = instrument([result for result in found.values() if result])
+    if facts:
+        yield "| fact | value |\n|---|---|\n" + "\n".join(f"| {name} | {plain(value)} |" for name, value in facts)
+    yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
+
+
+PIXELS_PER_POINT = 1.45
+"""A figure's small print is as large on the screen as that of the page."""
+
+
+def width_px(svg: Path) -> int:
+    """How wide a figure is shown: in proportion to its width on paper."""
+    found = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', svg.read_text(encoding="utf-8"))
+    assert found is not None, svg
+    return round(float(found[1]) * PIXELS_PER_POINT)
+
+
+FACTS = {"cpu": "CPU", "cores": "cores", "gpu": "GPU", "python": "Python", "torch": "torch", "code": "measuring code"}
+"""Facts of result.json's `instrument` that a reader asks for first, and how they are called."""
+
+
+def instrument(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the runs were measured with; several values of one fact are all named."""
+    rows = []
+    for key, name in FACTS.items():
+        values = dict.fromkeys(str(result.get("instrument", {}).get(key) or "") for result in results)
+        if said := "; ".join(value for value in values if value):
+            rows.append((name, said))
+    return rows
+
+
+def figure_line(study: Study, figure: Any) -> str:
+    """A figure in words: its title, or its columns."""
+    if figure.title:
+        return plain(figure.title)
+    column = MEASURED.get(figure.y or "")
+    return plain(f"{column.label} over {figure.x}" if column else figure.file_name.replace("_", " "))
+
+
+def counted(study: Study) -> str:
+    """`12 runs with 3 repeats`."""
+    runs, repeats = len(study.runs), study.repeats
+    return f"{runs} run{'s' * (runs != 1)} with {repeats} repeat{'s' * (repeats != 1)}"
+
+
+def write_index(studies: list[Study]) -> None:
+    """The gallery's first page: what has figures, then the rest."""
+    shown = [study for study in studies if UNMADE not in (GALLERY / f"{study.name}.md").read_text(encoding="utf-8")]
+    lines = [
+        "# Gallery",
+        "Every study that scalestudy ships, at scale `mini`. `make gallery` writes these pages from results.",
+        "On one machine, an exchange is between processes of one host. [Emulated](../explanation/emulation.md) parts are "
+        "marked in each figure.",
+    ]
+    for study in shown:
+        images = (GALLERY / "images" / study.name / f"{figure.file_name}.svg" for figure in study.figures)
+        first = next(image for image in images if image.exists())
+        lines += [
+            f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
+            f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
+        ]
+    rest = [study for study in studies if study not in shown]
+    if rest:
+        lines.append("## Without results on these pages" if shown else "## Studies")
+        rows = [f"| [{study.title}]({study.name}.md) | {plain(study.question)} |" for study in rest]
+        lines.append("| study | question |\n|---|---|\n" + "\n".join(rows))
+    names = "\n".join(study.name for study in studies)
+    lines.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```")
+    (GALLERY / "index.md").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return re.sub(r"([<*_\[\]$|])", r"\\\1", text)
+
+
+if __name__ == "__main__":
+    main()

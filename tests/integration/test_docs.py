@@ -1,0 +1,221 @@
+"""The documentation builds strictly, is complete, and needs nothing but its own files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import click
+import pytest
+from sphinx.util.inventory import InventoryFile
+
+from scalestudy.cli import cli
+from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.spec.base import Spec, dotted_keys
+from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.config import Config, Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import ScaleSpec, StudySpec
+from tests.integration.project import ROOT, Project, make_project
+
+
+def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """As `make docs` does."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "-n",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-d",
+        f"{out}-trees",
+        "-b",
+        "html",
+    ]
+    return subprocess.run(
+        [*command, str(source), str(out)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+class Links(HTMLParser):
+    """What a page loads."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        address = found.get("src") if tag in ("script", "img", "iframe", "source") else found.get("href")
+        if address and tag != "a":
+            self.loaded.append(address)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("docs") / "html"
+    built = build(ROOT / "docs", out)
+    assert built.returncode == 0, built.stdout
+    return out
+
+
+def names(site: Path, kind: str) -> set[str]:
+    """The objects of one kind that pages can refer to."""
+    return set(InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data[f"std:{kind}"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "model", "one"),
+    [
+        ("", RunSpec, "batch.per_rank"),
+        ("config:", Config, "config:budget_gpu_hours"),
+        ("machine:", Machine, "machine:prices.currency"),
+        ("site:", Site, "site:launcher"),
+        ("figure:", FigureSpec, "figure:reference"),
+        ("table:", TableSpec, "table:decide"),
+        ("scale:", ScaleSpec, "scale:repeats"),
+        ("study:", StudySpec, "study:repeats"),
+    ],
+)
+def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, model: type[Spec], one: str) -> None:
+    found = names(site, "key")
+    chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
+    elsewhere = ("scales.", "figures.", "tables.") if model in (StudySpec, ScaleSpec) else ("scheduler.",)
+    keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
+    assert one in keys
+    # A queue takes the keys of `limits`.
+    assert {key.replace("machine:queues.", "machine:limits.") for key in keys} - found == set()
+
+
+def test_every_verb_of_the_command_line_is_in_the_reference(site: Path) -> None:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    verbs = {name for name, command in commands.items() if command is not None and not command.hidden}
+    assert "try" in verbs
+    assert verbs == names(site, "verb")
+
+
+def test_every_measured_column_is_in_the_reference(site: Path) -> None:
+    assert names(site, "column") == set(MEASURED)
+
+
+def test_pages_load_nothing_from_the_network_or_by_an_absolute_path(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    outside = {
+        address
+        for page in pages
+        for address in Links(page).loaded
+        if address.startswith(("http:", "https:", "/", "file:"))
+    }
+    assert outside == set()
+    styles = "".join(style.read_text() for style in site.rglob("*.css"))
+    assert re.findall(r"url\(\s*[\"']?(?:https?:|//)[^)]*\)|@import[^;]*http[^;]*;", styles) == []
+
+
+def test_pages_do_not_tell_where_they_were_built(site: Path) -> None:
+    assert [page.name for page in site.rglob("*.html") if str(ROOT) in page.read_text()] == []
+
+
+def test_the_search_knows_keys_and_commands(site: Path) -> None:
+    index = (site / "searchindex.js").read_text()
+    assert "batch.per_rank" in index
+    assert "configuration key" in index
+
+
+def test_every_shipped_study_has_a_page_in_the_gallery() -> None:
+    studies = {file.stem for file in (ROOT / "config/studies").glob("*.yaml")}
+    assert {page.stem for page in (ROOT / "docs/gallery").glob("*.md")} == studies | {"index"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[here](nowhere.md)", "cross-reference target not found: 'nowhere.md'"),
+        ("{key}`batch.per_rnk`", "'key' reference target not found: batch.per_rnk"),
+        ("{column}`througput`", "'column' reference target not found: througput"),
+        ("{verb}`tri`", "'verb' reference target not found: tri"),
+        ("{repo}`config/machnes`", "the repository has no config/machnes"),
+        ("{term}`rnak`", "term not in glossary: 'rnak'"),
+    ],
+)
+def test_what_leads_nowhere_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
+    source = tmp_path / "docs"
+    source.mkdir()
+    (source / "conf.py").write_text((ROOT / "docs/conf.py").read_text())
+    (source / "index.md").write_text(f"# Page\n\n{text}\n")
+    for name in ("extension", "static"):
+        (source / name).symlink_to(ROOT / "docs" / name)
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    built = build(source, tmp_path / "out")
+    assert built.returncode != 0
+    assert complaint in built.stdout
+
+
+def test_a_key_without_a_description_fails_the_build() -> None:
+    script = (
+        "import reference\n"
+        "reference.key_reference = lambda: '### A run: x\\nOne.\\n\\n| key | type | default | meaning |\\n|---|---|---|---|\\n"
+        "| `ranks` | whole number | `1` |  |\\n'\n"
+        "reference.PARTS['run']()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "docs/extension", capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    assert "the key `ranks` has no description" in ended.stderr
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Project:
+    """A clone with one study, whose figure and one of whose results lie in a folder `made`."""
+    project = make_project(tmp_path / "clone")
+    shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
+    (project.folder / "docs/gallery").mkdir()
+    figures = project.folder / "made/local/mini/figures/tiny"
+    figures.mkdir(parents=True)
+    (figures / "time.svg").write_text('<svg width="200pt" height="100pt" xmlns="http://www.w3.org/2000/svg"></svg>')
+    listed = project.run("scalestudy", "list", "--study", "tiny").stdout
+    first = project.folder / "made/local/runs" / re.findall(r"not run +(\S+)", listed)[0]
+    first.mkdir(parents=True)
+    (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
+    return project
+
+
+def test_a_page_of_the_gallery_is_made_from_results(gallery: Project) -> None:
+    made = gallery.run("python", "docs/gallery.py", "--results", "made", "--note", "It was a busy day.")
+    assert made.returncode == 0, made.stdout
+    page = (gallery.folder / "docs/gallery/tiny.md").read_text()
+    assert "**Does the frame hold?**" in page
+    assert "```{image} images/tiny/time.svg\n:alt: time\n:width: 290px" in page
+    assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page
+    assert "It was a busy day." in page
+    assert "| CPU | Abacus 2 |" in page
+    assert (gallery.folder / "docs/gallery/images/tiny/time.svg").exists()
+
+
+def test_a_study_without_results_says_how_to_make_them_and_a_page_that_was_made_stays(gallery: Project) -> None:
+    page = gallery.folder / "docs/gallery/tiny.md"
+    assert gallery.run("python", "docs/gallery.py").returncode == 0
+    assert "At scale `mini` it has 4 runs with 1 repeat." in page.read_text()
+    assert "snakemake tiny --profile profiles/local" in page.read_text()
+    assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
+    before = page.read_text()
+    assert gallery.run("python", "docs/gallery.py").returncode == 0
+    assert page.read_text() == before
+
+
+def test_a_misspelt_study_is_named_and_nothing_is_written(gallery: Project) -> None:
+    ended = gallery.run("python", "docs/gallery.py", "--study", "tinny")
+    assert ended.returncode == 2
+    assert "there is no study `tinny` at scale `mini`: tiny" in ended.stdout
+    assert list((gallery.folder / "docs/gallery").iterdir()) == []
