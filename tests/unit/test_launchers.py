@@ -78,7 +78,7 @@ def test_a_job_is_known_by_its_id_and_its_end() -> None:
 
 def test_slots_dealt_three_and_one_are_warned_of() -> None:
     assert uneven(Allocation(("a", "b"), "srun", (3, 1)), 2) == [
-        "the job has slots dealt unevenly (3 on a, 1 on b); 2 ranks run on each node"
+        "the job's slots are uneven (3 on a, 1 on b); 2 ranks run on each node"
     ]
     assert uneven(Allocation(("a", "b"), "srun", (2, 2)), 2) == []
 

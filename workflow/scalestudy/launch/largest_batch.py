@@ -77,9 +77,9 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Attempt]]:
 
 
 def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Attempt:
-    """Train in a process of its own: what did not fit leaves nothing behind.
+    """Train in a separate process: what did not fit leaves nothing behind.
 
-    What fails under the limit and works without it did not fit: not every library says that memory was short.
+    What fails under the limit and works without it did not fit: not every library reports that memory ran out.
     """
     answer = _answer_of_child(job, data, limit_bytes, batch)
     if "error" in answer and limit_bytes is not None and "error" not in _answer_of_child(job, data, None, batch):
@@ -91,7 +91,7 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) 
 
 
 def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> dict[str, Any]:
-    """Its peak of memory, or an error; nothing where it was killed, or said that memory was short."""
+    """Its peak of memory, or an error; nothing where it was killed, or reported that memory ran out."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))

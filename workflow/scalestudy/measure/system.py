@@ -1,4 +1,4 @@
-"""What a run's processes take from the machine, sampled beside them once a second."""
+"""What a run's processes take from the machine, sampled once a second while they run."""
 
 from __future__ import annotations
 

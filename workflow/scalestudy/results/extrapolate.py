@@ -45,8 +45,8 @@ class Cost:
 def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int, costs: Sequence[Cost]) -> Estimate:
     """Seconds of a whole training of which `done_s` are done.
 
-    `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later part of a run
-    goes on where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
+    `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later attempt at a
+    run continues where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
     `to_come`. The interval is one of prediction: the mean is known from few, and the rest will vary by itself.
     """
     n = len(steps)
