@@ -95,9 +95,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
             raise UserError(f"the data is not there: {read_json(manifest)['reason']}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
         found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
-    for attempt in tried:
-        peak = f"{attempt.peak_bytes / 2**20:10,.0f} MiB" if attempt.peak_bytes is not None else "  does not fit"
-        click.echo(f"{attempt.batch:>9,} samples {peak}")
+    for trial in tried:
+        peak = f"{trial.peak_bytes / 2**20:10,.0f} MiB" if trial.peak_bytes is not None else "  does not fit"
+        click.echo(f"{trial.batch:>9,} samples {peak}")
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 
