@@ -70,7 +70,7 @@ def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) ->
 
 
 def test_changed_trainer_code_trains_nothing(project: Project) -> None:
-    file = project.folder / "workflow/scalestudy/training/loop.py"
+    file = project.folder / "workflow/scalestudy/training/trainer.py"
     file.write_text(file.read_text() + "\n# another line\n")
     assert project.planned() == {}
 

@@ -39,7 +39,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; at most one interval later nothing is sampled any more."""
+        """End; nothing is sampled any more after one more interval at most."""
         self._stop.set()
         self._thread.join(timeout=5 * INTERVAL_S)
 

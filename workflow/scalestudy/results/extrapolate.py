@@ -16,8 +16,8 @@ LEAST_STEPS = 8
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
 LEAST_RELATIVE = 0.02
-"""Half-width, relative, that no interval goes below: what a machine does over hours does not show in minutes. Steady
-runs on a shared machine strayed by up to 1.8 % from their first tenth."""
+"""Half-width, relative, that no interval goes below: the variation of a machine over hours does not show in minutes.
+Steady runs on a shared machine deviated by up to 1.8 % from their first tenth."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Results as they are read back. What a file says is checked first; one that is not what was measured is invalid."""
+"""Results as they are read back. A file's content is checked first; a result that is not what was measured is invalid."""
 
 from __future__ import annotations
 
