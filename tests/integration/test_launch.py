@@ -79,9 +79,9 @@ class Attempt:
         assert wait_until(lambda: not self.processes(), 15), self.processes()
         left = {file.name for file in (self.folder / "tmp").iterdir() if file.suffix != ".lock"}
         assert not {name for name in left if not name.startswith("torchinductor_")}  # torch's cache of its own
-        assert not list(self.out.glob(".*"))
+        assert not [file for file in self.out.glob(".*") if file.suffix != ".lock"]
         assert wait_until(lambda: shared_memory() <= self.shared_memory, 5), shared_memory()
-        for lock in (self.folder / "tmp").glob("*.lock"):
+        for lock in [*(self.folder / "tmp").glob("*.lock"), *self.out.glob(".*.lock")]:
             assert wait_until(lambda lock=lock: is_free(lock), 5), lock
 
 
@@ -207,7 +207,38 @@ def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
+    assert "the process that was making this run was killed by signal 9 (SIGKILL)" in attempt.said
     attempt.nothing_is_left()
+
+
+def test_a_run_whose_warm_parent_is_killed_ends_with_a_message_and_leaves_nothing(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, *TWO, *LONG)
+    attempt.wait_for_training()
+    parent = attempt.supervisor().parent()
+    assert parent is not None and "scalestudy.commands.warm" in parent.cmdline()
+    parent.send_signal(signal.SIGKILL)
+    assert attempt.process.wait(30) == 1
+    assert "the warm parent process, which was making this run, was killed or failed" in attempt.said
+    attempt.nothing_is_left()
+
+
+def test_a_run_has_the_affinity_and_umask_of_its_client_though_a_warm_parent_lives(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("this machine has one core")
+    small = ("model={name: mlp, hidden: 16, layers: 2}", "train.epochs=2")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    assert make(tmp_path / "first", *small).result["affinity"] == [cores]
+    mask = os.umask(0o077)
+    os.sched_setaffinity(0, cores[:1])
+    try:
+        attempt = make(tmp_path / "second", *small)
+    finally:
+        os.sched_setaffinity(0, cores)
+        os.umask(mask)
+    assert attempt.result["affinity"] == [cores[:1]]
+    assert (attempt.out / "result.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(tmp_path: Path) -> None:

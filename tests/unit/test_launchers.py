@@ -68,6 +68,15 @@ def test_mpiruns_processes_inside_a_batch_job_of_slurm_have_mpiruns_numbers() ->
     assert JobEnvironment({"SLURM_NODEID": "0"}).process_number("mpirun") is None
 
 
+@pytest.mark.parametrize(
+    ("launcher", "number"), [("mpirun", "3"), ("srun", "0"), ("ssh", "0")], ids=["mpirun", "srun", "ssh"]
+)
+def test_a_shell_finds_the_same_number(launcher: str, number: str) -> None:
+    command = ["sh", "-c", f'echo "{JobEnvironment.process_number_in_shell(launcher)}"']
+    said = subprocess.run(command, env=OF_MPIRUN_IN_SBATCH, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == number
+
+
 def test_a_job_is_known_by_its_id_and_its_end() -> None:
     assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
     job = JobEnvironment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "/n", "SCALESTUDY_DEADLINE": "1700000000"})
@@ -78,7 +87,7 @@ def test_a_job_is_known_by_its_id_and_its_end() -> None:
 
 def test_slots_dealt_three_and_one_are_warned_of() -> None:
     assert uneven(Allocation(("a", "b"), "srun", (3, 1)), 2) == [
-        "the job has slots dealt unevenly (3 on a, 1 on b); 2 ranks run on each node"
+        "the job's slots are uneven (3 on a, 1 on b); 2 ranks run on each node"
     ]
     assert uneven(Allocation(("a", "b"), "srun", (2, 2)), 2) == []
 

@@ -255,7 +255,7 @@ def test_what_fails_under_the_memory_limit_alone_does_not_fit(
     monkeypatch.setattr(largest_batch, "_train", stand_in_for_onednn)
     search = functools.partial(largest_batch._in_a_process, None, None, 2**20, 4)  # type: ignore[arg-type]
     if without_limit == "works":
-        assert search() == largest_batch.Attempt(batch=4, fits=False, peak_bytes=None)
+        assert search() == largest_batch.Trial(batch=4, fits=False, peak_bytes=None)
     else:
         with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
             search()

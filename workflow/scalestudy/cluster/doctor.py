@@ -19,6 +19,7 @@ from scalestudy.cluster.resources import memory_mb
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch.allocation import allocation
+from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.spec.config import Config, read_machine, read_site
 from scalestudy.spec.machine import Machine
 
@@ -203,13 +204,14 @@ def on_nodes(folder: Path, token: str) -> int:
 
     where = allocation(os.environ, read_site())
     hosts = where.hosts if where is not None else ()
+    number = JobEnvironment.process_number_in_shell(where.launcher) if where is not None else "0"
     script = folder / "node.sh"
     script.write_text(
         "#!/bin/sh\n"
         + "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in ("PATH", "PYTHONPATH", "SCALESTUDY_SITE", "LD_LIBRARY_PATH") if name in os.environ)
         + f"cd {shlex.quote(str(Path.cwd()))} || exit 1\n"
         + f"exec {shlex.quote(sys.executable)} -m scalestudy.cluster.on_node {shlex.quote(str(folder))} {token} "
-        + '"${1:-${SLURM_NODEID:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}}}"\n',
+        + f'"${{1:-{number}}}"\n',
         encoding="utf-8",
     )  # fmt: skip
     script.chmod(0o700)

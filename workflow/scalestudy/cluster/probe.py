@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.files import write_json
+from scalestudy.launch.job_environment import JOB_IDS, NODE_LISTS
 from scalestudy.spec.config import Site, read_site
 
 TORCH = """
@@ -27,15 +28,8 @@ print(json.dumps(found))
 """
 PROBE_S = 180
 FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infiniband/hfi1_0"}
-SCHEDULERS = (
-    "SLURM_JOB_ID",
-    "PBS_JOBID",
-    "JOB_ID",
-    "SLURM_JOB_NODELIST",
-    "PBS_NODEFILE",
-    "PE_HOSTFILE",
-    "CUDA_VISIBLE_DEVICES",
-)
+REPORTED = (*JOB_IDS, *NODE_LISTS, "CUDA_VISIBLE_DEVICES")
+"""Variables of the node's environment."""
 
 
 def probe(shared: Path, token: str) -> dict[str, Any]:
@@ -55,7 +49,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "scratch": _scratch(site),
         "shared": _reads(shared, token),
         "data_roots": {name: Path(root).is_dir() for name, root in site.data_roots.items()},
-        "environment": {name: os.environ[name] for name in SCHEDULERS if name in os.environ},
+        "environment": {name: os.environ[name] for name in REPORTED if name in os.environ},
     }
 
 

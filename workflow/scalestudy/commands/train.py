@@ -30,7 +30,7 @@ SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exch
 
 
 def train_from_spec(out: Path) -> None:
-    """Make the run whose spec.json lies beside `out`; a crash ends with exit status 1 and no result."""
+    """Make the run whose spec.json lies in the folder of `out`; a crash ends with exit status 1 and no result."""
     folder, file = out.parent, out.parent / "spec.json"
     spec = checked_run(read_json(file), str(file))
     if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
@@ -84,7 +84,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 
     spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
     if spec.accelerator is not None:
-        raise UserError("an emulated accelerator has no memory", "device", "leave it away, or use cpu or cuda")
+        raise UserError("an emulated accelerator has no memory", "device", "leave it out, or use cpu or cuda")
     resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
         memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
@@ -95,9 +95,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
             raise UserError(f"the data is not there: {read_json(manifest)['reason']}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
         found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
-    for attempt in tried:
-        peak = f"{attempt.peak_bytes / 2**20:10,.0f} MiB" if attempt.peak_bytes is not None else "  does not fit"
-        click.echo(f"{attempt.batch:>9,} samples {peak}")
+    for trial in tried:
+        peak = f"{trial.peak_bytes / 2**20:10,.0f} MiB" if trial.peak_bytes is not None else "  does not fit"
+        click.echo(f"{trial.batch:>9,} samples {peak}")
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 

@@ -1,4 +1,4 @@
-"""Injected faults: each is a sentence in the spec, and is counted when it fires."""
+"""Injected faults: each is an entry in the spec, and is counted when it fires."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Emulated nodes on one host: network namespaces with rate-limited links to one switch. Linux only.
 
 Each logical node is a network namespace with one virtual Ethernet link; a token bucket (tc-tbf) limits each direction of
-it. What ranks of one node say to each other stays in the namespace and is not limited. A namespace is kept by a process
-that dies with this one, and is gone with it: nothing is left behind, however the run ends.
+it. Traffic between ranks of one node stays in the namespace and is not limited. A namespace is held by a process that dies
+with this one: nothing is left behind, however the run ends.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
 INTERFACE = "net0"
 MOST_NODES = 250
 BURST, QUEUE = "64kb", "8mb"
-"""What may pass at once (the kernel hands over up to 64 KiB as one packet), and what may wait, before packets are lost."""
+"""What may pass at once (the kernel passes up to 64 KiB as one packet), and what may queue before packets are lost."""
 SEND_AHEAD_S, LEAST_AHEAD, MOST_AHEAD = 1 / 64, 2**17, 4 * 2**20
 """What a connection may send before it is acknowledged: so many seconds of its link, in bytes at least and at most.
 
-Linux lets it be 4 to 6 MiB, 3 to 5 ms of 10 Gbit/s. On a link a hundred times slower that would be half a second, through
-which the messages of a later turn share the link with those that somebody waits for (halving-doubling on 8 nodes took
-1.3 times what it takes with this). A connection needs two of the kernel's 64 KiB packets to keep going.
+Linux allows 4 to 6 MiB, which is 3 to 5 ms of 10 Gbit/s. On a link a hundred times slower that would be half a second,
+in which the messages of a later round share the link with those that a rank waits for (halving-doubling on 8 nodes took
+1.3 times as long as with this limit). A connection needs two of the kernel's 64 KiB packets to keep going.
 """
 START_S = 10.0
 
 
 @dataclass(frozen=True)
 class Node:
-    """A namespace, by the process that keeps it."""
+    """A namespace, named by the process that holds it."""
 
     keeper: int
     address: str
@@ -52,7 +52,7 @@ class Node:
             with open(f"/proc/{self.keeper}/ns/{kind}", "rb") as namespace:
                 if libc.setns(namespace.fileno(), flag):
                     raise OSError(ctypes.get_errno(), f"cannot enter the emulated node's {kind} namespace")
-        # Whoever asks for this host's name, and then for its address, is to get the node's: Horovod does.
+        # Horovod looks up the host's name, then the address of that name: it must get the node's.
         if libc.unshare(CLONE_NEWUTS) or libc.sethostname(self.address.encode(), len(self.address)):
             raise OSError(ctypes.get_errno(), "cannot name the emulated node")
         os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
@@ -87,7 +87,7 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[Node]]:
 
 
 def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
-    """Start a process in a namespace of its own; returns its id once it is in."""
+    """Start a process in a new namespace; returns its id once it is there."""
     try:
         keeper = subprocess.Popen(
             # Asked for last: entering a user namespace would clear it.

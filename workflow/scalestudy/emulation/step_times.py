@@ -19,7 +19,7 @@ def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Pat
     if accelerator == "infinite":
         return 0.0
     if not table.is_file():
-        raise UserError("there is no table of step times here", str(table), "run the command at the top of the project")
+        raise UserError("the table of step times is missing", str(table), "run the command at the top of the project")
     with open(table, encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     of_accelerator = [row for row in rows if row["accelerator"] == accelerator]

@@ -31,7 +31,7 @@ class Throttle:
         self._shared = mmap.mmap(self._descriptor, _CLOCK.size)
 
     def wait(self, size: int) -> None:
-        """Return when `size` bytes would have come."""
+        """Return when `size` bytes would have arrived."""
         with self._lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
@@ -43,6 +43,6 @@ class Throttle:
         time.sleep(max(0.0, done - time.monotonic()))
 
     def close(self) -> None:
-        """Let go of the shared file."""
+        """Close the shared file."""
         self._shared.close()
         os.close(self._descriptor)

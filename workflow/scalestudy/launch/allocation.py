@@ -56,8 +56,8 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
 
 
 def uneven(where: Allocation, ranks_per_node: int) -> Sequence[str]:
-    """A warning where the scheduler dealt slots otherwise than the run places its ranks."""
+    """A warning where the scheduler's slots per node differ from the ranks that the run places there."""
     if any(slots not in (0, ranks_per_node) for slots in where.slots) and len(set(where.slots)) > 1:
         dealt = ", ".join(f"{slots} on {host}" for host, slots in zip(where.hosts, where.slots, strict=True))
-        return [f"the job has slots dealt unevenly ({dealt}); {ranks_per_node} ranks run on each node"]
+        return [f"the job's slots are uneven ({dealt}); {ranks_per_node} ranks run on each node"]
     return []

@@ -127,7 +127,7 @@ class Chain:
 def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chain]:
     """One attempt at a run: finds what to resume from, and records how the attempt ended.
 
-    `init_from` is what a run that has no checkpoint of its own begins from. Checkpoints beside a finished result mean
+    `init_from` is what a run that has no checkpoint of its own begins from. Checkpoints next to a finished result mean
     nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
     """
     chain = Chain(run, out.parent)

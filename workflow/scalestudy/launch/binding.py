@@ -15,7 +15,7 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
     device's socket, else the sockets in turn, as `mpirun --map-by socket` deals them. `none`: all that there are.
     """
     if binding == "socket":
-        return [_socket_of(index, cpus, beside) for index, beside in enumerate(near)]
+        return [_socket_of(index, cpus, near_cpus) for index, near_cpus in enumerate(near)]
     if binding == "core":
         return _deal_cores(cpus, near, threads)
     return [sorted(cpu.number for cpu in cpus)] * len(near)
@@ -32,10 +32,10 @@ def _deal_cores(cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threads: int
     for cpu in cpus:
         cores.setdefault((cpu.socket, cpu.core), []).append(cpu.number)
     wanted, free, dealt = min(threads, len(cores)), list(cores), []
-    for beside in near:
+    for near_cpus in near:
         if len(free) < wanted:
             free += [core for core in cores if core not in free]
-        best = sorted(free, key=lambda core: not set(cores[core]) & set(beside))[:wanted]
+        best = sorted(free, key=lambda core: not set(cores[core]) & set(near_cpus))[:wanted]
         free = [core for core in free if core not in best]
         dealt.append(sorted(number for core in best for number in cores[core]))
     return dealt

@@ -1,4 +1,4 @@
-"""Signs of life: every process of a run counts up once a second, in memory that it shares with who started it."""
+"""Signs of life: every process of a run counts up once a second, in memory that it shares with the process that started it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES = {
 
 
 class Heartbeats:
-    """One counter per process. Made before the processes are forked; nothing of it stays behind.
+    """One counter per process. Made before the processes are forked; it leaves no file behind.
 
     The counting thread is one of Python's: it runs while the main thread waits, sleeps, or computes in a library that
     has released the interpreter's lock, as torch does. So a slow step beats, a stopped process does not.
@@ -40,10 +40,10 @@ class Heartbeats:
             pause.wait(INTERVAL_S)
 
     def silent_s(self, slot: int, elapsed_s: float) -> float:
-        """Seconds that the process has been silent, `elapsed_s` after the last question.
+        """Seconds that the process has been silent, `elapsed_s` after the last call.
 
-        A gap between two questions counts as two intervals at most: a job that is suspended as a whole and goes on
-        has lost nobody.
+        A gap between two calls counts as two intervals at most: a job that is suspended as a whole and
+        resumed has lost no process.
         """
         (count,) = COUNTER.unpack_from(self._memory, slot * COUNTER.size)
         if count != self._seen[slot]:

@@ -33,7 +33,7 @@ DISTINCT = 16
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Trial:
     """One batch that was tried."""
 
     batch: int
@@ -57,7 +57,7 @@ def largest_batch(fits: Callable[[int], bool], most: int = MOST) -> int:
     return good
 
 
-def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Attempt]]:
+def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
     """The largest batch of one rank of the job, and what was tried, in order. Nothing is exchanged.
 
     On a CPU a process may take `limit_bytes` beyond what it has when the data is open. On a GPU its memory is the limit,
@@ -76,10 +76,10 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Attempt]]:
     return found, tried
 
 
-def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Attempt:
-    """Train in a process of its own: what did not fit leaves nothing behind.
+def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Trial:
+    """Train in a separate process: what did not fit leaves nothing behind.
 
-    What fails under the limit and works without it did not fit: not every library says that memory was short.
+    What fails under the limit and works without it did not fit: not every library reports that memory ran out.
     """
     answer = _answer_of_child(job, data, limit_bytes, batch)
     if "error" in answer and limit_bytes is not None and "error" not in _answer_of_child(job, data, None, batch):
@@ -87,11 +87,11 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) 
     if "error" in answer:
         raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
     peak = answer.get("peak_bytes")
-    return Attempt(batch, peak is not None, peak)
+    return Trial(batch, peak is not None, peak)
 
 
 def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> dict[str, Any]:
-    """Its peak of memory, or an error; nothing where it was killed, or said that memory was short."""
+    """Its peak of memory, or an error; nothing where it was killed, or reported that memory ran out."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))

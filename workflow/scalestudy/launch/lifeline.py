@@ -26,7 +26,7 @@ class Lifeline:
     """A pipe that nobody writes to: its reading end becomes readable when the process that holds the other end ends.
 
     Made before a fork, after which one of the two processes calls `hold` and the other `watch`. What the holder forks
-    later does not hold the pipe. (`os.pidfd_open` tells the same, and is not in every build of Python.)
+    later does not hold the pipe. (`os.pidfd_open` would do as well, but is not in every build of Python.)
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Lifeline:
         _held.add(self._writing)
 
     def watch(self) -> int:
-        """This process is the one that is told; returns the descriptor to select on."""
+        """This process is the one that is notified; returns the descriptor to select on."""
         os.close(self._writing)
         return self.reading
 
     def release(self) -> None:
-        """The holder has no further use for it: whoever watches is told."""
+        """The holder no longer needs it: the watcher is notified."""
         _held.discard(self._writing)
         os.close(self._writing)
 

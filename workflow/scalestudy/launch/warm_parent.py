@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from scalestudy.launch import warm
 from scalestudy.launch.lifeline import Lifeline, die_with
 from scalestudy.launch.preload import preload
-from scalestudy.launch.warm import ASK_TO_STOP
+from scalestudy.launch.signals import ASK_TO_STOP
 
 IDLE_S = 120.0
 POLL_S = 1.0

@@ -44,7 +44,7 @@ def instrument(device: str) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel tells it."""
+    """The processor's name as the kernel has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

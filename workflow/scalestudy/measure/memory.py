@@ -9,9 +9,9 @@ import torch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
-"""What Linux takes for a new start of VmHWM (proc(5), since 4.0)."""
+"""Written to clear_refs, it resets VmHWM (proc(5), since Linux 4.0)."""
 M_MMAP_THRESHOLD, RETURNED_FROM_BYTES = -3, 128 * 1024
-"""mallopt(3): setting the threshold, here to what it begins with, keeps it from growing."""
+"""mallopt(3): setting the threshold, here to its initial value, keeps it from growing."""
 
 
 class PeakMemory:
@@ -38,7 +38,7 @@ class PeakMemory:
             self.counts = False
 
     def bytes(self) -> int | None:
-        """Peak since `restart` above the baseline; None where this system does not tell."""
+        """Peak since `restart` above the baseline; None where this system does not report it."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.baseline
         status = _status()
@@ -51,8 +51,8 @@ class PeakMemory:
 def keep_no_freed_memory() -> None:
     """From now on, have the C library return every block of 128 KiB or more to the system as soon as it is freed.
 
-    By default it keeps what it might need again, more the longer a process runs, and the resident set tells of that
-    rather than of what is in use. Fresh memory costs time, so this is for runs whose memory is limited.
+    By default it keeps what it might need again, more the longer a process runs, and the resident set reflects that
+    rather than what is in use. Fresh memory costs time, so this is for runs whose memory is limited.
     """
     try:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, RETURNED_FROM_BYTES)

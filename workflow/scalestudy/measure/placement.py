@@ -1,4 +1,4 @@
-"""Where a process is: cores, sockets, devices, as the kernel tells it. No CUDA is started."""
+"""Where a process is: cores, sockets, devices, as the kernel has it. CUDA is not started."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def visible_gpus(gpus: Path = GPUS) -> list[str | None]:
 
 
 def _uuid(gpu: Path) -> str:
-    """The UUID of a GPU, from its folder in /proc; empty where it is not told."""
+    """The UUID of a GPU, from its folder in /proc; empty where it is not known."""
     try:
         lines = (gpu / "information").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

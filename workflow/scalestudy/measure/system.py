@@ -1,4 +1,4 @@
-"""What a run's processes take from the machine, sampled beside them once a second."""
+"""What a run's processes take from the machine, sampled once a second while they run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; at most one interval later nothing is sampled any more."""
+        """End; nothing is sampled any more after one more interval at most."""
         self._stop.set()
         self._thread.join(timeout=5 * INTERVAL_S)
 

@@ -21,7 +21,7 @@ class StepTimer:
         self.rows: list[list[float | torch.cuda.Event]] = []
         self.row: list[float | torch.cuda.Event] = []
         self.earlier = np.zeros((0, len(PHASES) + 1))
-        """What `seconds` returned when the run was stopped; the gap since then counts for nothing."""
+        """What `seconds` returned when the run was stopped; the gap since then is not counted."""
 
     def begin(self) -> None:
         """A step begins: the wait for its batch."""

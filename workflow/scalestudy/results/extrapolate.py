@@ -16,8 +16,8 @@ LEAST_STEPS = 8
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
 LEAST_RELATIVE = 0.02
-"""Half-width, relative, that no interval goes below: what a machine does over hours does not show in minutes. Steady
-runs on a shared machine strayed by up to 1.8 % from their first tenth."""
+"""Half-width, relative, that no interval goes below: the variation of a machine over hours does not show in minutes.
+Steady runs on a shared machine deviated by up to 1.8 % from their first tenth."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Cost:
 def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int, costs: Sequence[Cost]) -> Estimate:
     """Seconds of a whole training of which `done_s` are done.
 
-    `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later part of a run
-    goes on where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
+    `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later attempt at a
+    run continues where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
     `to_come`. The interval is one of prediction: the mean is known from few, and the rest will vary by itself.
     """
     n = len(steps)

@@ -1,4 +1,4 @@
-"""Tables beside a result: the steps of all ranks, the updates of servers, samples of the nodes."""
+"""Tables that accompany a result: the steps of all ranks, the updates of servers, samples of the nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assembles the result of a run: what result.json says, and the tables beside it."""
+"""Assembles the result of a run: what result.json says, and the tables that accompany it."""
 
 from __future__ import annotations
 

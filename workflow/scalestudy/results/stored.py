@@ -1,4 +1,4 @@
-"""Results as they are read back. What a file says is checked first; one that is not what was measured is invalid."""
+"""Results as they are read back. A file's content is checked first; a result that is not what was measured is invalid."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, 
 
 
 def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> Iterator[str]:
-    """What tells a result from one that this run wrote, the plainest first."""
+    """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("status") not in STATUSES:
         yield f"its status is {_shown(result.get('status'))}"
     if result.get("run") != run:

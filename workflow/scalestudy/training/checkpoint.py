@@ -1,6 +1,6 @@
 """Checkpoints: folders that are whole or absent, two of them kept, of safetensors and JSON.
 
-`checkpoint/step-000000120/` beside a run's result holds `state.safetensors` (the strategy's whole state),
+`checkpoint/step-000000120/` in a run's folder holds `state.safetensors` (the complete state of the strategy),
 `rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with what else there is
 to know and the checksum of every file, including its own.
 """
@@ -146,7 +146,7 @@ def complete(folder: Path) -> list[Path]:
 def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint whose every byte is as written, None where there is none; and sentences about damaged ones.
 
-    A damaged one is set aside as `damaged-step-…`, so that it neither counts as kept nor is taken again.
+    A damaged one is renamed to `damaged-step-…`, so that it neither counts as kept nor is used again.
     """
     warnings: list[str] = []
     for path in reversed(complete(folder)):

@@ -22,7 +22,7 @@ def make_optimiser(spec: Optimiser, parameters: Iterable[nn.Parameter]) -> torch
 
 
 def scaled_rate(spec: Optimiser, global_batch: int) -> float:
-    """The rate after warm-up: linear in the global batch (Goyal et al., arXiv 1706.02677, 2.1) where the spec says so."""
+    """The rate after warm-up: linear in the global batch (Goyal et al., arXiv 1706.02677, 2.1) where the spec asks for it."""
     if spec.learning_rate_for_batch is None:
         return spec.learning_rate
     return spec.learning_rate * global_batch / spec.learning_rate_for_batch

@@ -117,7 +117,7 @@ class Recorder:
     # After a stop, and at the end
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint keeps beside the report."""
+        """What a checkpoint keeps besides the report."""
         return {"marks": torch.from_numpy(self.timer.seconds().copy()), "losses": torch.from_numpy(self.all_losses())}
 
     def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:

@@ -15,8 +15,8 @@ from scalestudy.training.job import Job
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-# The socket of rank 0's store: bound by the process that forks it, on a port that the kernel chose, so that no port
-# can be taken and none has to be agreed on beforehand.
+# The socket of rank 0's store: bound by the process that forks it, on a port that the kernel chose: no port can
+# be in use already, and none has to be agreed on beforehand.
 _listener: socket.socket | None = None
 
 
@@ -56,7 +56,7 @@ def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> d
 
 
 def nccl_log(job: Job, rank: int) -> dict[str, str]:
-    """NCCL tells once, at the start, which transports it took; `transport.py` reads it."""
+    """NCCL logs once, at the start, which transports it uses; `results/warnings.py` reads the log."""
     return {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET",
@@ -76,7 +76,7 @@ def addresses() -> list[str]:
 
 
 def speed(interface: str) -> int:
-    """Megabits per second as the kernel tells it; 0 where it does not."""
+    """Megabits per second as the kernel has it; 0 where it does not know."""
     try:
         return max(0, int(Path(f"/sys/class/net/{interface}/speed").read_text(encoding="ascii")))
     except (OSError, ValueError):

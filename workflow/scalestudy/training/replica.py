@@ -1,4 +1,4 @@
-"""One rank's replica of the model, with the strategy that keeps it in step with the others."""
+"""One rank's replica of the model, with the strategy by which it exchanges gradients with the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Replica:
         self.dtype = DTYPES[self.spec.dtype]
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
-        self.model = self._build_model()
+        self.model = built_model(job, world.device, self.dtype, data.train)
         self.state_names = list(self.model.state_dict())
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.label_weights = label_weights(data.train) if self.spec.train.weighted_loss else None
@@ -119,23 +119,8 @@ class Replica:
 
     # How it is made
 
-    def _build_model(self) -> nn.Module:
-        spec, data, size = self.spec, self.data.train, self.spec.loader.size
-        torch.manual_seed(spec.seed)
-        model = build_model(
-            spec.model,
-            classes=data.classes,
-            channels=data.channels,
-            image_size=(size, size) if size else data.image_size,
-            task=data.task,
-            extensions=self.job.extensions,
-        ).to(self.world.device, self.dtype)
-        if spec.memory_format == "channels_last":
-            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-        return model
-
     def _stepped(self) -> nn.Module:
-        """The module that steps call: the model, compiled or emulated where the spec says so."""
+        """The module that steps call: the model, compiled or emulated where the spec asks for it."""
         if self.job.resolved.step_time_s is not None:
             return emulate(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
         if self.spec.compile:
@@ -188,6 +173,23 @@ class Replica:
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""
         return outputs.loss(output, y, self.data.train.task, self.label_weights)
+
+
+def built_model(job: Job, device: torch.device, dtype: torch.dtype, data: Dataset) -> nn.Module:
+    """The run's model for samples such as those of `data`, with weights that follow from the seed."""
+    spec, size = job.spec, job.spec.loader.size
+    torch.manual_seed(spec.seed)
+    model = build_model(
+        spec.model,
+        classes=data.classes,
+        channels=data.channels,
+        image_size=(size, size) if size else data.image_size,
+        task=data.task,
+        extensions=job.extensions,
+    ).to(device, dtype)
+    if spec.memory_format == "channels_last":
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return model
 
 
 def label_weights(data: Dataset) -> outputs.LabelWeights:

@@ -1,4 +1,4 @@
-"""A run's data on its nodes' own disks: copied before the ranks open it, a phase with a time of its own."""
+"""A run's data on its nodes' own disks: copied before the ranks open it, a phase that is timed separately."""
 
 from __future__ import annotations
 

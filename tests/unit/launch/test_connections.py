@@ -7,31 +7,31 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scalestudy.launch import control as module
+from scalestudy.launch import connections as module
 from scalestudy.launch.channel import LIMIT_BYTES, Channel
-from scalestudy.launch.control import Control
-from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
+from scalestudy.launch.connections import Connections
 
 
 @pytest.fixture
-def control(tmp_path: Path) -> Iterator[Control]:
-    """The supervisor of a run on two hosts whose agents are never started."""
-    run = RunSpec.model_validate_json(json.dumps({"strategy": "allreduce", "ranks": 4, "nodes": 2}))
-    resolved = Resolved(2, 2, 1, "cpu", 2, None)
-    job = Job("r", run, resolved, tmp_path, tmp_path, tmp_path, None, tmp_path, ("a", "b"))
-    found = Control(job, "ssh")
+def connections() -> Iterator[Connections]:
+    """The port of a run on two hosts whose agents are never started."""
+    found = Connections(count=2)
     yield found
-    found.end()
+    found.close()
 
 
-def connected(control: Control) -> socket.socket:
+def hear(connections: Connections) -> list[tuple[int, Any]]:
+    """What agents said within a tenth of a second at most."""
+    return list(connections.messages(timeout_s=0.1))
+
+
+def connected(connections: Connections) -> socket.socket:
     """A connection to its port, on loopback."""
-    return socket.create_connection(("127.0.0.1", control.listener.getsockname()[1]), timeout=5)
+    return socket.create_connection(("127.0.0.1", connections.listener.getsockname()[1]), timeout=5)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -67,22 +67,24 @@ def dripping(connection: socket.socket) -> Iterator[None]:
 
 
 @pytest.mark.timeout(20)
-def test_a_peer_that_drips_bytes_holds_nobody_up(control: Control) -> None:
-    with connected(control) as peer, dripping(peer), connected(control) as agent:
-        agent.sendall(json.dumps({"token": control.token, "index": 1}).encode() + b'\n{"ready": 7}\n')
-        while not control.ready:
-            control.hear()
-    assert control.ready == {1: 7}
+def test_a_peer_that_drips_bytes_holds_nobody_up(connections: Connections) -> None:
+    with connected(connections) as peer, dripping(peer), connected(connections) as agent:
+        agent.sendall(json.dumps({"token": connections.token, "index": 1}).encode() + b'\n{"ready": 7}\n')
+        while not (heard := hear(connections)):
+            pass
+    assert heard == [(1, {"ready": 7})]
 
 
 @pytest.mark.timeout(20)
-def test_a_peer_that_shows_no_token_in_time_is_disconnected(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_shows_no_token_in_time_is_disconnected(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "AUTHENTICATE_S", 0.0)
-    with connected(control) as peer:
+    with connected(connections) as peer:
         peer.send(b"x")
         while not is_closed(peer):
-            control.hear()
-        assert control.unauthenticated == {}
+            hear(connections)
+        assert connections.unauthenticated == {}
 
 
 @pytest.mark.timeout(20)
@@ -98,25 +100,25 @@ def test_a_peer_that_shows_no_token_in_time_is_disconnected(control: Control, mo
         b"\xff\n",
     ],
 )
-def test_only_an_agent_of_this_run_is_admitted(control: Control, hello: bytes) -> None:
-    with connected(control) as peer:
-        peer.sendall(hello.replace(b"TOKEN", control.token.encode()))
+def test_only_an_agent_of_this_run_is_admitted(connections: Connections, hello: bytes) -> None:
+    with connected(connections) as peer:
+        peer.sendall(hello.replace(b"TOKEN", connections.token.encode()))
         while not is_closed(peer):
-            control.hear()
-        assert control.agents == {}
+            hear(connections)
+        assert connections.agents == {}
 
 
 @pytest.mark.timeout(20)
-def test_an_agent_cannot_take_anothers_place(control: Control) -> None:
-    hello = json.dumps({"token": control.token, "index": 0}).encode() + b"\n"
-    with connected(control) as first, connected(control) as second:
+def test_an_agent_cannot_take_anothers_place(connections: Connections) -> None:
+    hello = json.dumps({"token": connections.token, "index": 0}).encode() + b"\n"
+    with connected(connections) as first, connected(connections) as second:
         first.sendall(hello)
-        while not control.agents:
-            control.hear()
+        while not connections.agents:
+            hear(connections)
         second.sendall(hello)
         while not is_closed(second):
-            control.hear()
-        assert control.agents[0].socket.getpeername() == first.getsockname()
+            hear(connections)
+        assert connections.agents[0].socket.getpeername() == first.getsockname()
 
 
 @pytest.mark.timeout(20)

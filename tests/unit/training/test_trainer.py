@@ -1,0 +1,117 @@
+"""The objects of one rank, without processes: a small training that is stopped, resumed, and begun from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scalestudy.data.prepare.datasets import prepare
+from scalestudy.errors import UserError
+from scalestudy.results.reports import read_reports
+from scalestudy.spec.config import Site
+from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.base import World
+from scalestudy.training.checkpointer import first_step
+from scalestudy.training.job import Job, Resolved
+from scalestudy.training.replica import Replica
+from scalestudy.training.trainer import Trainer
+from scalestudy.training.training_data import TrainingData
+
+SMALL = {
+    "model": {"name": "mlp", "hidden": 4, "layers": 1},
+    "data": {"source": "synthetic", "samples": 32, "shape": [1, 4, 4]},
+    "batch": {"per_rank": 4},
+    "train": {"epochs": 3, "evaluate_every_epochs": 2},
+    "loader": {"workers": 0},
+}
+"""8 steps in each of 3 epochs."""
+
+
+def job(folder: Path, **changes: object) -> Job:
+    """A run of one rank in a folder, with its data prepared."""
+    spec = RunSpec.model_validate_json(json.dumps({**SMALL, **changes}))
+    manifest = folder / "data" / "manifest.json"
+    if not manifest.exists():
+        prepare(spec.data, manifest, None, Site())
+    (folder / "scratch").mkdir(exist_ok=True)
+    resolved = Resolved(1, 1, 1, "cpu", 2, None)
+    return Job("r", spec, resolved, manifest, folder / "scratch", folder, None, run_folder=folder)
+
+
+def trainer(of: Job) -> Trainer:
+    """Its rank, ready to train or to resume."""
+    world = World(0, 1, 0, torch.device("cpu"), 1, None)
+    data = TrainingData.open(of, 0)
+    return Trainer(of, world, data, Replica(of, world, data))
+
+
+def weights(of: Trainer) -> list[list[float]]:
+    """All parameters."""
+    return [parameter.detach().flatten().tolist() for parameter in of.replica.model.parameters()]
+
+
+def checkpoint_after(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / "checkpoint" / f"step-{step:09d}"
+
+
+def test_a_training_reports_its_steps_samples_and_evaluations(tmp_path: Path) -> None:
+    own = trainer(job(tmp_path))
+    own.run()
+    found = read_reports(own.job)
+    (report,) = found.reports
+    assert (report.steps_done, report.samples_seen, report.epochs_done, report.window) == (24, 96, 3.0, (5, 24))
+    assert [(evaluation.epoch, evaluation.step) for evaluation in report.evaluations] == [(2, 16), (3.0, 24)]
+    assert (found.marks.shape, found.losses.shape) == ((1, 24, 5), (1, 24))
+    assert report.finite and report.parameter_digest == own.replica.digest()
+
+
+def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(tmp_path: Path) -> None:
+    whole = trainer(job(tmp_path))
+    whole.run()
+    stopped = trainer(job(tmp_path, checkpoint={"every_steps": 5}))
+    stopped.train()
+    assert [cost.step for cost in stopped.recorder.report.checkpoints] == [5, 10, 15, 20]
+    resumed = trainer(dataclasses.replace(job(tmp_path), resume=checkpoint_after(tmp_path, 15)))
+    resumed.run()
+    assert weights(resumed) == weights(whole)
+    assert resumed.recorder.all_losses().tolist() == whole.recorder.all_losses().tolist()
+    report = resumed.recorder.report
+    assert (report.steps_done, report.samples_seen) == (24, 96)
+    assert report.pauses == [5, 10, 15, 16]
+    assert report.left_out == [(15, 20)]
+
+
+def test_steps_made_by_another_run_are_not_this_runs_and_stay_so_after_a_stop(tmp_path: Path) -> None:
+    trainer(job(tmp_path, checkpoint={"every_steps": 5})).train()
+    measured = {"measure": {"warmup_steps": 1, "steps": 6}}
+    begun = dataclasses.replace(job(tmp_path, **measured), init_from=checkpoint_after(tmp_path, 15))
+    own = trainer(begun)
+    assert (first_step(begun), own.schedule.planned_steps) == (15, 22)
+    own.checkpointer.resume(own.faults)
+    own.recorder.report.samples_seen = 0
+    own.checkpointer.save(17, "to test it")
+    resumed = dataclasses.replace(begun, init_from=None, resume=checkpoint_after(tmp_path, 17))
+    assert (first_step(resumed), trainer(resumed).schedule.planned_steps) == (15, 22)
+
+
+def test_a_checkpoint_after_the_last_step_is_refused(tmp_path: Path) -> None:
+    trainer(job(tmp_path, checkpoint={"every_steps": 5})).train()
+    short = job(tmp_path, train={"epochs": 2, "evaluate_every_epochs": 2})
+    with pytest.raises(UserError, match="has 16 steps, and the checkpoint was written after step 20"):
+        trainer(dataclasses.replace(short, init_from=checkpoint_after(tmp_path, 20)))
+
+
+def test_the_loader_alone_is_timed_and_leaves_the_order_of_training_as_it_was(tmp_path: Path) -> None:
+    plain, timed = trainer(job(tmp_path)), trainer(job(tmp_path, measure={"loader_batches": 4}))
+    for each in (plain, timed):
+        each.run()
+    rate = timed.recorder.report.loader_samples_per_s
+    assert rate is not None and rate > 0
+    assert plain.recorder.report.loader_samples_per_s is None
+    assert np.array_equal(plain.recorder.all_losses(), timed.recorder.all_losses())
