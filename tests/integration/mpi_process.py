@@ -36,7 +36,7 @@ def main(what: str, folder: Path) -> None:
     results = (by_doubling if what == "doubling" else by_ring)(rank, folder)
     torch.save(results, folder / f"{rank}.pt")
     if what == "doubling":
-        # All is said, and interpreters that clear up take seconds. Horovod's threads have to be asked to end.
+        # Results are written; interpreters that clean up take seconds. Horovod's threads end only on request.
         from mpi4py import MPI
 
         MPI.Finalize()

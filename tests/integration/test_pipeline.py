@@ -40,7 +40,7 @@ class MLP(nn.Module):
 
 
 class Transformer(nn.Module):
-    """torch's own encoder, unmodified; its input is no tensor of numbers but of words."""
+    """torch's own encoder, unmodified; its input is a tensor of words, not of numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def train(case: Case, world: World) -> dict[str, Any]:
 
 
 def train_in_two(case: Case, world: World) -> dict[str, Any]:
-    """As `train`, but a second strategy, which was split otherwise, goes on from the state of a first."""
+    """As `train`, but a second strategy, which was split otherwise, resumes from the state of a first."""
     strategy, module, _ = begun(case, world, seed=world.rank)
     take_steps(strategy, module, case.model, range(2))
     box = [strategy.state()]
@@ -290,7 +290,7 @@ def test_every_split_gives_the_weights_of_one_process(trained: Any, model: str) 
                 assert difference(results[rank][name]["weights"], reference(model, parts)) < 1e-12, (name, rank)
 
 
-def test_a_rank_holds_its_stage_while_it_trains_and_everything_when_asked(trained: Any) -> None:
+def test_a_rank_holds_its_stage_while_it_trains_and_everything_inside_full_parameters(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
         whole = sum(tensor.numel() for tensor in reference(case.model, 1).values())
@@ -316,7 +316,7 @@ def test_every_rank_of_a_replica_knows_its_loss(trained: Any) -> None:
 
 
 @pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
-def test_a_run_that_goes_on_is_split_as_before_and_makes_the_same_bits(trained: Any) -> None:
+def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) -> None:
     ranks, results = trained
     case = STOPPED[ranks]
     name = next(name for name, other in cases_of(ranks).items() if other == case)

@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
     "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
 }
 STATEFUL = ["halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1", "fsdp"]
-"""Strategies that keep or gather their state in a way of their own, and one that does not."""
+"""Strategies that keep or gather their state in their own way, and one that does not."""
 STOPPED_RANKS = (1, 2, 4)
 STOPPED = {f"{name} stopped": Case("batchnorm", EXACT[name], stopped=True) for name in STATEFUL}
 STOPPED["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], stopped=True)
@@ -175,7 +175,7 @@ def test_all_ranks_end_with_the_same_bits(trained: Any) -> None:
             assert difference(results[rank][name], results[0][name]) == 0.0, name
 
 
-def test_servers_serve_every_step_and_end_when_told(trained: Any) -> None:
+def test_servers_serve_every_step_and_end_with_the_training(trained: Any) -> None:
     ranks, results = trained
     served = {
         results[server][name][0]
@@ -305,7 +305,7 @@ def test_the_state_is_that_of_one_process_whole_and_under_the_same_names(trained
 
 
 @pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
-def test_an_asynchronous_training_goes_on_with_the_servers_weights_and_momentum(trained: Any) -> None:
+def test_an_asynchronous_training_resumes_with_the_servers_weights_and_momentum(trained: Any) -> None:
     _, results = trained
     assert difference(results[0]["async stopped"][0], reference("mlp", 1)) < 1e-12
 

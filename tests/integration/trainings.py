@@ -80,7 +80,7 @@ class Case:
     per_node: int | None = None
     """Ranks per logical node; None: as PER_NODE has it."""
     stopped: bool = False
-    """Stopped after STOP_AT steps, and gone on with from the state, by a strategy and model made anew."""
+    """Stopped after STOP_AT steps, and resumed from the state by a new strategy and model."""
 
     @property
     def servers(self) -> int:
@@ -163,7 +163,7 @@ def train(case: Case, world: World) -> Any:
     return parameters
 
 
-def stop_and_go_on(case: Case, world: World, folder: Path) -> Any:
+def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
     """A rank's parameters after training with a stop between, and the state at the stop; of a server nothing."""
     file = folder / "state.pt"
     first = build(case.strategy, world)  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> N
 
 
 def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> dict[str, Any]:
-    """One process: all cases with no server, then with one, and so on, each number in a process group of its own."""
+    """One process: all cases with no server, then with one, and so on, each number in its own process group."""
     results: dict[str, Any] = {}
     for servers in sorted({case.servers for case in cases.values()}):
         if index >= ranks + servers:
@@ -217,7 +217,7 @@ def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> d
             if case.servers == servers:
                 per_node = case.per_node or PER_NODE[ranks]
                 world = World(index, ranks, servers, torch.device("cpu"), per_node, workers)  # type: ignore[arg-type]
-                results[name] = stop_and_go_on(case, world, folder) if case.stopped else train(case, world)
+                results[name] = stop_and_resume(case, world, folder) if case.stopped else train(case, world)
         dist.barrier()
         dist.destroy_process_group()
     return results

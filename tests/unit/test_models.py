@@ -225,7 +225,7 @@ def test_reading_an_own_model_leaves_the_search_path_as_it_was(extensions: Path)
     [
         ("nests:Net", {}, "nests.py", "no such file"),
         ("nets:Nett", {}, "nets.py", "no class `Nett`"),
-        ("nets:NoModel", {}, "nets.py", "is no model"),
+        ("nets:NoModel", {}, "nets.py", "is not a model"),
         ("nets:Net", {"width": -1}, "nets.py:8", "ArithmeticError: no negative width"),
         ("nets:Net", {"breadth": 3}, "nets.py", "unexpected keyword argument 'breadth'"),
         ("broken:Net", {}, "broken.py:3", "SyntaxError: invalid syntax"),

@@ -134,6 +134,9 @@ class Forecast:
             source = job.expected.source
             finished = len(self.pairs[source]) if self.knows(source) else 0
             spread = self.spreads.get(source, job.expected.spread)
-            shared[source] += spread * rest * math.sqrt(1 / max(1, finished) + OTHER_JOBS**2)
-            own += (spread * rest) ** 2
+            if finished:
+                shared[source] += spread * rest * math.sqrt(1 / finished + OTHER_JOBS**2)
+                own += (spread * rest) ** 2
+            else:  # all may be wrong in the same way
+                shared[source] += spread * rest
         return own + sum(error**2 for error in shared.values())

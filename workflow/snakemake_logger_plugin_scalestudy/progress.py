@@ -147,7 +147,8 @@ def stopped(progress: Progress) -> str:
     failed, waiting = len(progress.of("failed")), len(progress.of("waiting", "running"))
     counts = [f"{failed} failed"] if failed else []
     counts += [f"{waiting} not done"] if waiting else []
-    return f"Of {len(progress.tasks)} jobs {' and '.join(counts)}. To resume: {progress.command}"
+    jobs = f"{len(progress.tasks)} job" + ("" if len(progress.tasks) == 1 else "s")
+    return f"Of {jobs}, {' and '.join(counts)}. To resume: {progress.command}"
 
 
 def rate(progress: Progress, now: float) -> str:

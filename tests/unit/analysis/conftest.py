@@ -1,4 +1,4 @@
-"""Every test has a folder of its own as current directory: results/ and config/ are relative to it."""
+"""Every test has its own folder as current directory: results/ and config/ are relative to it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ def test_a_build_is_named_while_it_runs() -> None:
 def test_what_is_left_is_said_with_the_command_that_resumes() -> None:
     progress = half_done()
     progress.end("1.json", 1041.0, "failed")
-    assert stopped(progress) == ("Of 4 jobs 1 failed and 1 not done. To resume: snakemake all --profile profiles/local")
+    assert stopped(progress) == (
+        "Of 4 jobs, 1 failed and 1 not done. To resume: snakemake all --profile profiles/local"
+    )
 
 
 @pytest.fixture
@@ -106,7 +108,9 @@ def test_status_of_a_killed_driver_says_so_and_how_to_resume(folder: Path, capsy
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1 of 3 runs done · ")
     assert lines[1] == "  loading              1 of 3 runs done"
-    assert lines[2] == ("No driver is running. Of 4 jobs 2 not done. To resume: snakemake all --profile profiles/local")
+    assert lines[2] == (
+        "No driver is running. Of 4 jobs, 2 not done. To resume: snakemake all --profile profiles/local"
+    )
 
 
 def test_status_counts_results_that_came_after_the_driver_was_gone(folder: Path) -> None:

@@ -23,7 +23,7 @@ from scalestudy.spec.study import Run, Study, label_of
 STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")
 EXTRAPOLATED = ("training_time_s",)
-"""Metrics that a run cut short gives with an interval of its own."""
+"""Metrics that a run cut short gives with its own interval."""
 VOLATILE = ("memory_gib", "system")
 """What two measurements may differ in and still be of one instrument."""
 
@@ -169,7 +169,7 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
 
 
 def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
-    """Twelve hex digits over code, versions and hardware; where compute is emulated the device's name is no part of it."""
+    """Twelve hex digits over code, versions and hardware; where compute is emulated the device's name is left out."""
     if not instrument:
         return ""
     leave_out = (*VOLATILE, "device_name") if emulated else VOLATILE

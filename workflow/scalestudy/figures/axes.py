@@ -32,7 +32,7 @@ def _factor(axis: Axis, values: list[float]) -> tuple[float, str]:
 
 
 def points_of(lines: Iterable[Line], ideal: bool = False) -> list[Point]:
-    """The points of all lines, those of ideal scaling only where asked for."""
+    """The points of all lines, those of ideal scaling only with `ideal`."""
     return [point for line in lines if ideal or line.role != "ideal" for point in line.points]
 
 

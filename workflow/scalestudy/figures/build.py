@@ -25,7 +25,7 @@ from scalestudy.spec.study import Study
 
 Row = dict[str, Any]
 OWN_PANEL = ("model", "device", "data.source", "dtype")
-"""What differs too much to share axes: without `panel`, each value gets a panel of its own."""
+"""What differs too much to share axes: without `panel`, each value gets a separate panel."""
 DOMINANT = 0.7
 MOST_LINES = 6
 
@@ -99,7 +99,7 @@ class Group:
 def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, x: str | None) -> list[Group]:
     """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label.
 
-    Without `panel`, a model, device, data source or number type that has to be told apart gets panels of its own; so
+    Without `panel`, a model, device, data source or number type that has to be told apart gets separate panels; so
     do the series themselves where lines would be too many.
     """
     panel = figure.panel
@@ -153,7 +153,7 @@ def _by_all(runs: Sequence[Row], keys: list[str]) -> set[str]:
 
 
 def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -> list[str]:
-    """Varied columns that are needed, beside `keys` and x, so that no two configurations share a spot."""
+    """Varied columns that are needed, in addition to `keys` and x, so that no two configurations share a spot."""
     first = {row["configuration"]: row for row in reversed(runs)}
     places = {name: _place(runs, name, row, x) for name, row in first.items()}
 

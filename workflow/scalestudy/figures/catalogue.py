@@ -21,7 +21,7 @@ class MarkSpec(Spec):
 
 
 class FigureSpec(Spec):
-    """One figure of a study: a file name, what is drawn over what, and which published numbers stand beside."""
+    """One figure of a study: a file name, what is drawn over what, and which published numbers are drawn with it."""
 
     kind: Literal["lines", "time_over_ranks", "throughput_over_ranks", "efficiency", "accuracy_over_time", "staleness"]
     """`lines` draws `y` over `x`; the other kinds set `x`, `y`, axes and units themselves."""
@@ -34,7 +34,7 @@ class FigureSpec(Spec):
     y: str | None = None
     """Column on the vertical axis (`lines` only)."""
     prediction: str | None = None
-    """Column with what was predicted of `y`, drawn hollow beside it (`lines` only)."""
+    """Column with what was predicted of `y`, drawn hollow next to it (`lines` only)."""
     series: str | None = None
     """One line per value of this column; `strategy` when unset."""
     panel: str | None = None
@@ -48,7 +48,7 @@ class FigureSpec(Spec):
     mark: MarkSpec | None = None
     """A thin vertical line with a label."""
     reference: Name | None = None
-    """Published numbers drawn beside: `config/reference/<name>.csv`."""
+    """Published numbers drawn as well: `config/reference/<name>.csv`."""
 
     @property
     def file_name(self) -> str:

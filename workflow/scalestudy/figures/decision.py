@@ -60,11 +60,11 @@ def _sentence(change: str, column: str, found: Interval | None) -> str:
     mean, low, high = (
         f"{'+' if value > 0 else ''}{number(value / factor)}" for value in (found.mean, found.low, found.high)
     )
-    told = with_unit(f"{column_label(column)} changes by {mean} [{low} … {high}]", unit)
+    text = with_unit(f"{column_label(column)} changes by {mean} [{low} … {high}]", unit)
     if found.low <= 0 <= found.high:
-        return f"{change}: undecided; {told}, {found.n} pairs"
+        return f"{change}: undecided; {text}, {found.n} pairs"
     better = (found.mean < 0) == lower_is_better(column)
-    return f"{change}: {'better' if better else 'worse'}; {told}, {found.n} pairs"
+    return f"{change}: {'better' if better else 'worse'}; {text}, {found.n} pairs"
 
 
 def lower_is_better(column: str) -> bool:

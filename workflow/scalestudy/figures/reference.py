@@ -1,4 +1,4 @@
-"""Published numbers beside measured ones: config/reference/<name>.csv (columns and rules in its README.md)."""
+"""Published numbers next to measured ones: config/reference/<name>.csv (columns and rules in its README.md)."""
 
 from __future__ import annotations
 

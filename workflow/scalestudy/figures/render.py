@@ -274,7 +274,7 @@ def _band(
 
 
 def _moved(axes: Axes, panel: Panel, place: float, offset: float) -> float:
-    """A place moved aside a little, so that intervals of several series can be told apart."""
+    """A place moved aside a little, so that intervals of several series do not overlap."""
     if any(line.role == "band" for line in panel.lines) or (not panel.x.ticks and not panel.x.categories):
         return place
     low, high = axes.get_xlim()

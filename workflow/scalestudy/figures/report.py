@@ -138,7 +138,7 @@ def _figure_part(study: Study, machine: str, figure: FigureSpec) -> FigurePart:
     with styled():
         drawn = render(replace(chart, title="", notes=()))
         svg = svg_bytes(drawn)
-    # As an image of its own, so that the identifiers of several figures cannot meet on one page.
+    # A separate image, so that identifiers of several figures cannot clash on one page.
     image = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     width = round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
     file = str(figure_file(machine, study.scale, study.name, figure.file_name))

@@ -79,7 +79,7 @@ class Table:
         return friendly(unit_of(column), means[:1] if wide else means)
 
     def spans(self) -> list[int]:
-        """For each row, how many rows its first cell stands for; 0 where it goes on from the row above."""
+        """For each row, how many rows its first cell stands for; 0 where it continues the row above."""
         firsts = [row.texts[0] if len(row.texts) > 1 else None for row in self.configurations]
         starts = [index for index, text in enumerate(firsts) if index == 0 or text is None or text != firsts[index - 1]]
         ends = [*starts[1:], len(firsts)]

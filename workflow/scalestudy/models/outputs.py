@@ -17,7 +17,7 @@ AUXILIARY_WEIGHTS = {
     # Szegedy et al., "Going Deeper with Convolutions" (arXiv 1409.4842), section 5.
     "GoogLeNetOutputs": 0.3,
 }
-"""Weight of each auxiliary classifier's loss beside the main one's, by the name of torchvision's output tuple."""
+"""Weight of each auxiliary classifier's loss relative to the main one's, by the name of torchvision's output tuple."""
 
 
 def logits_and_aux(output: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:

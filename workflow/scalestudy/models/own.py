@@ -21,7 +21,7 @@ def build(options: OwnModel, *, classes: int, channels: int, extensions: Path) -
     path = extensions / f"{file_name}.py"
     found = load_class(path, class_name)
     if not issubclass(found, nn.Module):
-        raise UserError(f"class `{class_name}` is no model", str(path), "let it inherit from torch.nn.Module")
+        raise UserError(f"class `{class_name}` is not a model", str(path), "let it inherit from torch.nn.Module")
     known = {"classes": classes, "channels": channels}
     taken = inspect.signature(found).parameters
     kwargs = {**{name: value for name, value in known.items() if name in taken}, **options.kwargs}

@@ -43,7 +43,7 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
 
 
 def _arguments(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
-    """What some networks want to be told beyond the number of classes."""
+    """Arguments that some networks need in addition to the number of classes."""
     if name in ("inception_v3", "googlenet"):
         return {"aux_logits": min(image_size) >= published_size(name) or name == "googlenet", "init_weights": True}
     if name.startswith("vit_"):

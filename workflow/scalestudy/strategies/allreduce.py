@@ -1,4 +1,4 @@
-"""torch's DistributedDataParallel: gradients in buckets, exchanged while backward goes on."""
+"""torch's DistributedDataParallel: gradients in buckets, exchanged during backward."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class AsyncParameterServer(ParameterServer):
             return super(ParameterServer, self).state()
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0, that of all servers, which `state` asked for."""
+        """On rank 0, that of all servers, which `state` requested."""
         found: dict[str, torch.Tensor] = {}
         for link in self.links:
             answer: list[Any] = [None]
@@ -113,7 +113,7 @@ class AsyncParameterServer(ParameterServer):
 
 
 class _Reply:
-    """The weights on their way to one worker, and their version; the server goes on meanwhile."""
+    """The weights on their way to one worker, and their version; the server continues meanwhile."""
 
     def __init__(self, weights: torch.Tensor) -> None:
         self.message, self.version = torch.empty_like(weights), 0

@@ -1,4 +1,4 @@
-"""What a strategy needs beside torch, and whether it is here. Imports nothing heavy."""
+"""What a strategy needs in addition to torch, and whether it is here. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def missing(options: AnyStrategy) -> str | None:
     if options.needs_mpi and shutil.which("mpirun") is None:
         return f"strategy `{options.name}` needs Open MPI, and there is no `mpirun`: install openmpi-bin and libopenmpi-dev"
     if isinstance(options, MPIAllReduce) and importlib.util.find_spec("mpi4py") is None:
-        return "strategy `mpi_allreduce` needs mpi4py: install it beside torch"
+        return "strategy `mpi_allreduce` needs mpi4py: install it next to torch"
     if options.needs_build:
         return horovod_build.missing()
     return None

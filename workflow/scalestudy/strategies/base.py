@@ -38,7 +38,7 @@ class World:
     control: dist.ProcessGroup | None = None
     """A group of those that train for small messages through the host, where `workers` goes through GPUs."""
     keep: Path | None = None
-    """Folder for files that are to lie beside the result; None where nothing is kept."""
+    """Folder for files to be kept next to the result; None where nothing is kept."""
 
     @property
     def is_server(self) -> bool:
@@ -53,7 +53,7 @@ class Strategy(ABC):
     its exchange with backward does nothing in `exchange()` and says so by `overlapped`. A parameter that the loss does
     not depend on counts as one whose gradient is zero, under every strategy: weight decay and momentum still move it.
 
-    A strategy that needs process groups of its own makes them in `__init__`, on every process, servers included.
+    A strategy that needs further process groups makes them in `__init__`, on every process, servers included.
     """
 
     overlapped = False
@@ -140,7 +140,7 @@ class Strategy(ABC):
             group["lr"] = rate
 
     def serve(self, rate_of_step: Callable[[int], float]) -> int:
-        """A server's whole life, where the strategy has servers; returns the number of steps served."""
+        """Serve until the training ends, where the strategy has servers; returns the number of steps served."""
         raise AssertionError("this strategy has no servers")
 
     def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
@@ -165,7 +165,7 @@ class Strategy(ABC):
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint has to keep, called by all ranks that train after the same step.
 
-        Rank 0 returns everything, unsharded, on the CPU, in tensors of their own: `model.<parameter or buffer>`,
+        Rank 0 returns everything, unsharded, on the CPU, in separate tensors: `model.<parameter or buffer>`,
         `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, whose buffers are its own
         (BatchNorm's running statistics). The other ranks return {}.
         """
@@ -180,7 +180,7 @@ class Strategy(ABC):
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from what `state` returned on rank 0, also in a run of another number of ranks.
+        """Resume from what `state` returned on rank 0, also in a run of another number of ranks.
 
         Called by every process, servers included, after `prepare` and before the first step. A rank that the
         checkpoint does not know gets rank 0's buffers.
@@ -191,7 +191,7 @@ class Strategy(ABC):
         self.load_optimiser_state(state)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """`optimiser.<parameter>.<slot>` of this process's own optimiser; what is no tensor becomes one of no dimension."""
+        """`optimiser.<parameter>.<slot>` of this process's own optimiser; numbers become tensors without dimensions."""
         return slots_of(self.optimiser, self.model)
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -215,7 +215,7 @@ class Strategy(ABC):
         yield self.model
 
     def records(self) -> dict[str, list[float]]:
-        """What the exchange has to tell of each of its events, as columns; most have nothing to tell."""
+        """What the exchange recorded of each of its events, as columns; most strategies record nothing."""
         return {}
 
     def gradients(self) -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ class StrategySpec(Spec):
 
     @property
     def servers_beside(self) -> int:
-        """Processes beside the ranks: dedicated parameter servers."""
+        """Processes in addition to the ranks: dedicated parameter servers."""
         return 0
 
     @property
@@ -141,7 +141,7 @@ class ParameterServer(StrategySpec):
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """How many servers share the parameters."""
     placement: Literal["dedicated", "colocated"] = "dedicated"
-    """Servers are processes of their own beside the ranks, or the first ranks themselves."""
+    """Servers are separate processes in addition to the ranks, or the first ranks themselves."""
 
     @property
     def servers_beside(self) -> int:
@@ -215,9 +215,9 @@ class Horovod(StrategySpec):
     operation: Literal["average", "adasum"] = "average"
     """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
     autotune: bool = False
-    """Horovod looks for threshold and cycle time itself; its log lies beside the result as `autotune.csv`."""
+    """Horovod looks for threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
     timeline: bool = False
-    """Horovod's timeline of rank 0 lies beside the result as `timeline.json`, for chrome://tracing."""
+    """Horovod's timeline of rank 0 is kept next to the result as `timeline.json`, for chrome://tracing."""
 
     @property
     def needs_mpi(self) -> bool:
@@ -237,7 +237,7 @@ class Pipeline(StrategySpec):
 
     name: Literal["pipeline"]
     stages: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Stages of the model, each on a rank of its own; ranks over stages are replicas. Unset: chosen."""
+    """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Parts of a replica's batch that follow each other through the stages. Unset: chosen."""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"

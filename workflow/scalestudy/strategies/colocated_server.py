@@ -1,4 +1,4 @@
-"""Synchronous parameter servers that are ranks themselves: no process beside, and every link is used."""
+"""Synchronous parameter servers that are ranks themselves: no further process, and every link is used."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def ring(size: float, ranks: int, link: Link) -> float:
 def halving_doubling(size: float, ranks: int, link: Link) -> float:
     """2 log2 p messages, 2 (p-1)/p of the buffer (Thakur et al., 4.5, "Rabenseifner").
 
-    With p no power of two, the pairs that act as one first and last send a whole buffer.
+    Where p is not a power of two, the pairs that act as one first and last send a whole buffer.
     """
     power = 1 << (ranks.bit_length() - 1)
     folded = link.time(2, 2 * size, size) if ranks > power else 0.0

@@ -71,9 +71,9 @@ class FSDP(Strategy):
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy, put together from the shards."""
-        parameters = {name: _whole(parameter) for name, parameter in self.model.named_parameters()}
+        parameters = {name: _whole(parameter, self.world.rank) for name, parameter in self.model.named_parameters()}
         slots = {
-            f"optimiser.{name}.{slot}": _whole(value)
+            f"optimiser.{name}.{slot}": _whole(value, self.world.rank)
             for name, parameter in self.model.named_parameters()
             for slot, value in self.optimiser.state.get(parameter, {}).items()
             if value is not None
@@ -115,9 +115,10 @@ def _bytes(module: nn.Module) -> int:
     return sum(parameter.numel() * parameter.itemsize for parameter in module.parameters())
 
 
-def _whole(value: torch.Tensor) -> torch.Tensor:
-    """The whole of a sharded tensor, on the CPU. Called by all ranks."""
-    return kept(value.full_tensor() if isinstance(value, DTensor) else torch.as_tensor(value))
+def _whole(value: torch.Tensor, rank: int) -> torch.Tensor:
+    """The whole of a sharded tensor, on the CPU of rank 0; elsewhere nothing is kept. Called by all ranks."""
+    whole = value.full_tensor() if isinstance(value, DTensor) else torch.as_tensor(value)
+    return kept(whole) if rank == 0 else torch.empty(0)
 
 
 def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Horovod, compiled for this machine's torch into a folder of its own; the environment of scalestudy stays as it is.
+"""Horovod, compiled for this machine's torch into a separate folder; the environment of scalestudy stays as it is.
 
 Horovod has no wheels, and its last release knows no torch as new as ours. It compiles once its sources ask for the C++
 standard that torch's headers are written in.
@@ -94,7 +94,7 @@ def missing() -> str | None:
 
 
 def build() -> dict[str, Any]:
-    """Build Horovod unless that is done; returns what `build.json` beside it says: status, reason, toolchain, seconds.
+    """Build Horovod unless that is done; returns the content of its `build.json`: status, reason, toolchain, seconds.
 
     A failure is a result too: it would come out the same next time.
     """

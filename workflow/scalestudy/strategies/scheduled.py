@@ -28,7 +28,7 @@ class Scheduled(Strategy):
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
         self.overlapped = options.schedule == "overlapped"
-        # An overlapped exchange runs on a thread of its own: on a group of its own it cannot come between others.
+        # An overlapped exchange runs on a separate thread: on a separate group it cannot come between others.
         group = nodes.everyone(world) if self.overlapped else world.workers
         assert isinstance(group, dist.ProcessGroup)
         self.sum = self.algorithm(group)

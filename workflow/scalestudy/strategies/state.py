@@ -12,7 +12,7 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def slots_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
-    """`optimiser.<parameter>.<slot>`; what is no tensor becomes one of no dimension."""
+    """`optimiser.<parameter>.<slot>`; numbers become tensors without dimensions."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(value))

@@ -45,7 +45,7 @@ class Machine:
     limit_bytes: float | None
     """Memory of one device that a stage may use."""
     process_bytes: float = 0.0
-    """What a process takes of it beside tensors."""
+    """What a process takes of it in addition to tensors."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Cost:
     keeps: frozenset[str]
     """Roots of the values that it keeps until its backward."""
     own_bytes: int
-    """What it keeps beside them: indices, statistics, workspaces."""
+    """What it keeps in addition: indices, statistics, workspaces."""
     working_bytes: int
     """What its backward needs for a moment: gradients of what it takes and makes, and of its parameters."""
 
@@ -264,7 +264,7 @@ def _now(device: torch.device) -> float:
 
 
 def _start_of_backward(device: torch.device) -> float:
-    """Seconds that a call of backward takes beside its operators: a whole pass pays it once, not once per operator."""
+    """Seconds that a call of backward takes in addition to its operators: a whole pass pays it once, not once per operator."""
 
     def backward_s(length: int) -> float:
         times = []

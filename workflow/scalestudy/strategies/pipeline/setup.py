@@ -23,7 +23,7 @@ from scalestudy.strategies.pipeline.trace import Traced
 
 MIB = 2**20
 PROCESS_BYTES = 12 * MIB
-"""On a CPU what a process takes beside tensors while it trains counts as well: stacks, messages, loaded samples."""
+"""On a CPU the memory that a process takes in addition to tensors while it trains counts as well: stacks, messages, loaded samples."""
 TRIED_ELEMENTS = 1 << 21
 
 
@@ -107,7 +107,7 @@ def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple
 
 
 def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Skipped:
-    """Why there is no plan: too little memory, or what was asked for cannot be."""
+    """Why there is no plan: too little memory, or what was requested is impossible."""
     if wanted.stages and wanted.stages > model.small.blocks:
         what = f"the model can be cut into {model.small.blocks} stages at most, not {wanted.stages}"
         return UserError(what, "strategy.stages", "ask for fewer")

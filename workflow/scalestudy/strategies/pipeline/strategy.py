@@ -48,11 +48,11 @@ class Pipeline(Strategy):
         super().__init__(options, world)
         if self.options.memory_limit_mib is not None and world.device.type == "cpu":
             keep_no_freed_memory()
-        warm_up(world.device)
+        load_lazily_loaded(world.device)
         self.memory = PeakMemory(world.device)
         self.peak_bytes: int | None = None
         self.steps = 0
-        # Each direction has a group of its own: under NCCL, messages of a pair and group go one after the other.
+        # Each direction has a separate group: under NCCL, messages of a pair and group go one after the other.
         self.there, self.back = _group(range(world.ranks)), _group(range(world.ranks))
 
     # Setting up
@@ -269,7 +269,7 @@ class Pipeline(Strategy):
 
     @contextmanager
     def full_parameters(self) -> Iterator[nn.Module]:
-        """The model with all its parameters on every rank, for as long as this lasts."""
+        """Inside, every rank holds all parameters of the model."""
         self._note_peak()
         try:
             self._gather()
@@ -298,10 +298,10 @@ class Pipeline(Strategy):
                     dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
                     flat.unpack(own)
 
-    # Stopping and going on
+    # Stopping and resuming
 
     def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy's; with the plan, so that a run that goes on is split as before and makes the same bits."""
+        """As every strategy's; with the plan, so that a resumed run is split as before and computes the same bits."""
         self._note_peak()
         named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         stored = self.model.state_dict()
@@ -325,7 +325,7 @@ class Pipeline(Strategy):
         return state
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from what `state` returned, split as then where there are as many ranks, else as chosen now."""
+        """Resume from what `state` returned, split as then where there are as many ranks, else as chosen now."""
         before = as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
         if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
             with torch.no_grad():
@@ -368,8 +368,8 @@ class Pipeline(Strategy):
 
 
 @functools.cache
-def warm_up(device: torch.device) -> None:
-    """Load what tracing and training load on first use, so that it counts as the process's memory, not the model's.
+def load_lazily_loaded(device: torch.device) -> None:
+    """Load what tracing and training load on first use: it counts as the process's memory, not the model's.
 
     Cached: a process needs it once, however many strategies it makes.
     """
@@ -380,5 +380,5 @@ def warm_up(device: torch.device) -> None:
 
 
 def _group(ranks: Any) -> Any:
-    """A process group of its own; called by every rank, in the same order."""
+    """A new process group; called by every rank, in the same order."""
     return dist.new_group(list(ranks))

@@ -1,0 +1,79 @@
+"""Snakemake's events become lines, and a stop names the command that resumes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from scalestudy import dag
+from snakemake_logger_plugin_scalestudy import LogHandler, LogHandlerSettings, resume_command
+
+HOROVOD = "results/local/builds/horovod.json"
+
+
+@pytest.fixture
+def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
+    """The display of a call for one study, not on a terminal, where Horovod is not built."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
+    monkeypatch.setattr("scalestudy.strategies.horovod_build.found", lambda: None)
+    monkeypatch.setattr(dag.Current, "project", SimpleNamespace(jobs_at_once=1, chosen=[]))
+    job = SimpleNamespace(
+        rule=SimpleNamespace(name="horovod"), output=[HOROVOD], priority=1, wildcards_dict={"machine": "local"}
+    )
+    monkeypatch.setattr(dag.Current, "workflow", SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))))
+    return LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), LogHandlerSettings())  # type: ignore[arg-type]
+
+
+def send(handler: LogHandler, event: LogEvent, **facts: Any) -> None:
+    record = logging.makeLogRecord({"event": event, "levelno": logging.INFO, "msg": "", **facts})
+    handler.handle_event(event, record)
+
+
+def begin_build(handler: LogHandler) -> None:
+    send(handler, LogEvent.RUN_INFO, stats={"horovod": 1, "total": 1})
+    log = "results/local/builds/horovod.log"
+    job = {"jobid": 3, "rule_name": "horovod", "wildcards": {"machine": "local"}, "output": [HOROVOD], "log": [log]}
+    send(handler, LogEvent.JOB_INFO, **job)
+
+
+def test_a_build_of_minutes_is_announced_before_it_runs(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_build(handler)
+    assert capsys.readouterr().err.splitlines() == [
+        "To do: 1 build, 2 to 10 min",
+        "Compiling Horovod for this machine, once, in some minutes. Log: results/local/builds/horovod.log",
+    ]
+
+
+def test_a_stop_names_the_command_that_resumes_and_the_folder_knows_it(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_build(handler)
+    handler.close()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "Of 1 job, 1 not done. To resume: .venv/bin/snakemake all --profile 'profiles/my site'"
+    kept = json.loads(Path(".scalestudy/progress.json").read_text())
+    assert kept["command"] == ".venv/bin/snakemake all --profile 'profiles/my site'"
+    assert kept["process"] == ""
+
+
+def test_what_ended_well_needs_no_command(handler: LogHandler, capsys: pytest.CaptureFixture[str]) -> None:
+    begin_build(handler)
+    send(handler, LogEvent.JOB_FINISHED, job_id=3)
+    handler.close()
+    assert "resume" not in capsys.readouterr().err
+
+
+def test_a_program_elsewhere_is_resumed_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/snakemake", "gpu_scaling"])
+    assert resume_command() == "snakemake gpu_scaling"
