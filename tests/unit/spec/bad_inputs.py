@@ -161,6 +161,12 @@ BAD = [
         "unknown model",
         "question: How?\nbase:\n  model: gpt\n",
         "s.yaml:3: base.model: there is no model `gpt`\n"
+        "    the models here classify images; add another as `{import: file:Class}` from config/extensions/",
+    ),
+    Bad(
+        "model that nobody has",
+        "question: How?\nbase:\n  model: qqqq\n",
+        "s.yaml:3: base.model: there is no model `qqqq`\n"
         "    valid: small_cnn, small_alexnet, small_vgg, small_resnet, small_densenet, small_inception, mlp, a classification network of torchvision such as resnet50, "
         "or {import: file:Class} from config/extensions/",
     ),

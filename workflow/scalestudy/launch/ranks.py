@@ -147,13 +147,13 @@ class Ranks:
     def _note_silence(self) -> None:
         now = time.monotonic()
         elapsed_s, self._asked = now - self._asked, now
-        limit_s = self.job.spec.tolerate_stall_s
+        limit_s = self.job.spec.heartbeat_timeout_s
         for sentinel, slot in list(self._left.items()):
             if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._left[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
                 said = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
-                what = said + "; `tolerate_stall_s` says how long it may"
+                what = said + "; `heartbeat_timeout_s` says how long it may"
                 self._note("silent", self.ranks[slot], what)
 
     def _note(self, kind: str, rank: int, what: str) -> None:

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from scalestudy.errors import nearest
 from scalestudy.spec.base import Spec, refused, shown
+from scalestudy.spec.synonyms import meant_values
 
 OWN = "{import: file:Class} from config/extensions/"
 FEW = 12
@@ -83,6 +84,6 @@ class Choice:
         name = value.get(self.key) if isinstance(value, dict) else value
         if name is None:
             return refused(f"the {self.what} has no `{self.key}`", valid)
-        near = nearest(str(name), names)
+        near = meant_values(str(name), names) or nearest(str(name), names)
         key = self.key if isinstance(value, dict) else None
-        return refused(f"there is no {self.what} {shown(name)}", near if "did you mean" in near else valid, key)
+        return refused(f"there is no {self.what} {shown(name)}", valid if near.startswith("valid: ") else near, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
 from scalestudy.spec.base import Spec, shown
 from scalestudy.spec.choice import Choice
+from scalestudy.spec.renamed import with_new_names, with_stored_names
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
 from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Pipeline, Single
 
@@ -267,12 +268,21 @@ class RunSpec(Spec):
     """When checkpoints are written; by default only when the run stops before its end."""
     launch: Launch = Launch()
     """How its processes are started."""
-    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
-    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
+    heartbeat_timeout_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """Seconds after which a process that sends no heartbeat ends the run. A slow step does not stop its heartbeat."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights beside the result as safetensors."""
     faults: tuple[Fault, ...] = ()
     """Faults to inject, each counted when it fires."""
+
+    @classmethod
+    def as_written_now(cls, data: Any) -> Any:
+        """Data with keys under their new names."""
+        return with_new_names(data)
+
+    def plain(self) -> dict[str, Any]:
+        """The keys that differ from their defaults; a key that was renamed has the name that ids are made from."""
+        return with_stored_names(super().plain())
 
     @property
     def accelerator(self) -> str | None:
