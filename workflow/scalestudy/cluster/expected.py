@@ -1,6 +1,6 @@
 """What a run will take, from the first of these that is known; always said which.
 
-1. `repeats`: what other repeats of the run, or the run itself before it was forgotten, took on this machine;
+1. `repeats`: what other repeats of the run, or the run itself before `scalestudy forget`, took on this machine;
 2. `neighbours`: what like runs took on this machine, per sample and rank;
 3. `published`: a published training time of this machine, or the published step time of its (or the emulated)
    accelerator;
@@ -27,6 +27,7 @@ from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
@@ -122,7 +123,7 @@ class Expectation:
         return Estimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
 
     def _repeats(self, spec: RunSpec) -> Estimate | None:
-        seconds = self.repeats.get(configuration_key(spec.plain()))
+        seconds = self.repeats.get(configuration_id(spec))
         if not seconds:
             return None
         low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
@@ -176,7 +177,7 @@ class Expectation:
         if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
             return None
         if spec.autocast and not spec.accelerator:
-            accelerator += "_mixed"  # config/reference/README.md: mixed precision is an accelerator of its own
+            accelerator += "_mixed"  # config/reference/README.md: mixed precision counts as a separate accelerator
         try:
             step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
         except UserError:
@@ -254,7 +255,7 @@ def read_history(file: Path) -> Iterator[Took]:
         samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
         yield Took(
             str(entry.get("run")),
-            configuration_key(plain),
+            configuration_id(spec),
             like_key(plain),
             spec.strategy.name,
             spec.ranks,
@@ -270,12 +271,6 @@ def _seconds(entry: Mapping[str, Any]) -> float | None:
     if isinstance(entry.get("wall_s"), (int, float)):
         return float(entry["wall_s"])
     return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
-
-
-def configuration_key(plain: Mapping[str, Any]) -> str:
-    """The same for all repeats of one run."""
-    kept = {key: value for key, value in plain.items() if key not in ("seed", "repeat")}
-    return canonical_json({**kept, "base_seed": plain.get("seed", 0) - plain.get("repeat", 0)})
 
 
 GEOMETRY = ("seed", "repeat", "ranks", "nodes", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser")

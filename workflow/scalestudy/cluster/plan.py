@@ -30,7 +30,7 @@ FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan asks for 100 GPU or node hours or more, else four."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
-"""About what a run leaves beside its weights: result, system samples, and a row per rank and step."""
+"""About what a run leaves in addition to its weights: result, system samples, and a row per rank and step."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PlannedJob:
     resources: Resources
     estimate: Estimate
     seconds: tuple[int, int, int]
-    """Requested, expected low, expected high, over all links."""
+    """Requested, expected low, expected high, over all attempts."""
     written_bytes: int
     to_nodes_bytes: int
     amounts: Amounts = Amounts()

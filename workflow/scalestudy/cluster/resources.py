@@ -21,7 +21,7 @@ SAFETY = 1.5
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
 LINK_MARGIN_S = 300
-"""What each link of a chain needs beside training: the checkpoint that it writes, and the one that it reads."""
+"""What each attempt of a chain needs in addition to training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job asks for: the rest is the system's."""
 INDEXED_PER_S = 200.0
@@ -46,20 +46,20 @@ class Resources:
     """Minutes of one job; None: no limit is known, the site's default holds."""
     queue: str | None
     links: int = 1
-    """Jobs in a row, each going on from the checkpoint of the one before."""
+    """Jobs in a row, each resuming from the checkpoint of the one before."""
 
     def plain(self) -> dict[str, Any]:
-        """By name; `links` is no resource."""
+        """By name; `links` is not a resource."""
         return {name: value for name, value in asdict(self).items() if name in NAMES}
 
     @property
     def requested_s(self) -> int:
-        """Walltime of all links, seconds; 0 where no limit is known."""
+        """Walltime of all attempts, seconds; 0 where no limit is known."""
         return 60 * (self.runtime or 0) * self.links
 
 
 def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
-    """What a run asks for. Measured runs have nodes of their own, so all devices of those nodes are taken with them."""
+    """What a run requests. Measured runs have nodes to themselves, so they request all devices of those nodes."""
     nodes, per_node = geometry(run.spec, machine)
     if run.spec.network is not None:
         nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
@@ -85,7 +85,7 @@ def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
 def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
     """Minutes of one job and the number of jobs: the high end times SAFETY, rounded up, cut at the machine's limit.
 
-    What does not fit goes on in further links of about equal length. A run whose time is unknown asks for the limit.
+    What does not fit resumes in further attempts of about equal length. A run whose time is unknown requests the limit.
     """
     if not math.isfinite(estimate.high_s):
         return limit, 1
@@ -154,7 +154,7 @@ def memory_mb(machine: Machine) -> int:
 
 
 def refuse_caps(caps: Mapping[str, Any]) -> None:
-    """Raise UserError where `--resources` caps the geometry: Snakemake would make each run smaller without a word."""
+    """Raise UserError where `--resources` caps the geometry: Snakemake would silently make each run smaller."""
     for name in (*NAMES, "mem_mib"):
         if name in caps and name != "queue":
             remedy = "cap what runs at the same time with `--jobs N`, or `--resources gpu_slots=N`"

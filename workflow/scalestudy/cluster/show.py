@@ -13,7 +13,7 @@ from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
-"""Lines under a dry run, which has lines enough of its own."""
+"""Lines under a dry run, whose own output is long."""
 
 Submit = Mapping[str, list[str] | str]
 """The words of each job's submit line, by its name, or why it would be refused."""
@@ -23,7 +23,7 @@ RIGHT = {2, 3, 4, 5, 6, 8, 9, 10, 11}
 
 
 def table(plan: Plan, most_rows: int = 10_000) -> str:
-    """The plan for people: a line per study, strategy and number of ranks, the total, and what stands beside it."""
+    """The plan for people: a line per study, strategy and number of ranks, the total, and remarks."""
     if not plan.submitted:
         return "Plan: no run and no dataset is to be made; what is there costs nothing."
     lines = [_cells(plan, row.study, row.strategy, row.ranks, row.jobs, row.amounts, row.kind) for row in plan.rows]
@@ -67,7 +67,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     asked, low, high = map(span, plan.makespan_s)
     yield f"Makespan     {low} to {high} expected, {asked} if every job takes all that it asks for ({QUEUEING})"
     asked, low, high = map(span, plan.critical_s)
-    yield f"Critical path {low} to {high} expected, {asked} asked for: the time with endless nodes"
+    yield f"Critical path {low} to {high} expected, {asked} asked for: the time with unlimited nodes"
     chains = [job for job in plan.submitted if job.resources.links > 1]
     if chains:
         yield f"Chains       {len(chains)} runs take longer than one job may; jobs are counted as runs+further links:"

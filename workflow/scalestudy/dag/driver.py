@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +13,11 @@ from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import end
 from scalestudy.errors import UserError
+from scalestudy.files import read_json
 
 PLAN = "scalestudy_plan"
-"""Key of Snakemake's configuration by which `scalestudy plan` hands its changes, and the caps of the profile, to the
-Snakefile of its dry run: JSON with `changes` and `caps`."""
+"""Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
+its `changes` and the `caps` of the profile."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
@@ -27,7 +27,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """
     config = dict(config)
     try:
-        plan = json.loads(config.pop(PLAN, "{}"))
+        plan = read_json(Path(config.pop(PLAN))) if PLAN in config else {}
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
         refuse_caps(caps)
         project = Project(config, caps, plan.get("changes"))

@@ -100,7 +100,7 @@ FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 
 PATTERNS = {
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
-    r"^(mini|node)$": "`mini` or `node` (the file as it stands is `paper`)",
+    r"^(mini|node)$": "`mini` or `node` (the rest of the file is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
     r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",
     r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$": FILE_AND_CLASS,
@@ -178,7 +178,7 @@ def _problem(model: type[Spec], data: Any, path: KeyPath, item: ErrorDetails) ->
 
 
 def _not_one_of(value: Any, expected: str) -> tuple[str, str]:
-    """Sentence and remedy for a value beside pydantic's list of valid ones."""
+    """Sentence and remedy for a value that is not in pydantic's list of valid ones."""
     valid = [word.strip(" '\"") for word in expected.replace(" or ", ", ").split(",")]
     return f"{shown(value)} is not valid here", meant_values(str(value), valid) or nearest(
         str(value), filter(None, valid)
@@ -212,7 +212,7 @@ def _as_written(model: type[Spec], path: KeyPath, expected: list[str], value: An
 
 
 def _nearest_key(model: type[Spec], data: Any, path: KeyPath) -> str:
-    """The remedy for an unknown key: how it is written, the nearest beside it, the same word deeper down."""
+    """The remedy for an unknown key: how it is written, the nearest at the same level, the same word at a lower level."""
     key, valid = str(path[-1]), _keys_at(model, data, path[:-1])
     head, dot, rest = key.partition(".")
     if dot and head in valid:

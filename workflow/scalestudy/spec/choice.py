@@ -20,7 +20,7 @@ SHORT, REFUSED = "<short>", "<refused>"
 
 @dataclass(frozen=True)
 class Choice:
-    """Beside a union of models in `Annotated`: the value of `key` says which member it is, `import` the user's own.
+    """In `Annotated` with a union of models: the value of `key` says which member it is, `import` the user's own.
 
     With `short`, `allreduce` stands for `{name: allreduce}`. `many` stands for the names of a member that has
     too many to list.

@@ -35,7 +35,7 @@ class Batch(Spec):
     global_: Annotated[Count | None, Field(alias="global")] = None
     """Samples per step over all ranks."""
     accumulate: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Parts in which a rank computes its batch, one after the other, before the one exchange and update of the step."""
+    """Micro-batches of a rank, computed one after the other; gradients accumulate, with one exchange and update per step."""
 
 
 class LearningRateSteps(Spec):
@@ -77,7 +77,7 @@ class Train(Spec):
     evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Evaluate on held-out data every so many epochs and at the end; 0: never."""
     weighted_loss: bool = False
-    """Multi-label: a label's positives count by its share of negatives, and the other way round (CheXNet)."""
+    """Multi-label: a label's positives are weighted by its share of negatives, its negatives by its share of positives (CheXNet)."""
 
 
 class Measure(Spec):
@@ -103,7 +103,7 @@ class Storage(Spec):
 
 
 class Checkpoint(Spec):
-    """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
+    """When a run writes checkpoints, in addition to when it stops. Two are kept until the result is written."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Steps from one to the next; none: not by steps."""
@@ -128,7 +128,7 @@ class Loader(Spec):
     shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Samples per rank from which a stream draws the next one."""
     pin_memory: bool = True
-    """Page-locked batches where there is a GPU, copied to it ahead of their use on a stream of their own."""
+    """Page-locked batches where there is a GPU, copied to it ahead of their use on a separate stream."""
     storage: Storage | None = None
     """A storage of a stated rate and latency, emulated; unset: the one that is there."""
     workers: Annotated[int, Field(ge=0, le=4096)] = 1
@@ -160,7 +160,7 @@ class Stage(Spec):
     """`all`: every node has everything; `by_shard`: node k of N has training shards (or files) k, k + N, k + 2 N, ..., and
     its ranks see no others (ShardedByS3Key of Amazon SageMaker)."""
     streams: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Threads of a node that copy, each with a connection of its own."""
+    """Threads of a node that copy, each with a separate connection."""
     mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """What a node copies at most, MiB/s; unset: no limit."""
     reuse: bool = True
@@ -176,7 +176,7 @@ class Launch(Spec):
     launcher: LauncherName | None = None
     """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
     binding: Literal["none", "core", "socket"] = "none"
-    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
+    """`core`: each process has `threads_per_rank` cores to itself; `socket`: all cores of one socket, its device's or in turn."""
 
 
 class SlowRank(Spec):
@@ -271,7 +271,7 @@ class RunSpec(Spec):
     heartbeat_timeout_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
     """Seconds after which a process that sends no heartbeat ends the run. A slow step does not stop its heartbeat."""
     keep: Literal["weights"] | None = None
-    """`weights`: keep the final weights beside the result as safetensors."""
+    """`weights`: keep the final weights as safetensors next to the result."""
     faults: tuple[Fault, ...] = ()
     """Faults to inject, each counted when it fires."""
 
@@ -313,7 +313,7 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
     size, most = spec.data.scale, spec.strategy.most_ranks
     if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
         remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
-        yield Problem(("data", "scale"), f"{shown(size)} is no size between 1 byte and 1 EB", remedy)
+        yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
     if most is not None and spec.ranks > most:
         what = (
             f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
@@ -326,10 +326,10 @@ def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
         remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
         yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
     elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
-        what = f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks"
+        what = f"{spec.batch.global_} samples cannot be divided equally among {spec.ranks} ranks"
         yield Problem(("batch", "global"), what, OTHERWISE)
     elif spec.rank_batch % spec.batch.accumulate:
-        what = f"{spec.rank_batch} samples of a rank cannot be computed in {spec.batch.accumulate} equal parts"
+        what = f"{spec.rank_batch} samples of a rank cannot be divided into {spec.batch.accumulate} equal micro-batches"
         yield Problem(("batch", "accumulate"), what, OTHERWISE)
     if spec.autocast and spec.dtype != "float32":
         what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
@@ -363,17 +363,17 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
             ("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form"
         )
     if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
-        what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
-        yield Problem(("loader", "kind"), what, "take `threads` with `mode: stream`")
+        what = "threads of the rank read a stream; each process would have to read all of it"
+        yield Problem(("loader", "kind"), what, "use `threads` with `mode: stream`")
     if loader.storage is not None and loader.storage.mib_per_s is None and not loader.storage.latency_ms:
         yield Problem(("loader", "storage"), "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`")
     if tensors and (loader.storage is not None or loader.origin is not None):
         key = "storage" if loader.storage is not None else "origin"
         what = f"`{spec.data.source}` comes from memory, not from a storage"
-        yield Problem(("loader", key), what, "leave it away, or take pictures")
+        yield Problem(("loader", key), what, "leave it out, or use pictures")
     if loader.memory_limit_mib is not None and format == "database":
-        what = "the pages of a database are mapped, and cannot be dropped"
-        yield Problem(("loader", "memory_limit_mib"), what, "take shards, or limit `loader.storage`")
+        what = "the pages of a database are mapped and cannot be dropped"
+        yield Problem(("loader", "memory_limit_mib"), what, "use shards, or limit `loader.storage`")
 
 
 def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
@@ -382,12 +382,12 @@ def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
         return
     form = getattr(getattr(spec.data, "shard", None), "format", None)
     if spec.data.source == "synthetic":
-        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` away, or take other data")
+        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` out, or use other data")
     elif spec.stage.share == "by_shard" and (
         spec.data.source in TENSOR_SOURCES or form == "lmdb" or (form == "files" and spec.data.preprocess == "raw")
     ):
         what = "the data is one file, and nodes cannot have shards of it"
-        yield Problem(("stage", "share"), what, "take `all`, or `data.shard.format: tar` or `raw`")
+        yield Problem(("stage", "share"), what, "use `all`, or `data.shard.format: tar` or `raw`")
 
 
 def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
@@ -409,30 +409,30 @@ def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
-    """What a model that is cut into stages cannot be: it has micro-batches and operators of its own."""
+    """What a model that is cut into stages cannot be: it has its own micro-batches and operators."""
     if spec.batch.accumulate > 1:
-        what = "strategy `pipeline` adds up gradients over micro-batches of its own"
-        yield Problem(("batch", "accumulate"), what, "leave it away, and set strategy.micro_batches")
+        what = "strategy `pipeline` accumulates gradients over its own micro-batches"
+        yield Problem(("batch", "accumulate"), what, "leave it out, and set `strategy.micro_batches`")
     if spec.compile:
-        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it away")
+        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it out")
     if spec.autocast == "float16":
         what = "float16 scales the loss, and the stages of a pipeline cannot agree on the scale"
         yield Problem(("autocast",), what, "use bfloat16, or another strategy")
     stages, parts = strategy.stages, strategy.micro_batches or 1
     if stages is not None and spec.ranks % stages:
-        what = f"{spec.ranks} ranks cannot be shared equally by {stages} stages"
+        what = f"{spec.ranks} ranks cannot be divided equally among {stages} stages"
         yield Problem(("strategy", "stages"), what, OTHERWISE)
         return
     replica_batch = spec.global_batch // (spec.ranks // stages if stages is not None else 1)
     if replica_batch % parts:
-        what = f"{replica_batch} samples cannot be cut into {parts} equal parts"
+        what = f"{replica_batch} samples cannot be divided into {parts} equal micro-batches"
         yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
 
 
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:
     ranks, nodes, per_node = spec.ranks, spec.nodes, spec.ranks_per_node
     if nodes is not None and ranks % nodes:
-        yield Problem(("nodes",), f"{ranks} ranks cannot be shared equally by {nodes} nodes", OTHERWISE)
+        yield Problem(("nodes",), f"{ranks} ranks cannot be divided equally among {nodes} nodes", OTHERWISE)
     elif nodes is not None and per_node is not None and nodes * per_node != ranks:
         what = f"{nodes} nodes of {per_node} ranks are not {ranks} ranks"
         yield Problem(("ranks_per_node",), what, "leave out `nodes` or `ranks_per_node`")
