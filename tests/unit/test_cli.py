@@ -11,6 +11,7 @@ import click
 import pytest
 
 from scalestudy import cli
+from scalestudy.commands.summary import _why_no_result
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_VERBS = {"__init__", "options", "train", "warm"}
@@ -85,3 +86,24 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
         "config/studies/wrong.yaml:2: base.modle: unknown key `modle`\n"
         "    did you mean `model`?\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("log", "state", "sentence"),
+    [
+        (None, None, "not run"),
+        ("", None, "no result; its job wrote nothing"),
+        ("a line", None, "no result; see F/log/train.log"),
+        ("a line", '{"cause": "walltime"}', "no result; see F/log/train.log: walltime"),
+        (None, '{"cause": "walltime"}', "no result: walltime"),
+    ],
+)
+def test_the_summary_names_the_cause_and_no_empty_log(
+    tmp_path: Path, log: str | None, state: str | None, sentence: str
+) -> None:
+    (tmp_path / "log").mkdir()
+    if log is not None:
+        (tmp_path / "log/train.log").write_text(log)
+    if state is not None:
+        (tmp_path / "state.json").write_text(state)
+    assert _why_no_result(tmp_path).replace(str(tmp_path), "F") == sentence

@@ -23,7 +23,7 @@ ROUND_MIN = 6
 LINK_MARGIN_S = 300
 """What each attempt of a chain needs in addition to training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
-"""Share of a node's memory that a job asks for: the rest is the system's."""
+"""Share of a node's memory that a job requests: the rest is the system's."""
 INDEXED_PER_S = 200.0
 MADE_PER_S = 50.0
 """Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
@@ -71,7 +71,7 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
 
 
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
-    """What preparing a dataset asks for: one node, no accelerator."""
+    """What preparing a dataset requests: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
     # What is made while it is read takes no time ahead of it.
     samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
@@ -147,7 +147,7 @@ def cores(machine: Machine) -> int:
 
 
 def memory_mb(machine: Machine) -> int:
-    """Memory that a job asks for on each node, MiB, which schedulers call MB: nodes are its own."""
+    """Memory that a job requests on each node, MiB, which schedulers call MB: measured runs do not share nodes."""
     if machine.job_memory_gib is not None:
         return int(machine.job_memory_gib * 1024)
     return int(MEMORY_SHARE * machine.memory_bytes / (1 << 20))
@@ -171,13 +171,13 @@ class Planner:
 
     @property
     def expectation(self) -> Expectation:
-        """Read when it is first asked for: a command that runs nothing needs no history."""
+        """Read when it is first needed: a command that runs nothing needs no history."""
         if self._expectation is None:
             self._expectation = Expectation(self.name, self.machine)
         return self._expectation
 
     def of(self, run: Run) -> tuple[Resources, Estimate]:
-        """What the run's job asks for, and what it is expected to take."""
+        """What the run's job requests, and what it is expected to take."""
         if run.id not in self._known:
             estimate = self.expectation.of(run)
             self._known[run.id] = of_run(run, self.machine, estimate), estimate

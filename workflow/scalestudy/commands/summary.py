@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalestudy.commands.options import MACHINE, SCALE
+from scalestudy.files import read_json
 from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
             status = "without a result" if result is None else result["status"]
             states[status] += 1
             if result is None:
-                log = run_folder(machine, run.id) / "log" / "train.log"
-                left_out[f"{study.name}: " + (f"no result; see {log}" if log.exists() else "not run")] += 1
+                left_out[f"{study.name}: {_why_no_result(run_folder(machine, run.id))}"] += 1
             elif status != "valid":
                 left_out[f"{study.name}: {status}: {result['reason']}"] += 1
         click.echo(
@@ -76,6 +76,16 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
 
     assert table.decide is not None
     return sentences(study, selected(read_rows(study, machine), table.where), table.decide, table.values[0])
+
+
+def _why_no_result(folder: Path) -> str:
+    """What is known of a run without a result: the cause that it wrote, and its log where that has a line."""
+    log, state = folder / "log" / "train.log", folder / "state.json"
+    said = f"; see {log}" if log.exists() and log.stat().st_size else ""
+    cause = read_json(state).get("cause") if state.exists() else None
+    if not said and not cause:
+        return "no result; its job wrote nothing" if log.exists() else "not run"
+    return f"no result{said}" + (f": {cause}" if cause else "")
 
 
 def _line(kind: str, file: object) -> None:

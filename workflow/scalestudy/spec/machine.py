@@ -76,7 +76,7 @@ class Machine(Spec):
     memory_gib: Positive | None = None
     """Main memory of a node, GiB; unset: as found."""
     job_memory_gib: Positive | None = None
-    """Memory that a job asks for on each node, GiB; unset: nine tenths of `memory_gib`."""
+    """Memory that a job requests on each node, GiB; unset: nine tenths of `memory_gib`."""
     scratch_gib: Positive | None = None
     """A node's own disk, GiB."""
     walltime_limit_h: Positive | None = None

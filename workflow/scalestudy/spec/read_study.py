@@ -28,7 +28,7 @@ class NoScale(UserError):
 
 @dataclass
 class Found:
-    """The studies that were asked for: those that can be expanded, and what is wrong with the others."""
+    """The requested studies: those that can be expanded, and what is wrong with the others."""
 
     studies: list[Study] = field(default_factory=list)
     wrong: dict[str, UserError] = field(default_factory=dict)
