@@ -1,4 +1,4 @@
-"""What a job asks its scheduler for: explicit per run, from its spec and the machine, never from the size of a file."""
+"""What a job requests from its scheduler: explicit per run, from its spec and the machine, never from the size of a file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
     """What preparing a dataset requests: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
-    # What is made while it is read takes no time ahead of it.
+    # Data that is made while it is read needs no preparation.
     samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
     seconds = samples / (INDEXED_PER_S if used_in_place(spec) else MADE_PER_S)
     estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
@@ -113,7 +113,7 @@ def limit_min(machine: Machine, queue: str | None) -> int | None:
 
 
 def queue_for(machine: Machine, nodes: int, estimate: Estimate) -> str | None:
-    """The first queue that takes so many nodes for so long; else the one of them with the longest jobs."""
+    """The first queue that accepts that many nodes for that long; else the one of them with the longest jobs."""
     fitting = {name: queue for name, queue in machine.queues.items() if _takes(queue, nodes)}
     if not fitting:
         return None

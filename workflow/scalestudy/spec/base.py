@@ -1,4 +1,4 @@
-"""The frozen base of every spec model, and the translation of its errors into sentences with places."""
+"""The frozen base of every spec model, and its errors as sentences with places."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCust
 def problems(model: type[Spec], data: Any, error: ValidationError) -> Iterator[Problem]:
     """Each pydantic error as a path that exists in `data` (or its missing key), a sentence and a remedy.
 
-    A value that fits no member of a union gives an error per member; they are said as one.
+    A value that fits no member of a union gives an error per member; they become one.
     """
     all_items = error.errors(include_url=False, include_context=True)
     items = [(_path_in(data, item["loc"]), item) for item in all_items if not _long_enough(item)]

@@ -53,11 +53,11 @@ class Site(Spec):
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
     staged_gib: Annotated[float, Field(gt=0)] | None = None
-    """What staged copies may take there, GiB: the oldest that no run uses are removed for new ones. Unset: what is free."""
+    """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()
-    """Names of the nodes where no scheduler gives them, the one where commands are started first."""
+    """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 

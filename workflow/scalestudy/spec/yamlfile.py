@@ -1,4 +1,4 @@
-"""YAML as data with places: every value knows the line it stands on."""
+"""YAML as data with places: every value has its line."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def parse_value(text: str, name: str) -> Any:
 
 @contextlib.contextmanager
 def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.Node | None]:
-    """The nodes of a text; what YAML refuses in it, and in the block, is told as a UserError. `at` names a line."""
+    """The nodes of a text; what YAML refuses in it, and in the block, becomes a UserError. `at` names a line."""
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -171,7 +171,7 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, str]:
 
 
 class _Builder:
-    """Turns composed nodes into plain data, counting what aliases multiply."""
+    """Turns composed nodes into plain data, and counts values, which aliases multiply."""
 
     def __init__(self, at: Callable[[int], str], lines: dict[KeyPath, int]) -> None:
         self.at, self.lines = at, lines
