@@ -216,7 +216,7 @@ def test_wrong_configuration_ends_before_anything_is_made(project: Project) -> N
 
 
 def test_a_wrong_study_that_is_not_requested_is_named_and_left_out(project: Project) -> None:
-    project.study.with_name("other.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
+    project.study.with_name("other.yaml").write_text("question: How?\nbase: {modle: mlp}\nscales: {mini: {}}\n")
     (project.folder / "results/local/mini/figures/tiny/time.svg").unlink()
     done = project.snakemake("-n", "tiny")
     assert done.returncode == 0, done.stdout

@@ -153,7 +153,7 @@ def test_a_cap_on_the_geometry_is_refused_in_words(project: Project) -> None:
         (("--profile", "profiles/pds"), "there is no such profile"),
         (("nosuch",), "No rule to produce nosuch"),
         (("--set", "repeats=0"), "repeats"),
-        (("--gantt", "plan.gif"), "is no kind of figure"),
+        (("--gantt", "plan.gif"), "is not a kind of figure"),
     ],
 )
 def test_a_wrong_question_is_answered_in_a_sentence(project: Project, arguments: tuple[str, ...], said: str) -> None:

@@ -93,7 +93,7 @@ def test_what_a_kill_left_of_another_plan_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ('{"source": "dig', "--spec: not readable as JSON"),
+        ('{"source": "dig', "--spec: cannot be read as JSON"),
         ('{"source": "digits", "shard": {"format": "zip"}}', "--spec: data.shard.format: `zip` is not valid here"),
         ('{"source": "digits", "shard": {"format": "raw"}}', "data.shard.format: shards of format `raw` hold pixels"),
         ('{"source": "digits", "shard": {"format": "tar"}}', "`digits` has tensors"),

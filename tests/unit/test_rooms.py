@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflow"
 PACKAGES = ("scalestudy", "snakemake_executor_plugin_scalestudy", "snakemake_logger_plugin_scalestudy")
 DATA = ("decode", "sources", "prepare", "stage", "load")
-CATALOGUES = ("catalogue", "modes")
-"""Names of modules that hold options only, wherever they lie."""
+CATALOGUES = ("catalogue", "modes", "synonyms")
+"""Names of modules that hold options and words only, wherever they are."""
 
 Imports = dict[str, set[str]]
 TO_BE_OPENED = {

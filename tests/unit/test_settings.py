@@ -46,8 +46,8 @@ def test_values_are_yaml_1_2_as_in_study_files() -> None:
         (("seed=2020-01-01",), "try: seed: must be a whole number, not `2020-01-01`"),
         (("data={root: &a x, source: *b}",), "try: data: is not valid YAML: found undefined alias 'b'\n"
          "    put text that begins with `*` in quotes"),
-        (("model={a: 1, a: 2}",), "try: model: key `a` stands here twice\n    keep one of them"),
-        (("seed=!!python/none",), "try: seed: the tag `!!python/none` is not read\n"
+        (("model={a: 1, a: 2}",), "try: model: key `a` is here twice\n    keep one of them"),
+        (("seed=!!python/none",), "try: seed: the tag `!!python/none` is not supported\n"
          "    write text, a number, true, false, null, a list or a map"),
         (("ranks=",), "try: ranks: has no value\n    write one after the `=`; `null` stands for the default"),
         (("epochs",), "try: `epochs` is not a setting\n    write key=value, for example ranks=2"),

@@ -23,7 +23,7 @@ rule dataset:
 
 
 rule spec:
-    """The frozen description of one run. It has no inputs: a study file is no ancestor of a run."""
+    """The frozen description of one run. It has no inputs: no run depends on a study file."""
     output:
         "results/{machine}/runs/{run}/spec.json",
     log:

@@ -44,7 +44,7 @@ class Problem:
 
 
 def raise_all(errors: list[UserError]) -> None:
-    """Raise nothing, the one error, or all of them together; doubles are said once."""
+    """Raise nothing, the one error, or all of them together; duplicates are listed once."""
     unique = list({str(error): error for error in errors}.values())
     if len(unique) == 1:
         raise unique[0]

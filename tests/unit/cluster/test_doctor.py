@@ -38,11 +38,11 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
     [
         ({"shared": False}, "n1 does not see this folder", "storage that all nodes share"),
         ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
-        ({"torch": {"version": "2.9", "devices": 0}}, "n1 shows torch no GPU", "the request of site.yaml"),
-        ({"torch": {"version": "2.9", "devices": 2}}, "n1 shows fewer GPUs than the machine file says", "devices_per_node"),
+        ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of site.yaml"),
+        ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than the machine file says", "devices_per_node"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
         ({"mpi": None}, "n1 has no mpirun", "Open MPI module"),
-        ({"skew_s": -40.0}, "n1 has a clock that is more than a second from", "administrators"),
+        ({"skew_s": -40.0}, "n1 has a clock that differs by more than a second from", "administrators"),
         ({"data_roots": {"image_folder": False}}, "n1 lacks a folder of `data_roots`", "site.yaml"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy.cluster import costs
 from scalestudy.cluster.expected import Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import Link, read_ledger, start_up
+from scalestudy.cluster.used import Attempt, read_ledger, start_up
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -154,7 +154,7 @@ def test_a_sum_says_all_that_is_in_it_best_first() -> None:
 
 
 def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
-    links = [Link(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
+    links = [Attempt(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
     wall_s = {f"run{i}": [20.0] for i in range(3)}
     assert start_up(wall_s, links) == pytest.approx((10.2, 11.8))
     assert start_up(wall_s, links[:2]) is None
@@ -169,7 +169,7 @@ def test_the_ledger_is_read_by_run_and_a_line_that_was_cut_off_is_left_out(tmp_p
         + "\n" + json.dumps({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
         + '\n{"event": "sub'
     )  # fmt: skip
-    assert read_ledger(ledger) == [Link("a.1", run_name, "7", 8, 2, 42.0, 1)]
+    assert read_ledger(ledger) == [Attempt("a.1", run_name, "7", 8, 2, 42.0, 1)]
 
 
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from scalestudy import dag
 from snakemake_logger_plugin_scalestudy import LogHandler, LogHandlerSettings, resume_command
 
 HOROVOD = "results/local/builds/horovod.json"
@@ -24,12 +23,13 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
     monkeypatch.setattr("scalestudy.strategies.horovod_build.found", lambda: None)
-    monkeypatch.setattr(dag.Current, "project", SimpleNamespace(jobs_at_once=1, chosen=[]))
     job = SimpleNamespace(
         rule=SimpleNamespace(name="horovod"), output=[HOROVOD], priority=1, wildcards_dict={"machine": "local"}
     )
-    monkeypatch.setattr(dag.Current, "workflow", SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))))
-    return LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), LogHandlerSettings())  # type: ignore[arg-type]
+    made = LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), LogHandlerSettings())  # type: ignore[arg-type]
+    workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job])))
+    made.reads(SimpleNamespace(resources=SimpleNamespace(jobs_at_once=1), chosen=[]), workflow)
+    return made
 
 
 def send(handler: LogHandler, event: LogEvent, **facts: Any) -> None:

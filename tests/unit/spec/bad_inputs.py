@@ -161,6 +161,12 @@ BAD = [
         "unknown model",
         "question: How?\nbase:\n  model: gpt\n",
         "s.yaml:3: base.model: there is no model `gpt`\n"
+        "    the models here classify images; add another as `{import: file:Class}` from config/extensions/",
+    ),
+    Bad(
+        "model that nobody has",
+        "question: How?\nbase:\n  model: qqqq\n",
+        "s.yaml:3: base.model: there is no model `qqqq`\n"
         "    valid: small_cnn, small_alexnet, small_vgg, small_resnet, small_densenet, small_inception, mlp, a classification network of torchvision such as resnet50, "
         "or {import: file:Class} from config/extensions/",
     ),
@@ -196,7 +202,7 @@ BAD = [
     Bad(
         "size that is no number",
         "question: How?\nbase:\n  data: {source: digits, scale: 1.2.3 GB}\n",
-        "s.yaml:3: base.data.scale: `1.2.3 GB` is no size between 1 byte and 1 EB\n"
+        "s.yaml:3: base.data.scale: `1.2.3 GB` is not a size from 1 byte to 1 EB\n"
         "    write it as `64 MiB`, `1.5 GB` or `2x node memory`",
     ),
     Bad(
@@ -224,7 +230,7 @@ BAD = [
     Bad(
         "unknown scale",
         "question: How?\nscales: {minii: {}}\n",
-        "s.yaml:2: scales.minii: must be `mini` or `node` (the file as it stands is `paper`), not `minii`",
+        "s.yaml:2: scales.minii: must be `mini` or `node` (the rest of the file is `paper`), not `minii`",
     ),
     Bad(
         "a scale that the study has not",
@@ -298,7 +304,7 @@ BAD = [
     Bad(
         "global batch that ranks cannot share",
         "question: How?\nbase:\n  strategy: allreduce\n  batch: {global: 10}\nvary:\n  ranks: [2, 4]\n",
-        "s.yaml:4: base.batch.global: 10 samples cannot be shared equally by 4 ranks\n"
+        "s.yaml:4: base.batch.global: 10 samples cannot be divided equally among 4 ranks\n"
         "    choose another number, or exclude this combination",
     ),
     Bad(
@@ -315,7 +321,7 @@ BAD = [
     Bad(
         "ranks that nodes cannot share",
         "question: How?\nbase:\n  strategy: allreduce\n  ranks: 3\n  nodes: 2\n",
-        "s.yaml:5: base.nodes: 3 ranks cannot be shared equally by 2 nodes\n"
+        "s.yaml:5: base.nodes: 3 ranks cannot be divided equally among 2 nodes\n"
         "    choose another number, or exclude this combination",
     ),
     Bad(
@@ -458,17 +464,17 @@ BAD = [
     Bad(
         "list at the top",
         "- question: How?\n",
-        "s.yaml:1: holds no map of keys to values\n    write `key: value`; see config/README.md for the keys",
+        "s.yaml:1: is not a map of keys to values\n    write `key: value`; see config/README.md for the keys",
     ),
     Bad(
         "key that stands twice",
         "question: How?\nbase:\n  ranks: 1\n  ranks: 2\n",
-        "s.yaml:4: base: key `ranks` stands here twice\n    keep one of them",
+        "s.yaml:4: base: key `ranks` is here twice\n    keep one of them",
     ),
     Bad(
         "tab for indentation",
         "question: How?\nbase:\n\tranks: 1\n",
-        "s.yaml:3: is not valid YAML: a tab stands where spaces must\n    indent with spaces",
+        "s.yaml:3: is not valid YAML: a tab is used where spaces are needed\n    indent with spaces",
     ),
     Bad(
         "bracket that is not closed",
@@ -490,7 +496,7 @@ BAD = [
     Bad(
         "merge key",
         "question: How?\nbase:\n  <<: {ranks: 1}\n",
-        "s.yaml:3: base: merge keys (`<<`) are not read\n    write the keys out, or use scales, which merge",
+        "s.yaml:3: base: merge keys (`<<`) are not supported\n    write the keys out, or use scales, which merge",
     ),
     Bad(
         "map for a key",
@@ -500,13 +506,13 @@ BAD = [
     Bad(
         "binary value",
         "question: How?\nbase:\n  model: !!binary aGVsbG8=\n",
-        "s.yaml:3: base.model: the tag `!!binary` is not read\n"
+        "s.yaml:3: base.model: the tag `!!binary` is not supported\n"
         "    write text, a number, true, false, null, a list or a map",
     ),
     Bad(
         "Python object",
         "question: How?\nbase:\n  model: !!python/object/apply:os.system [ls]\n",
-        "s.yaml:3: base.model: the tag `!!python/object/apply:os.system` is not read\n"
+        "s.yaml:3: base.model: the tag `!!python/object/apply:os.system` is not supported\n"
         "    write text, a number, true, false, null, a list or a map",
     ),
     Bad(
@@ -579,13 +585,13 @@ BAD = [
     Bad(
         "stages that do not divide the ranks",
         "question: How?\nbase:\n  ranks: 4\n  strategy: {name: pipeline, stages: 3}\n",
-        "s.yaml:4: base.strategy.stages: 4 ranks cannot be shared equally by 3 stages\n"
+        "s.yaml:4: base.strategy.stages: 4 ranks cannot be divided equally among 3 stages\n"
         "    choose another number, or exclude this combination",
     ),
     Bad(
         "micro-batches that do not divide the batch",
         "question: How?\nbase:\n  ranks: 2\n  strategy: {name: pipeline, stages: 2, micro_batches: 3}\n",
-        "s.yaml:4: base.strategy.micro_batches: 64 samples cannot be cut into 3 equal parts\n"
+        "s.yaml:4: base.strategy.micro_batches: 64 samples cannot be divided into 3 equal micro-batches\n"
         "    choose another number, or exclude this combination",
     ),
     Bad(
@@ -608,7 +614,7 @@ BAD = [
         "question: How?\nbase: {strategy: single, batch: {global: 9}}\nvary:\n  ranks:\n  - 2\n  - 3\n",
         "s.yaml:5: vary.ranks[0]: strategy `single` has at most 1 rank, not 2\n"
         "    choose another strategy, or exclude this combination\n"
-        "s.yaml:2: base.batch.global: 9 samples cannot be shared equally by 2 ranks\n"
+        "s.yaml:2: base.batch.global: 9 samples cannot be divided equally among 2 ranks\n"
         "    choose another number, or exclude this combination\n"
         "s.yaml:6: vary.ranks[1]: strategy `single` has at most 1 rank, not 3\n"
         "    choose another strategy, or exclude this combination",

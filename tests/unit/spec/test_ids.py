@@ -151,7 +151,7 @@ DEFAULTS = {
     "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0},
     "checkpoint": {"every_steps": None, "every_minutes": None},
     "launch": {"launcher": None, "binding": "none"},
-    "tolerate_stall_s": 30.0,
+    "heartbeat_timeout_s": 30.0,
     "keep": None,
     "faults": [],
 }
@@ -339,7 +339,7 @@ CHANGED: dict[str, Any] = {
     "launch": {"launch": {"launcher": "ssh", "binding": "core"}},
     "launch.launcher": "mpirun",
     "launch.binding": "socket",
-    "tolerate_stall_s": 60,
+    "heartbeat_timeout_s": 60,
     "keep": "weights",
     "faults": [{"kind": "slow_decode", "seconds": 1}],
     "faults.kind": {"faults": [{"kind": "killed_rank", "rank": 0, "at_step": 1}]},

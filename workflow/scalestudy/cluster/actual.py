@@ -13,7 +13,7 @@ from typing import Any
 
 from scalestudy.cluster.expected import Estimate
 from scalestudy.cluster.resources import Resources
-from scalestudy.cluster.used import ACCOUNTING, Link, accounted, read_ledger
+from scalestudy.cluster.used import ACCOUNTING, Attempt, accounted, read_ledger
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
@@ -81,10 +81,10 @@ class Compared:
 def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
     """Every run of the studies that has a result and was planned."""
     plans = read_plans(machine)
-    links: dict[str, list[Link]] = defaultdict(list)
-    for link in read_ledger():
-        links[link.run].append(link)
-    seconds = _accounted([link for run in links.values() for link in run])
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in read_ledger():
+        attempts[attempt.run].append(attempt)
+    seconds = _accounted([attempt for of_run in attempts.values() for attempt in of_run])
     rows: dict[str, Compared] = {}
     for study in studies:
         for run in study.runs:
@@ -92,7 +92,7 @@ def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
             result = None if plan is None or run.id in rows else read_result(machine, run)
             if plan is None or result is None or not result.get("ended"):
                 continue
-            used, count, source = _used(result, links.get(run.id, []), seconds)
+            used, count, source = _used(result, attempts.get(run.id, []), seconds)
             rows[run.id] = Compared(
                 study.name, run.id, plan["gpus"], plan["nodes"], plan["requested_s"], plan["low_s"], plan["high_s"],
                 plan["kind"], used, count, source,
@@ -100,28 +100,25 @@ def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
     return list(rows.values())
 
 
-def _accounted(links: Sequence[Link]) -> Mapping[str, float]:
+def _accounted(attempts: Sequence[Attempt]) -> Mapping[str, float]:
     kind = read_site().scheduler.get("kind")
-    ids = [link.id for link in links if link.id]
+    ids = [attempt.id for attempt in attempts if attempt.id]
     return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
 
 
-def _used(result: Mapping[str, Any], links: Sequence[Link], seconds: Mapping[str, float]) -> tuple[float, int, str]:
-    """Seconds over all links of the run's last making, their number, and who says so."""
-    ended = [link for link in links if link.used_s is not None]
+def _used(
+    result: Mapping[str, Any], attempts: Sequence[Attempt], seconds: Mapping[str, float]
+) -> tuple[float, int, str]:
+    """Seconds over all attempts that led to the run's result, their number, and where the seconds come from."""
+    ended = [attempt for attempt in attempts if attempt.used_s is not None]
     if ended:
-        last = ended[-_links_of_last(ended) :]
-        if all(link.id in seconds for link in last):
-            return sum(seconds[str(link.id)] for link in last), len(last), "accounting"
-        return sum(link.used_s or 0.0 for link in last), len(last), "job script"
+        last = ended[-max(1, ended[-1].number) :]
+        if all(attempt.id in seconds for attempt in last):
+            return sum(seconds[str(attempt.id)] for attempt in last), len(last), "accounting"
+        return sum(attempt.used_s or 0.0 for attempt in last), len(last), "job script"
     took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
     wall = result["metrics"].get("wall_s")
     return float(wall) if wall is not None else took.total_seconds(), 1, "result"
-
-
-def _links_of_last(links: Sequence[Link]) -> int:
-    """How many of a run's links belong to its last making."""
-    return 1 if len(links) == 1 else max(1, links[-1].number)
 
 
 def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) -> tuple[str, dict[str, Any]]:
@@ -130,9 +127,9 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
     rows = compare(chosen, machine)
     if not rows:
         raise UserError(
-            "no finished run was planned: plans are kept from the first run on that a driver starts",
+            "no finished run has a plan: the driver notes one for each run that it starts",
             str(plans_file(machine)),
-            "run the studies, then ask again",
+            "run the studies, then give the command again",
         )
     return _table(rows), _plain(rows)
 
@@ -153,6 +150,8 @@ def _plain(rows: Sequence[Compared]) -> dict[str, Any]:
             "low": round(_sum(known, "low_s", per), 4),
             "high": round(_sum(known, "high_s", per), 4),
             "used": round(_sum(rows, "used_s", per), 4),
+            "runs_expected": len(known),
+            "used_by_expected": round(used, 4),
             "expected_over_used": round(expected / used, 3) if used else None,
         },
         "runs": [asdict(row) for row in rows],
@@ -162,16 +161,20 @@ def _plain(rows: Sequence[Compared]) -> dict[str, Any]:
 def _table(rows: Sequence[Compared]) -> str:
     data = _plain(rows)
     total = data["total"]
-    lines = [f"{'study':20}  {'asked':>9}  {'expected':>19}  {'used':>9}  how known, who says what was used; run"]
+    head = (
+        f"{'study':20}  {'requested':>11}  {'expected':>19}  {'used':>9}  {'expected from':17}  {'used from':10}  run"
+    )
+    lines = [head.rstrip()]
     for row in rows:
         high = f"{row.high_s:,.0f}" if row.high_s is not None else "?"
         lines.append(
-            f"{row.study:20}  {row.requested_s:>7,} s  {f'{row.low_s:,.0f} – {high}':>17} s  {row.used_s:>7,.0f} s  "
-            f"{row.kind}, {row.source}; {row.run}"
+            f"{row.study:20}  {row.requested_s:>9,} s  {f'{row.low_s:,.0f} – {high}':>17} s  {row.used_s:>7,.0f} s  "
+            f"{row.kind:17}  {row.source:10}  {row.run}"
         )
     lines.append(
-        f"{total['runs']} runs, in {data['unit']}: {total['requested']:,} asked for, {total['low']:,} to {total['high']:,} "
-        f"expected, {total['used']:,} used"
+        f"{total['runs']} runs, in {data['unit']}: {total['requested']:,} requested, {total['used']:,} used. "
+        f"{total['runs_expected']} of them had an expected time: {total['low']:,} to {total['high']:,} expected, "
+        f"{total['used_by_expected']:,} used."
     )
     if total["expected_over_used"] is not None:
         lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")

@@ -143,7 +143,7 @@ class Work:
     loaded_samples: int
     """Samples per rank that are loaded before training, without it."""
     minutes: float = 0.0
-    """Length of a window that is measured by the clock, beside `steps`."""
+    """Length of a window that is measured by the clock, in addition to `steps`."""
 
 
 def work_of(spec: RunSpec, data: Data) -> Work:

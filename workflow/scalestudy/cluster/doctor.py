@@ -43,7 +43,7 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     """What each node has, and what is to be said about it. On a profile without a scheduler it looks here."""
     machine = read_machine(config.machine)
     if not read_site().scheduler:
-        here = Finding(f"{profile} submits nothing: runs start on this machine, which is looked at")
+        here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
         reports = _here()
         return reports, [here, *node_findings(reports, 1, machine)]
     scheduler, findings = chosen_scheduler()
@@ -68,7 +68,7 @@ def chosen_scheduler() -> tuple[Any, list[Finding]]:
         scheduler = executor.chosen_scheduler(Path(site), notes.append)
     except WorkflowError as error:
         return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
-    remedy = "where a Slurm stands behind it, use profiles/slurm, or write `kind: slurm` and its request"
+    remedy = "if it is a front end of Slurm, use profiles/slurm, or set `kind: slurm` and its request"
     return scheduler, [Finding(note, remedy) for note in notes]
 
 
@@ -84,9 +84,9 @@ def node_findings(reports: Sequence[dict[str, Any]], nodes: int, machine: Machin
         (lambda r: "error" in r["torch"], "cannot import torch", "activate the environment in `scheduler.setup` of site.yaml, or name a container in `scheduler.wrapper`"),
         (lambda r: "error" in r["scratch"], "cannot write its scratch", "set `scratch` in site.yaml to the node's own disk"),
         (lambda r: r["mpi"] is None, "has no mpirun: strategies that need MPI will be skipped", "load an Open MPI module in `scheduler.setup`"),
-        (lambda r: machine.device == "cuda" and not _devices(r), "shows torch no GPU", "check `gpus` in the request of site.yaml, the driver, and that torch is a CUDA build"),
-        (lambda r: bool(machine.devices_per_node) and machine.device == "cuda" and 0 < _devices(r) < (machine.devices_per_node or 0), "shows fewer GPUs than the machine file says", "correct `devices_per_node`, or ask for whole nodes"),
-        (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "has a clock that is more than a second from that of the shared storage", "tell the administrators: deadlines are kept by the clock"),
+        (lambda r: machine.device == "cuda" and not _devices(r), "has no GPU that torch can use", "check `gpus` in the request of site.yaml, the driver, and that torch is a CUDA build"),
+        (lambda r: bool(machine.devices_per_node) and machine.device == "cuda" and 0 < _devices(r) < (machine.devices_per_node or 0), "has fewer GPUs than the machine file says", "correct `devices_per_node`, or request whole nodes"),
+        (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "has a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
         (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", "correct it in site.yaml, or mount it on the nodes"),
     ]  # fmt: skip
     for wrong, what, remedy in checks:
@@ -147,7 +147,9 @@ def _in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list
         _wait(folder, nodes, wait_s)
         return _reports(folder)
     except (Refused, NoAnswer, ValueError) as error:
-        raise UserError(f"the job was not taken: {error}", "doctor", "correct `scheduler` in site.yaml") from None
+        raise UserError(
+            f"the scheduler refused the job: {error}", "doctor", "correct `scheduler` in site.yaml"
+        ) from None
     finally:
         if job is not None and not (folder / "ended").exists():
             _cancel(scheduler, job)

@@ -1,13 +1,13 @@
-"""What a run will take, from the first of these that is known; always said which.
+"""What a run will take, from the first of these that is known; every estimate names its source.
 
-1. `repeats`: what other repeats of the run, or the run itself before it was forgotten, took on this machine;
-2. `neighbours`: what like runs took on this machine, per sample and rank;
+1. `repeats`: what other repeats of the run, or the run itself before `scalestudy forget`, took on this machine;
+2. `neighbours`: what similar runs took on this machine, per sample and rank;
 3. `published`: a published training time of this machine, or the published step time of its (or the emulated)
    accelerator;
 4. `flops`: counted operations over the accelerator's peak times a range of utilisation;
 5. `unknown`.
 
-History is what our own results say, never durations that Snakemake saw: on a cluster those include the queue.
+History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
@@ -39,7 +40,7 @@ START_UP_S: Span = (20.0, 120.0)
 """Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
 system, and its end."""
 START_UP_HERE_S: Span = (0.5, 10.0)
-"""The same where a run starts on this machine at once."""
+"""The same where a run starts immediately on this machine."""
 UTILISATION: Span = (0.1, 0.6)
 """Share of the peak that training reaches: the published step times of config/reference/ lie between the two."""
 LEAST_EFFICIENCY = {"single": 0.67, "parameter_server": 0.1, "async_parameter_server": 0.1}
@@ -70,7 +71,7 @@ class Estimate:
         return self.kind != "unknown"
 
 
-UNKNOWN = Estimate(0.0, math.inf, "unknown", "no repeat, no like run, no published time, no count of operations")
+UNKNOWN = Estimate(0.0, math.inf, "unknown", "no repeat, no similar run, no published time, no count of operations")
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Expectation:
         return Estimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
 
     def _repeats(self, spec: RunSpec) -> Estimate | None:
-        seconds = self.repeats.get(configuration_key(spec.plain()))
+        seconds = self.repeats.get(configuration_id(spec))
         if not seconds:
             return None
         low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
@@ -136,7 +137,7 @@ class Expectation:
             return None
         rates = [took.seconds / took.rank_samples for took in found if took.rank_samples]
         low, high = NEIGHBOUR
-        note = f"{len(found)} like runs of {', '.join(map(str, sorted({took.ranks for took in found})))} ranks"
+        note = f"{len(found)} similar runs of {', '.join(map(str, sorted({took.ranks for took in found})))} ranks"
         return Estimate(low * min(rates) * samples, high * max(rates) * samples, "neighbours", note)
 
     def _published(self, spec: RunSpec, work: Work, data: Data) -> Estimate | None:
@@ -176,7 +177,7 @@ class Expectation:
         if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
             return None
         if spec.autocast and not spec.accelerator:
-            accelerator += "_mixed"  # config/reference/README.md: mixed precision is an accelerator of its own
+            accelerator += "_mixed"  # config/reference/README.md: mixed precision counts as a separate accelerator
         try:
             step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
         except UserError:
@@ -235,7 +236,7 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
 
 
 def read_history(file: Path) -> Iterator[Took]:
-    """The runs in history.jsonl that took time; lines that are damaged, or from another version, count for nothing."""
+    """The runs in history.jsonl that took time; lines that are damaged, or from another version, are ignored."""
     if not file.is_file():
         return
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -254,7 +255,7 @@ def read_history(file: Path) -> Iterator[Took]:
         samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
         yield Took(
             str(entry.get("run")),
-            configuration_key(plain),
+            configuration_id(spec),
             like_key(plain),
             spec.strategy.name,
             spec.ranks,
@@ -272,17 +273,11 @@ def _seconds(entry: Mapping[str, Any]) -> float | None:
     return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
 
 
-def configuration_key(plain: Mapping[str, Any]) -> str:
-    """The same for all repeats of one run."""
-    kept = {key: value for key, value in plain.items() if key not in ("seed", "repeat")}
-    return canonical_json({**kept, "base_seed": plain.get("seed", 0) - plain.get("repeat", 0)})
-
-
 GEOMETRY = ("seed", "repeat", "ranks", "nodes", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser")
 
 
 def like_key(plain: Mapping[str, Any]) -> str:
-    """The same for runs that do the same to each sample: model, data but for its size, loading, device."""
+    """The same for runs that do the same to each sample: model, data apart from its size, loading, device."""
     kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
     data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
     return canonical_json({**kept, "data": data})

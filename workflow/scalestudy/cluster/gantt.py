@@ -28,7 +28,7 @@ Bars = list[tuple[int, float, float]]
 def draw(plan: Plan, out: Path) -> None:
     """Write the Gantt figure: a band per study, in it a bar per job, at the high end of what is expected."""
     if out.suffix not in SUFFIXES:
-        raise UserError(f"`{out.suffix}` is no kind of figure", str(out), f"valid: {', '.join(SUFFIXES)}")
+        raise UserError(f"`{out.suffix}` is not a kind of figure", str(out), f"valid: {', '.join(SUFFIXES)}")
     jobs = [job for job in plan.submitted if job.seconds[EXPECTED_HIGH] > 0]
     studies = list(dict.fromkeys(row.study for row in plan.rows if any(job in jobs for job in row.jobs)))
     hours = max(plan.makespan_s[EXPECTED_HIGH] / 3600, 1e-9)

@@ -27,10 +27,10 @@ SUBMITTED = ("train", "dataset", "horovod")
 """Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
 LARGE_H = 100
 FINE, COARSE = 4, 2
-"""Digits of an hour: two where a plan asks for 100 GPU or node hours or more, else four."""
+"""Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
-"""About what a run leaves beside its weights: result, system samples, and a row per rank and step."""
+"""About what a run leaves in addition to its weights: result, system samples, and a row per rank and step."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PlannedJob:
     resources: Resources
     estimate: Estimate
     seconds: tuple[int, int, int]
-    """Requested, expected low, expected high, over all links."""
+    """Requested, expected low, expected high, over all attempts."""
     written_bytes: int
     to_nodes_bytes: int
     amounts: Amounts = Amounts()
@@ -226,7 +226,7 @@ def _as_announced(known: Resources, seen: Seen) -> Resources:
 
 
 def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
-    """A job cannot take longer than it asks for: that bounds what is unknown."""
+    """A job cannot take longer than it requests: that bounds what is unknown."""
     requested = asked.requested_s
     high = math.ceil(estimate.high_s) if math.isfinite(estimate.high_s) else requested
     low = math.floor(estimate.low_s)

@@ -54,7 +54,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
 
 
 def _python(code: str) -> Any:
-    """What a piece of Python prints as JSON, in a process of its own: a library that crashes tells something too."""
+    """What a piece of Python prints as JSON, in a separate process: that a library crashes is information too."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=PROBE_S, check=False
@@ -125,5 +125,5 @@ def _reads(shared: Path, token: str) -> bool:
 
 
 def main(folder: Path, token: str, index: str) -> None:
-    """Write what this node has beside the token."""
+    """Write what this node has next to the token."""
     write_json(folder / f"node.{index}.{platform.node()}.json", probe(folder, token))

@@ -1,4 +1,4 @@
-"""What a job asks its scheduler for: explicit per run, from its spec and the machine, never from the size of a file."""
+"""What a job requests from its scheduler: explicit per run, from its spec and the machine, never from the size of a file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SAFETY = 1.5
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
 LINK_MARGIN_S = 300
-"""What each link of a chain needs beside training: the checkpoint that it writes, and the one that it reads."""
+"""What each attempt of a chain needs in addition to training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
-"""Share of a node's memory that a job asks for: the rest is the system's."""
+"""Share of a node's memory that a job requests: the rest is the system's."""
 INDEXED_PER_S = 200.0
 MADE_PER_S = 50.0
 """Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
@@ -46,20 +46,20 @@ class Resources:
     """Minutes of one job; None: no limit is known, the site's default holds."""
     queue: str | None
     links: int = 1
-    """Jobs in a row, each going on from the checkpoint of the one before."""
+    """Jobs in a row, each resuming from the checkpoint of the one before."""
 
     def plain(self) -> dict[str, Any]:
-        """By name; `links` is no resource."""
+        """By name; `links` is not a resource."""
         return {name: value for name, value in asdict(self).items() if name in NAMES}
 
     @property
     def requested_s(self) -> int:
-        """Walltime of all links, seconds; 0 where no limit is known."""
+        """Walltime of all attempts, seconds; 0 where no limit is known."""
         return 60 * (self.runtime or 0) * self.links
 
 
 def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
-    """What a run asks for. Measured runs have nodes of their own, so all devices of those nodes are taken with them."""
+    """What a run requests. Measured runs have nodes to themselves, so they request all devices of those nodes."""
     nodes, per_node = geometry(run.spec, machine)
     if run.spec.network is not None:
         nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
@@ -71,9 +71,9 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
 
 
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
-    """What preparing a dataset asks for: one node, no accelerator."""
+    """What preparing a dataset requests: one node, no accelerator."""
     data = data_of(spec) or Data(0, 0, 0)
-    # What is made while it is read takes no time ahead of it.
+    # Data that is made while it is read needs no preparation.
     samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
     seconds = samples / (INDEXED_PER_S if used_in_place(spec) else MADE_PER_S)
     estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
@@ -85,7 +85,7 @@ def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
 def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
     """Minutes of one job and the number of jobs: the high end times SAFETY, rounded up, cut at the machine's limit.
 
-    What does not fit goes on in further links of about equal length. A run whose time is unknown asks for the limit.
+    What does not fit resumes in further attempts of about equal length. A run whose time is unknown requests the limit.
     """
     if not math.isfinite(estimate.high_s):
         return limit, 1
@@ -113,7 +113,7 @@ def limit_min(machine: Machine, queue: str | None) -> int | None:
 
 
 def queue_for(machine: Machine, nodes: int, estimate: Estimate) -> str | None:
-    """The first queue that takes so many nodes for so long; else the one of them with the longest jobs."""
+    """The first queue that accepts that many nodes for that long; else the one of them with the longest jobs."""
     fitting = {name: queue for name, queue in machine.queues.items() if _takes(queue, nodes)}
     if not fitting:
         return None
@@ -147,14 +147,14 @@ def cores(machine: Machine) -> int:
 
 
 def memory_mb(machine: Machine) -> int:
-    """Memory that a job asks for on each node, MiB, which schedulers call MB: nodes are its own."""
+    """Memory that a job requests on each node, MiB, which schedulers call MB: measured runs do not share nodes."""
     if machine.job_memory_gib is not None:
         return int(machine.job_memory_gib * 1024)
     return int(MEMORY_SHARE * machine.memory_bytes / (1 << 20))
 
 
 def refuse_caps(caps: Mapping[str, Any]) -> None:
-    """Raise UserError where `--resources` caps the geometry: Snakemake would make each run smaller without a word."""
+    """Raise UserError where `--resources` caps the geometry: Snakemake would silently make each run smaller."""
     for name in (*NAMES, "mem_mib"):
         if name in caps and name != "queue":
             remedy = "cap what runs at the same time with `--jobs N`, or `--resources gpu_slots=N`"
@@ -171,13 +171,13 @@ class Planner:
 
     @property
     def expectation(self) -> Expectation:
-        """Read when it is first asked for: a command that runs nothing needs no history."""
+        """Read when it is first needed: a command that runs nothing needs no history."""
         if self._expectation is None:
             self._expectation = Expectation(self.name, self.machine)
         return self._expectation
 
     def of(self, run: Run) -> tuple[Resources, Estimate]:
-        """What the run's job asks for, and what it is expected to take."""
+        """What the run's job requests, and what it is expected to take."""
         if run.id not in self._known:
             estimate = self.expectation.of(run)
             self._known[run.id] = of_run(run, self.machine, estimate), estimate

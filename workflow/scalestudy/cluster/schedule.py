@@ -39,7 +39,7 @@ class Limits:
 
 
 def critical_path(tasks: Sequence[Task], seconds: Callable[[Task], int]) -> int:
-    """Seconds of the longest chain of jobs that need each other: the time with endless nodes."""
+    """Seconds of the longest chain of jobs that need each other: the time with unlimited nodes."""
     ends: dict[int, int] = {}
     for task in in_order(tasks):
         ends[task.id] = max((ends[need] for need in task.needs), default=0) + seconds(task)

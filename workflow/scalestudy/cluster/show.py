@@ -13,19 +13,19 @@ from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
-"""Lines under a dry run, which has lines enough of its own."""
+"""Lines under a dry run, whose own output is long."""
 
 Submit = Mapping[str, list[str] | str]
-"""The words of each job's submit line, by its name, or why it would be refused."""
+"""The words of each job's submit line, by its name, or why the scheduler would refuse it."""
 
-HEAD = ("study", "strategy", "ranks", "jobs", "GPU h asked", "expected", "", "how known", "node h", "CPU h", "written", "to nodes")  # fmt: skip
+HEAD = ("study", "strategy", "ranks", "jobs", "GPU h requested", "expected", "", "source", "node h", "CPU h", "written", "to nodes")  # fmt: skip
 RIGHT = {2, 3, 4, 5, 6, 8, 9, 10, 11}
 
 
 def table(plan: Plan, most_rows: int = 10_000) -> str:
-    """The plan for people: a line per study, strategy and number of ranks, the total, and what stands beside it."""
+    """The plan for people: a line per study, strategy and number of ranks, the total, and remarks."""
     if not plan.submitted:
-        return "Plan: no run and no dataset is to be made; what is there costs nothing."
+        return "Plan: nothing to submit. All runs and datasets exist."
     lines = [_cells(plan, row.study, row.strategy, row.ranks, row.jobs, row.amounts, row.kind) for row in plan.rows]
     left = len(lines) - most_rows
     total = _cells(plan, "total", "", 0, tuple(plan.submitted), plan.total, plan.kind)
@@ -64,25 +64,25 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    asked, low, high = map(span, plan.makespan_s)
-    yield f"Makespan     {low} to {high} expected, {asked} if every job takes all that it asks for ({QUEUEING})"
-    asked, low, high = map(span, plan.critical_s)
-    yield f"Critical path {low} to {high} expected, {asked} asked for: the time with endless nodes"
+    requested, low, high = map(span, plan.makespan_s)
+    yield f"Makespan     {low} to {high} expected, {requested} if every job takes its whole walltime ({QUEUEING})"
+    requested, low, high = map(span, plan.critical_s)
+    yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
     chains = [job for job in plan.submitted if job.resources.links > 1]
     if chains:
-        yield f"Chains       {len(chains)} runs take longer than one job may; jobs are counted as runs+further links:"
+        yield f"Chains       {len(chains)} runs take longer than one job may; jobs are counted as runs+further jobs:"
         for job in chains[:5]:
             yield f"             {job.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
         if len(chains) > 5:
             yield f"             and {len(chains) - 5} more"
     unlimited = [job for job in plan.submitted if job.resources.runtime is None]
     if unlimited:
-        yield f"No walltime  {len(unlimited)} jobs, whose time is unknown on a machine without a limit, count as 0"
+        yield f"No walltime  {len(unlimited)} jobs, whose time is unknown, on a machine without a limit, count as 0"
     cost = plan.cost(plan.total)
     if cost is not None and plan.machine.prices is not None:
         unit = plan.machine.prices.currency
         yield f"Cost         {cost[0]:,.2f} {unit} at most; {cost[1]:,.2f} to {cost[2]:,.2f} expected"
-    yield "Asked        walltime of whole nodes: 1.5 × the high end, rounded up to six minutes; idle devices counted"
+    yield "Requested    walltime of whole nodes: 1.5 × the high end, rounded up to six minutes; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"
 
@@ -212,11 +212,11 @@ def as_csv(plan: Plan) -> str:
 
 
 def by_hours(plan: Plan) -> str:
-    """The runs by the GPU hours that they ask for, largest first, with their running sum."""
+    """The runs by the GPU hours that they request, largest first, with the cumulative sum."""
     jobs = sorted(plan.submitted, key=lambda job: -job.amounts.gpu[0])
-    lines = [f"{'GPU h asked':>12}  {'cumulative':>12}  run"]
+    lines = [f"{'GPU h requested':>15}  {'cumulative':>12}  run"]
     so_far = 0
     for job in jobs:
         so_far += job.amounts.gpu[0]
-        lines.append(f"{plan.hours(job.amounts.gpu[0]):>12,}  {plan.hours(so_far):>12,}  {job.name}")
+        lines.append(f"{plan.hours(job.amounts.gpu[0]):>15,}  {plan.hours(so_far):>12,}  {job.name}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The real submit line of each job, from the adapter that the executor uses. No scheduler is asked."""
+"""The real submit line of each job, from the adapter that the executor uses. No scheduler is contacted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scheduler_of_site() -> Any:
 
 
 def submit_lines(plan: Plan) -> dict[str, list[str] | str]:
-    """By the job's name, the words of its line, or the sentence why the scheduler cannot be asked for it.
+    """By the job's name, the words of its line, or why the job cannot be submitted.
 
     Empty where the profile names no scheduler.
     """

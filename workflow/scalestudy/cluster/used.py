@@ -18,7 +18,7 @@ MOST_IDS = 200
 
 
 @dataclass(frozen=True)
-class Link:
+class Attempt:
     """One job of a run, as the executor recorded it."""
 
     name: str
@@ -32,7 +32,7 @@ class Link:
     """Its place in the chain, from 1."""
 
 
-def read_ledger(file: Path = LEDGER) -> list[Link]:
+def read_ledger(file: Path = LEDGER) -> list[Attempt]:
     """The jobs that executors submitted from this folder, oldest first."""
     if not file.is_file():
         return []
@@ -40,19 +40,19 @@ def read_ledger(file: Path = LEDGER) -> list[Link]:
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             event = json.loads(line)
-        except ValueError:  # the last line of a driver that died
+        except ValueError:  # the last line of a driver that was killed
             continue
         if isinstance(event, dict) and isinstance(event.get("name"), str):
             events.setdefault(event["name"], {}).update({k: v for k, v in event.items() if v is not None})
-    return [link for name, event in events.items() if (link := _link(name, event)) is not None]
+    return [attempt for name, event in events.items() if (attempt := _attempt(name, event)) is not None]
 
 
-def _link(name: str, event: Mapping[str, object]) -> Link | None:
+def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
     found = RUN.search(str(event.get("job", "")))
     if found is None:
         return None
     used, gpus, nodes, number = (event.get(key) for key in ("used_s", "gpus", "nodes", "link"))
-    return Link(
+    return Attempt(
         name,
         found[0],
         str(event["id"]) if event.get("id") else None,
@@ -63,16 +63,16 @@ def _link(name: str, event: Mapping[str, object]) -> Link | None:
     )
 
 
-def start_up(wall_s: Mapping[str, Sequence[float]], links: Iterable[Link]) -> tuple[float, float] | None:
+def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:
     """Seconds of jobs outside their runs, as jobs of this folder had them: the middle eight tenths; None before three.
 
-    `wall_s` has what each run itself took, oldest first. Where a run has more jobs than it was made, as in a chain,
-    it says nothing clear.
+    `wall_s` has what each run itself took, oldest first. A run with more jobs than
+    results, such as a chain, is left out.
     """
     by_run: dict[str, list[float]] = defaultdict(list)
-    for link in links:
-        if link.used_s is not None:
-            by_run[link.run].append(link.used_s)
+    for attempt in attempts:
+        if attempt.used_s is not None:
+            by_run[attempt.run].append(attempt.used_s)
     outside = [
         job_s - run_s
         for run, used in by_run.items()

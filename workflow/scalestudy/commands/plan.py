@@ -23,7 +23,7 @@ OVER_BUDGET = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     config: Sequence[str]
     changes: Sequence[str]
@@ -63,15 +63,15 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
     config = [*options.config, *(target for target in targets if "=" in target)]
     targets = [target for target in targets if "=" not in target]
     if options.json_file == "-" and options.csv_file == "-":
-        raise UserError("standard output can hold one thing", "plan", "write one of --json and --csv to a file")
+        raise UserError("only one of them can go to standard output", "plan", "write one of --json and --csv to a file")
     if options.actual:
         return _show_actual(targets, profile, config, options.json_file)
     plan, _ = plan_of(targets, profile, config, settings_of(options.changes))
     _write(plan, options)
     if options.budget is not None and over_budget(plan, options.budget):
-        asked = plan.hours(plan.total.gpu[0])
+        requested = plan.hours(plan.total.gpu[0])
         click.echo(show.by_hours(plan), err=True)
-        click.echo(f"over budget: {asked:,} GPU hours asked for, {options.budget:,g} allowed", err=True)
+        click.echo(f"over budget: {requested:,} GPU hours requested, {options.budget:,g} allowed", err=True)
         return OVER_BUDGET
     return 0
 

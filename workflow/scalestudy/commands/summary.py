@@ -6,18 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import MACHINE, SCALE
 from scalestudy.errors import UserError
-from scalestudy.figures.catalogue import TableSpec
 from scalestudy.files import read_json
-from scalestudy.results.stored import read_result
-from scalestudy.spec.config import read_machine
 from scalestudy.spec.layout import STATE_FILE, figure_file, report_file, run_folder, table_file
-from scalestudy.spec.read_study import read_studies
-from scalestudy.spec.study import Study
+
+if TYPE_CHECKING:
+    from scalestudy.figures.catalogue import TableSpec
+    from scalestudy.spec.study import Study
 
 MOST_OF_A_LINE = 200
 """Characters of a log's line that a summary shows."""
@@ -38,6 +38,9 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
     """Print a short account of the studies' results."""
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.read_study import read_studies
+
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     left_out: Counter[str] = Counter()
     for study in studies:
@@ -55,6 +58,8 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
+    from scalestudy.results.stored import read_result
+
     left_out: Counter[str] = Counter()
     states: Counter[str] = Counter()
     for run in study.runs:

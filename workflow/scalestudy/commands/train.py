@@ -13,12 +13,13 @@ from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
 from scalestudy.locks import measured_run, only_trainer
 from scalestudy.spec.base import parse, printable
+from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
 from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.run import RunSpec, geometry_problems
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import parse_value
 
@@ -130,7 +131,7 @@ def _make(
 def checked_run(data: Any, where: str) -> RunSpec:
     """Plain data as a run that is possible; all that is wrong with it is said together."""
     spec, problems = parse(RunSpec, data)
-    problems = problems if spec is None else list(geometry_problems(spec))
+    problems = problems if spec is None else list(run_problems(spec))
     raise_all([UserError(p.what, f"{where}: {'.'.join(map(str, p.path))}", p.remedy) for p in problems])
     assert spec is not None
     return spec

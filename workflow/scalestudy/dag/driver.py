@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from scalestudy import driver
 from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import end
 from scalestudy.errors import UserError
+from scalestudy.files import read_json
 from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
-"""Key of Snakemake's configuration by which `scalestudy plan` hands its changes, and the caps of the profile, to the
-Snakefile of its dry run: JSON with `changes` and `caps`, percent-encoded, as Snakemake would read plain JSON as YAML."""
+"""Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
+its `changes` and the `caps` of the profile."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
@@ -29,7 +28,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     """
     config = dict(config)
     try:
-        plan = json.loads(unquote(config.pop(PLAN, "{}")))
+        plan = read_json(Path(config.pop(PLAN))) if PLAN in config else {}
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
         refuse_caps(caps)
         project = Project(config, caps, plan.get("changes"))

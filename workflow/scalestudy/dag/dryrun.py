@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from scalestudy.cluster.plan import Plan, Seen, make_plan, read_seen
 from scalestudy.dag.driver import PLAN, plain_caps
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
+from scalestudy.files import write_json
 from scalestudy.spec.yamlfile import read_yaml
 
 
@@ -69,13 +69,14 @@ def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[Seen]:
     """The jobs that a dry run announces; `plan` goes to the Snakefile."""
     from snakemake import cli
 
-    parsed.config = [*(parsed.config or []), f"{PLAN}={quote(json.dumps(plan))}"]
     if "scalestudy" not in (parsed.logger or []):
         parsed.logger = [*(parsed.logger or []), "scalestudy"]
     # Rounds of a hundred jobs would only take time: what may run at once is worked out from the caps.
     parsed.jobs, parsed.cores, parsed.resources, parsed.quiet = sys.maxsize, sys.maxsize, {}, set()
     with tempfile.TemporaryDirectory(prefix="scalestudy-plan-") as folder:
         parsed.logger_scalestudy_jobs_file = file = Path(folder) / "jobs.jsonl"
+        write_json(Path(folder) / "plan.json", plan)
+        parsed.config = [*(parsed.config or []), f"{PLAN}={folder}/plan.json"]
         # Warnings of Snakemake and of what the Snakefile prints are for people, never for the JSON.
         with contextlib.redirect_stdout(sys.stderr):
             done = cli.args_to_api(parsed, parser)

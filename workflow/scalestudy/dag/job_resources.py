@@ -27,11 +27,11 @@ class JobResources:
         return self._planners[machine]
 
     def of_run(self, machine: str, run: str) -> Resources:
-        """What a run's job asks for."""
+        """What a run's job requests."""
         return self.planner(machine).of(self.runs.run(machine, run))[0]
 
     def of_dataset(self, dataset: str) -> Resources:
-        """What preparing a dataset asks for."""
+        """What preparing a dataset requests."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec
             self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.machine).machine)

@@ -126,8 +126,8 @@ class Control:
         """An agent that is silent for longer than a rank may be is gone, with its node or its network."""
         for index in set(self.connections.agents) - self.done:
             self.silent_s[index] += min(elapsed_s, 2 * INTERVAL_S)
-            if self.silent_s[index] > self.job.spec.tolerate_stall_s:
-                what = f"node {self.host(index)} gave no sign of life for {self.job.spec.tolerate_stall_s:g} s"
+            if self.silent_s[index] > self.job.spec.heartbeat_timeout_s:
+                what = f"node {self.host(index)} gave no sign of life for {self.job.spec.heartbeat_timeout_s:g} s"
                 self.failures.append(Failure("node", what))
 
     def note_dead_launchers(self) -> None:

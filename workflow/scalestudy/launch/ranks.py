@@ -105,13 +105,13 @@ class Ranks:
     def _note_silence(self) -> None:
         now = time.monotonic()
         elapsed_s, self._looked_s = now - self._looked_s, now
-        limit_s = self.job.spec.tolerate_stall_s
+        limit_s = self.job.spec.heartbeat_timeout_s
         for sentinel, slot in list(self._running.items()):
             if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
                 silence = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
-                remedy = "set `tolerate_stall_s` to allow longer silence"
+                remedy = "set `heartbeat_timeout_s` to allow longer silence"
                 self._note("silent", self.ranks[slot], f"{silence}; {remedy}")
 
     def _note(self, kind: str, rank: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The frozen base of every spec model, and the translation of its errors into sentences with places."""
+"""The frozen base of every spec model, and its errors as sentences with places."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem, nearest
+from scalestudy.spec.synonyms import meant_keys, meant_values
 
 KeyPath = tuple[str | int, ...]
 """Keys and positions from the top of a document down to one value."""
@@ -37,6 +38,11 @@ class Spec(BaseModel):
         """The keys that differ from their defaults, as plain data: what is hashed, stored and read again."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
+    @classmethod
+    def as_written_now(cls, data: Any) -> Any:
+        """Plain data of this model, older spellings of its keys replaced."""
+        return data
+
     def full(self) -> dict[str, Any]:
         """All keys, defaults included, as plain data."""
         return self.model_dump(mode="json", by_alias=True)
@@ -44,6 +50,7 @@ class Spec(BaseModel):
 
 def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
     """`data` (plain YAML or JSON data) as `model`, or what is wrong with it."""
+    data = model.as_written_now(data)
     try:
         text = json.dumps(data, allow_nan=False)
     except (TypeError, ValueError):
@@ -93,7 +100,7 @@ FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 
 PATTERNS = {
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
-    r"^(mini|node)$": "`mini` or `node` (the file as it stands is `paper`)",
+    r"^(mini|node)$": "`mini` or `node` (the rest of the file is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
     r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",
     r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$": FILE_AND_CLASS,
@@ -109,7 +116,7 @@ def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCust
 def problems(model: type[Spec], data: Any, error: ValidationError) -> Iterator[Problem]:
     """Each pydantic error as a path that exists in `data` (or its missing key), a sentence and a remedy.
 
-    A value that fits no member of a union gives an error per member; they are said as one.
+    A value that fits no member of a union gives an error per member; they become one.
     """
     all_items = error.errors(include_url=False, include_context=True)
     items = [(_path_in(data, item["loc"]), item) for item in all_items if not _long_enough(item)]
@@ -171,9 +178,11 @@ def _problem(model: type[Spec], data: Any, path: KeyPath, item: ErrorDetails) ->
 
 
 def _not_one_of(value: Any, expected: str) -> tuple[str, str]:
-    """Sentence and remedy for a value beside pydantic's list of valid ones."""
+    """Sentence and remedy for a value that is not in pydantic's list of valid ones."""
     valid = [word.strip(" '\"") for word in expected.replace(" or ", ", ").split(",")]
-    return f"{shown(value)} is not valid here", nearest(str(value), filter(None, valid))
+    return f"{shown(value)} is not valid here", meant_values(str(value), valid) or nearest(
+        str(value), filter(None, valid)
+    )
 
 
 def shown(value: Any) -> str:
@@ -203,11 +212,13 @@ def _as_written(model: type[Spec], path: KeyPath, expected: list[str], value: An
 
 
 def _nearest_key(model: type[Spec], data: Any, path: KeyPath) -> str:
-    """The remedy for an unknown key: how it is written, the nearest beside it, the same word deeper down."""
+    """The remedy for an unknown key: how it is written, the nearest at the same level, the same word at a lower level."""
     key, valid = str(path[-1]), _keys_at(model, data, path[:-1])
     head, dot, rest = key.partition(".")
     if dot and head in valid:
         return f"write `{head}: {{{printable(rest)}: …}}`"
+    if meant := meant_keys(key, dotted_keys(model)):
+        return meant
     if not difflib.get_close_matches(key, valid, n=1, cutoff=0.6):
         deeper = [found for m in _models_at(model, path[:-1]) for found in dotted_keys(m) if found.endswith(f".{key}")]
         if deeper:
@@ -218,11 +229,15 @@ def _nearest_key(model: type[Spec], data: Any, path: KeyPath) -> str:
 def nearest_of_many(word: str, valid: Iterable[str]) -> str:
     """A remedy where the valid words are too many to list: the nearest, by the whole word or a part of it."""
 
+    valid = set(valid)
+    if meant := meant_keys(word, valid):
+        return meant
+
     def likeness(name: str) -> float:
         parts = [name, *name.split("."), *name.split("_")]
         return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
 
-    scores = {name: likeness(name) for name in sorted(set(valid))}
+    scores = {name: likeness(name) for name in sorted(valid)}
     near = [name for name in heapq.nlargest(3, scores, key=scores.__getitem__) if scores[name] >= 0.6]
     near = [name for name in near if scores[name] >= scores[near[0]] - 0.05]
     return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else "config/README.md lists them"
@@ -305,7 +320,8 @@ def key_problem(model: type[Spec], key: str) -> Problem | None:
             if not position:
                 return Problem((key,), f"unknown key `{printable(key)}`", nearest_of_many(key, dotted_keys(model)))
             above = ".".join(parts[:position])
-            return Problem((key,), f"`{above}` has no key `{printable(part)}`", nearest(part, names))
+            remedy = meant_keys(part, dotted_keys(model)) or nearest(part, names)
+            return Problem((key,), f"`{above}` has no key `{printable(part)}`", remedy)
         fields = [field for candidate in models for field in _fields(candidate, part)]
         models = [found for field in fields for found in models_in(field.annotation)]
         if not models:

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from scalestudy.errors import nearest
 from scalestudy.spec.base import Spec, refused, shown
+from scalestudy.spec.synonyms import meant_values
 
 OWN = "{import: file:Class} from config/extensions/"
 FEW = 12
@@ -19,7 +20,7 @@ SHORT, REFUSED = "<short>", "<refused>"
 
 @dataclass(frozen=True)
 class Choice:
-    """Beside a union of models in `Annotated`: the value of `key` says which member it is, `import` the user's own.
+    """In `Annotated` with a union of models: the value of `key` says which member it is, `import` the user's own.
 
     With `short`, `allreduce` stands for `{name: allreduce}`. `many` stands for the names of a member that has
     too many to list.
@@ -83,6 +84,6 @@ class Choice:
         name = value.get(self.key) if isinstance(value, dict) else value
         if name is None:
             return refused(f"the {self.what} has no `{self.key}`", valid)
-        near = nearest(str(name), names)
+        near = meant_values(str(name), names) or nearest(str(name), names)
         key = self.key if isinstance(value, dict) else None
-        return refused(f"there is no {self.what} {shown(name)}", near if "did you mean" in near else valid, key)
+        return refused(f"there is no {self.what} {shown(name)}", valid if near.startswith("valid: ") else near, key)

@@ -1,4 +1,4 @@
-"""The columns that a run's row has: keys of its spec, and what was measured. Units and meanings stand here once."""
+"""The columns that a run's row has: keys of its spec, and what was measured. Units and meanings are defined here alone."""
 
 from __future__ import annotations
 

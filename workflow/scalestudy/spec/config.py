@@ -22,10 +22,10 @@ SCALES = ("mini", "node", "paper")
 
 
 class Paths(Spec):
-    """Where things lie that need not lie in results/."""
+    """Where files are stored that need not be in results/."""
 
     data: str | None = None
-    """Folder for the bulk of prepared data, often scratch; unset: beside each manifest in results/data/."""
+    """Folder for the bulk of prepared data, often scratch; unset: next to each manifest in results/data/."""
 
 
 class Config(Spec):
@@ -36,13 +36,13 @@ class Config(Spec):
     scale: Literal["mini", "node", "paper"] = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
-    """Name of a file in config/machines/; results lie in results/<machine>/."""
+    """Name of a file in config/machines/; results are stored in results/<machine>/."""
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
     """GPU hours, as requested, that the driver may submit in all; what would exceed it is refused. Unset: no limit."""
     paths: Paths = Paths()
-    """Where things lie that need not lie in results/."""
+    """Where files are stored that need not be in results/."""
 
 
 class Site(Spec):
@@ -53,11 +53,11 @@ class Site(Spec):
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
     staged_gib: Annotated[float, Field(gt=0)] | None = None
-    """What staged copies may take there, GiB: the oldest that no run uses are removed for new ones. Unset: what is free."""
+    """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()
-    """Names of the nodes where no scheduler gives them, the one where commands are started first."""
+    """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 

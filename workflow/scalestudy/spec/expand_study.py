@@ -13,13 +13,14 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
 from scalestudy.spec.check_figures import figure_problems
+from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine, machine_problems
 from scalestudy.spec.matching import matches
 from scalestudy.spec.merge import Draft, applied, overlay
-from scalestudy.spec.run import RunSpec, geometry_problems
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
 from scalestudy.spec.study import Run, ScaleSpec, Study, StudySpec
 from scalestudy.spec.yamlfile import Document
@@ -147,7 +148,7 @@ def _points(found: Combinations) -> Iterator[tuple[Point, int, bool]]:
 
 def _run_problems(run: RunSpec, expansion: _Expansion) -> Iterator[Problem]:
     yield from own_code_problems(run, expansion.extensions)
-    yield from geometry_problems(run)
+    yield from run_problems(run)
     yield from machine_problems(run, expansion.machine, expansion.machine_name)
     yield from repeat_problems(run, expansion.found.repeats)
 

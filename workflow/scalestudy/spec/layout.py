@@ -1,4 +1,4 @@
-"""Where everything in results/ lies. A path says all that its making needs."""
+"""The layout of results/. A path determines what is needed to make the file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def study_folder(machine: str, scale: str, study: str) -> Path:
 
 
 def figure_file(machine: str, scale: str, study: str, figure: str, suffix: str = "svg") -> Path:
-    """A figure; svg, pdf and png lie side by side."""
+    """A figure; svg, pdf and png are in the same folder."""
     return RESULTS / machine / scale / "figures" / study / f"{figure}.{suffix}"
 
 
 def table_file(machine: str, scale: str, study: str, table: str, suffix: str = "csv") -> Path:
-    """A table; csv, md and tex lie side by side."""
+    """A table; csv, md and tex are in the same folder."""
     return RESULTS / machine / scale / "tables" / study / f"{table}.{suffix}"
 
 

@@ -37,7 +37,7 @@ class Prices(Spec):
     """What use costs; each that is set is added up."""
 
     currency: str
-    """In what the prices are: a currency, or the points of a site."""
+    """Unit of the prices: a currency, or the points of a site."""
     per_device_hour: Positive | None = None
     """One accelerator for an hour."""
     per_node_hour: Positive | None = None
@@ -48,15 +48,15 @@ class Machine(Spec):
     """Hardware, limits, prices. What is unset is found out where the run starts."""
 
     description: str = ""
-    """What it is, in a line."""
+    """One line of description."""
     nodes: Whole | None = None
     """Nodes that one run can have; unset: no limit is checked."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
     """Accelerators of a node; unset: as found; 0: a CPU machine."""
     device: Literal["cpu", "cuda"] | None = None
-    """What runs train on where a study does not say; unset: as found."""
+    """Device of runs whose study does not set one; unset: as found."""
     device_name: str | None = None
-    """Accelerator, as its maker calls it."""
+    """Name of the accelerator, as its vendor has it."""
     device_memory_gib: Positive | None = None
     """Memory of one accelerator, GiB."""
     accelerator: str | None = None
@@ -76,7 +76,7 @@ class Machine(Spec):
     memory_gib: Positive | None = None
     """Main memory of a node, GiB; unset: as found."""
     job_memory_gib: Positive | None = None
-    """Memory that a job asks for on each node, GiB; unset: nine tenths of `memory_gib`."""
+    """Memory that a job requests on each node, GiB; unset: nine tenths of `memory_gib`."""
     scratch_gib: Positive | None = None
     """A node's own disk, GiB."""
     walltime_limit_h: Positive | None = None
@@ -90,7 +90,7 @@ class Machine(Spec):
     prices: Prices | None = None
     """What use costs; unset: no cost is shown."""
     sources: dict[str, str] = {}
-    """Where each value comes from."""
+    """Source of each value."""
 
     @property
     def memory_bytes(self) -> int:
@@ -103,9 +103,9 @@ class Machine(Spec):
 def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:
     """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
-    What the study does not say, the machine does: a rank per device, and the least number of nodes that shares the
+    What the study does not set, the machine determines: a rank per device, and the least number of nodes that shares the
     ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones: where there are too
-    few nodes they come closer together.
+    few nodes, more ranks share a node.
     """
     ranks = spec.ranks
     if spec.nodes is not None:
@@ -127,7 +127,7 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
     if spec.accelerator and spec.nodes is None and spec.ranks_per_node is None:
         return
     if spec.nodes is not None and spec.ranks % spec.nodes:
-        return  # said elsewhere
+        return  # reported elsewhere
     nodes, _ = geometry(spec, machine)
     most = most_nodes(machine)
     if most is not None and nodes > most:

@@ -69,7 +69,7 @@ def applied(base: Draft, point: Point) -> Draft:
         target, path = draft.data, []
         for part in parents:
             below = target.get(part)
-            # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set beside it.
+            # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
             target[part] = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
             target = target[part]
             path.append(part)

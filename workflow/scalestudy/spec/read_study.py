@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from scalestudy.spec.config import LONGEST_NAME, NAME, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.renamed import renamed_document
 from scalestudy.spec.study import RESERVED, Study, StudySpec
 from scalestudy.spec.yamlfile import read_yaml
 
@@ -27,7 +28,7 @@ class NoScale(UserError):
 
 @dataclass
 class Found:
-    """The studies that were asked for: those that can be expanded, and what is wrong with the others."""
+    """The requested studies: those that can be expanded, and what is wrong with the others."""
 
     studies: list[Study] = field(default_factory=list)
     wrong: dict[str, UserError] = field(default_factory=dict)
@@ -94,14 +95,13 @@ def find_studies(
     found = Found(wrong=dict(_file_name_errors(folder)))
     for name in _existing(names, folder, found.wrong):
         try:
-            document = read_yaml(folder / f"{name}.yaml")
+            document, notices = renamed_document(read_yaml(folder / f"{name}.yaml"))
             spec = checked(StudySpec, document)
             if set(tags) and not set(tags) & set(spec.tags):
                 continue
             if scale == "paper" or scale in spec.scales:
-                found.studies.append(
-                    expand(document, spec, name, scale, machine, machine_name, extensions, changes=changes)
-                )
+                study = expand(document, spec, name, scale, machine, machine_name, extensions, changes=changes)
+                found.studies.append(replace(study, notices=tuple(notices)))
             elif names is not None:
                 there = ["paper", *spec.scales]
                 remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"

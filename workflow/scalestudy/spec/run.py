@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from scalestudy.data.catalogue import AnyData, Digits
-from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
-from scalestudy.errors import Problem
 from scalestudy.models.catalogue import AnyModel, SmallCNN
-from scalestudy.spec.base import Spec, shown
+from scalestudy.spec.base import Spec
 from scalestudy.spec.choice import Choice
-from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
-from scalestudy.strategies.catalogue import AnyStrategy, Horovod, Pipeline, Single
+from scalestudy.spec.renamed import with_new_names, with_stored_names
+from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -34,7 +31,7 @@ class Batch(Spec):
     global_: Annotated[Count | None, Field(alias="global")] = None
     """Samples per step over all ranks."""
     accumulate: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Parts in which a rank computes its batch, one after the other, before the one exchange and update of the step."""
+    """Micro-batches of a rank, computed one after the other; gradients accumulate, with one exchange and update per step."""
 
 
 class LearningRateSteps(Spec):
@@ -43,7 +40,7 @@ class LearningRateSteps(Spec):
     every_epochs: Annotated[float, Field(gt=0)]
     """Epochs between two steps."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """What each step multiplies the rate by."""
+    """Factor of each step."""
 
 
 class Optimiser(Spec):
@@ -74,9 +71,9 @@ class Train(Spec):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Passes over the training data."""
     evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    """Evaluate on held-out data every so many epochs and at the end; 0: never."""
+    """Epochs between evaluations on held-out data, which also follow the last epoch; 0: never."""
     weighted_loss: bool = False
-    """Multi-label: a label's positives count by its share of negatives, and the other way round (CheXNet)."""
+    """Multi-label: a label's positives are weighted by its share of negatives, its negatives by its share of positives (CheXNet)."""
 
 
 class Measure(Spec):
@@ -89,20 +86,20 @@ class Measure(Spec):
     minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Length of the window in minutes; the run ends after it. None: the full training."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Batches that are first loaded without any training, to learn what the loader alone can deliver."""
+    """Batches that are loaded first, without training, to measure the loader alone."""
 
 
 class Storage(Spec):
-    """A slower storage than the one that is there, emulated for all ranks of a node together."""
+    """A slower storage than the real one, emulated for all ranks of a node together."""
 
     mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """What it delivers at most, MiB/s per node; unset: as much as there is."""
+    """Most that it delivers, MiB/s per node; unset: no limit."""
     latency_ms: Annotated[float, Field(ge=0, le=10_000)] = 0.0
-    """Wait before each request, milliseconds; requests under way at the same time wait together."""
+    """Delay of each request, milliseconds; concurrent requests wait concurrently."""
 
 
 class Checkpoint(Spec):
-    """When a run writes checkpoints, besides when it stops. Two are kept, until the result is written."""
+    """When a run writes checkpoints, in addition to when it stops. Two are kept until the result is written."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Steps from one to the next; none: not by steps."""
@@ -111,14 +108,14 @@ class Checkpoint(Spec):
 
 
 class Loader(Spec):
-    """How batches come to a rank."""
+    """How a rank gets its batches."""
 
     mode: Literal["file", "shards", "stream", "database", "memory", "synthetic"] | None = None
     """`file`, `shards`, `database`: each sample by itself, in random order; `stream`: in sequence, through a shuffle
     buffer, never onto a disk; `memory`: read once, then from memory; `synthetic`: nothing is read or decoded. Unset: as
     the data's format is read sample by sample."""
     kind: Literal["threads", "processes"] = "threads"
-    """What workers are. Processes hand batches over through shared memory."""
+    """Whether workers are threads or processes, which pass batches through shared memory."""
     last_batch: Literal["drop", "pad"] = "drop"
     """The last batch of an epoch where it is incomplete: left out, or filled with samples of the epoch's start."""
     origin: str | None = None
@@ -127,11 +124,11 @@ class Loader(Spec):
     shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Samples per rank from which a stream draws the next one."""
     pin_memory: bool = True
-    """Page-locked batches where there is a GPU, copied to it ahead of their use on a stream of their own."""
+    """Page-locked batches where there is a GPU, copied to it ahead of their use on a separate stream."""
     storage: Storage | None = None
-    """A storage of a stated rate and latency, emulated; unset: the one that is there."""
+    """An emulated storage with a given rate and latency; unset: the real one."""
     workers: Annotated[int, Field(ge=0, le=4096)] = 1
-    """Workers per rank, each making whole batches; 0: the training thread makes them itself."""
+    """Workers per rank, each making complete batches; 0: the training thread makes them."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
     """Batches made ahead per worker."""
     size: Annotated[int, Field(ge=1, le=16384)] | None = None
@@ -151,17 +148,17 @@ class Stage(Spec):
     """
 
     to: Literal["scratch"] | None = None
-    """`scratch`: the folder that the site names for it (site.yaml); unset: no copies, the data is read where it lies."""
+    """`scratch`: the folder that the site names for it (site.yaml); unset: no copies, the data is read in place."""
     from_: Annotated[str | None, Field(alias="from")] = None
     """A folder, or an http(s), s3, gs or az address, that holds the same files as the data; unset: `loader.origin`, or
-    where the data lies."""
+    the data's own folder."""
     share: Literal["all", "by_shard"] = "all"
     """`all`: every node has everything; `by_shard`: node k of N has training shards (or files) k, k + N, k + 2 N, ..., and
     its ranks see no others (ShardedByS3Key of Amazon SageMaker)."""
     streams: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Threads of a node that copy, each with a connection of its own."""
+    """Threads of a node that copy, each with a separate connection."""
     mib_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """What a node copies at most, MiB/s; unset: no limit."""
+    """Most that a node copies, MiB/s; unset: no limit."""
     reuse: bool = True
     """Use whole copies that an earlier run left on the node, and leave them there. `false`: as on a new node."""
 
@@ -175,7 +172,7 @@ class Launch(Spec):
     launcher: LauncherName | None = None
     """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
     binding: Literal["none", "core", "socket"] = "none"
-    """`core`: each process has `threads_per_rank` cores of its own; `socket`: all cores of one socket, its device's or in turn."""
+    """`core`: each process has `threads_per_rank` cores to itself; `socket`: all cores of one socket, its device's or in turn."""
 
 
 class SlowRank(Spec):
@@ -199,7 +196,7 @@ class SlowDecode(Spec):
 
 
 class KilledRank(Spec):
-    """One rank dies by SIGKILL."""
+    """One rank is killed by SIGKILL."""
 
     kind: Literal["killed_rank"]
     rank: Annotated[int, Field(ge=0)]
@@ -215,7 +212,7 @@ class Network(Spec):
     """An emulated network: each node a network namespace on one switch, its link limited by a token bucket."""
 
     mib_per_s: Annotated[float, Field(gt=0, le=100_000)]
-    """What a node's link carries in each direction, MiB/s of Ethernet frames."""
+    """Rate of a node's link in each direction, MiB/s of Ethernet frames."""
 
 
 class RunSpec(Spec):
@@ -238,7 +235,7 @@ class RunSpec(Spec):
     autocast: Literal["bfloat16", "float16"] | None = None
     """Mixed precision: forward and loss in this type where torch.autocast holds it safe; weights stay in `dtype`."""
     memory_format: Literal["contiguous", "channels_last"] = "contiguous"
-    """How images and convolution weights lie in memory."""
+    """Layout of images and convolution weights in memory."""
     compile: bool = False
     """Whether the model is compiled by torch.compile."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -248,11 +245,11 @@ class RunSpec(Spec):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
     network: Network | None = None
-    """An emulated network between the nodes, which are logical ones on one host; unset: the network that is there."""
+    """An emulated network between the nodes, which are logical ones on one host; unset: the real network."""
     data: Data = Digits(source="digits")
     """The dataset."""
     loader: Loader = Loader()
-    """How batches come to a rank."""
+    """How a rank gets its batches."""
     stage: Stage = Stage()
     """Copies on the nodes' own disks."""
     batch: Batch = Batch(per_rank=32)
@@ -267,12 +264,21 @@ class RunSpec(Spec):
     """When checkpoints are written; by default only when the run stops before its end."""
     launch: Launch = Launch()
     """How its processes are started."""
-    tolerate_stall_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
-    """A process that gives no sign of life for so long, s, ends the run. A slow step is no such thing."""
+    heartbeat_timeout_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
+    """Seconds after which a process that sends no heartbeat ends the run. A slow step does not stop its heartbeat."""
     keep: Literal["weights"] | None = None
-    """`weights`: keep the final weights beside the result as safetensors."""
+    """`weights`: keep the final weights as safetensors next to the result."""
     faults: tuple[Fault, ...] = ()
     """Faults to inject, each counted when it fires."""
+
+    @classmethod
+    def as_written_now(cls, data: Any) -> Any:
+        """Data with keys under their new names."""
+        return with_new_names(data)
+
+    def plain(self) -> dict[str, Any]:
+        """The keys that differ from their defaults; a key that was renamed has the name that ids are made from."""
+        return with_stored_names(super().plain())
 
     @property
     def accelerator(self) -> str | None:
@@ -293,138 +299,3 @@ class RunSpec(Spec):
     def runs_full_training(self) -> bool:
         """Whether nothing ends the run before its last epoch."""
         return self.measure.steps is None and self.measure.minutes is None
-
-
-OTHERWISE = "choose another number, or exclude this combination"
-
-
-def geometry_problems(spec: RunSpec) -> Iterator[Problem]:
-    """What is impossible in a spec on any machine."""
-    size, most = spec.data.scale, spec.strategy.most_ranks
-    if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
-        remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
-        yield Problem(("data", "scale"), f"{shown(size)} is no size between 1 byte and 1 EB", remedy)
-    if most is not None and spec.ranks > most:
-        what = (
-            f"strategy `{spec.strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
-        )
-        yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
-    yield from _strategy_problems(spec)
-    if isinstance(spec.strategy, Pipeline):
-        yield from _pipeline_problems(spec, spec.strategy)
-    if (spec.batch.per_rank is None) == (spec.batch.global_ is None):
-        remedy = "set one of them" if spec.batch.per_rank is None else "set the other one to null"
-        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
-    elif spec.batch.global_ is not None and spec.batch.global_ % spec.ranks:
-        what = f"{spec.batch.global_} samples cannot be shared equally by {spec.ranks} ranks"
-        yield Problem(("batch", "global"), what, OTHERWISE)
-    elif spec.rank_batch % spec.batch.accumulate:
-        what = f"{spec.rank_batch} samples of a rank cannot be computed in {spec.batch.accumulate} equal parts"
-        yield Problem(("batch", "accumulate"), what, OTHERWISE)
-    if spec.autocast and spec.dtype != "float32":
-        what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
-        yield Problem(("autocast",), what, "leave one of them out")
-    if spec.autocast == "float16" and not spec.strategy.scales_loss:
-        what = f"float16 scales the loss, and the update of `{spec.strategy.name}` does not know the scale"
-        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
-    if spec.measure.steps is not None and spec.measure.minutes is not None:
-        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
-    yield from _node_problems(spec)
-    yield from _loader_problems(spec)
-    yield from _stage_problems(spec)
-    for index, fault in enumerate(spec.faults):
-        if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
-            what = f"there is no rank {fault.rank} among {spec.ranks}"
-            yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
-
-
-def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
-    """Ways of reading that the data, or another option, does not allow."""
-    loader, shard = spec.loader, getattr(spec.data, "shard", None)
-    tensors = spec.data.source in TENSOR_SOURCES
-    format = "tensors" if tensors else FORMAT_OF_SHARD[shard.format] if shard is not None else None
-    if format == "files" and spec.data.preprocess == "raw":
-        format = "raw"
-    # Pictures that are used where they lie may be ranges of containers: only opening them tells.
-    unknown = format is None or (format == "files" and loader.mode == "shards")
-    if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
-        what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
-        yield Problem(
-            ("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form"
-        )
-    if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
-        what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
-        yield Problem(("loader", "kind"), what, "take `threads` with `mode: stream`")
-    if loader.storage is not None and loader.storage.mib_per_s is None and not loader.storage.latency_ms:
-        yield Problem(("loader", "storage"), "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`")
-    if tensors and (loader.storage is not None or loader.origin is not None):
-        key = "storage" if loader.storage is not None else "origin"
-        what = f"`{spec.data.source}` comes from memory, not from a storage"
-        yield Problem(("loader", key), what, "leave it away, or take pictures")
-    if loader.memory_limit_mib is not None and format == "database":
-        what = "the pages of a database are mapped, and cannot be dropped"
-        yield Problem(("loader", "memory_limit_mib"), what, "take shards, or limit `loader.storage`")
-
-
-def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
-    """Data that cannot be copied to nodes, or not in parts."""
-    if spec.stage.to is None:
-        return
-    form = getattr(getattr(spec.data, "shard", None), "format", None)
-    if spec.data.source == "synthetic":
-        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` away, or take other data")
-    elif spec.stage.share == "by_shard" and (
-        spec.data.source in TENSOR_SOURCES or form == "lmdb" or (form == "files" and spec.data.preprocess == "raw")
-    ):
-        what = "the data is one file, and nodes cannot have shards of it"
-        yield Problem(("stage", "share"), what, "take `all`, or `data.shard.format: tar` or `raw`")
-
-
-def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
-    strategy, least = spec.strategy, spec.strategy.least_ranks
-    if spec.ranks < least:
-        what = f"{least} servers among the ranks need {least} ranks, not {spec.ranks}"
-        yield Problem(("ranks",), what, "use fewer servers, or exclude this combination")
-    if spec.accelerator and not strategy.emulatable:
-        what = f"`{strategy.name}` exchanges inside the layers, of which an emulated accelerator has none"
-        yield Problem(("device",), what, "use a real device, or exclude this combination")
-    if spec.network and strategy.needs_mpi:
-        what = "ranks that mpirun starts cannot be put into an emulated network"
-        yield Problem(("network",), what, "choose another strategy, or exclude this combination")
-    if isinstance(strategy, Horovod) and strategy.operation == "adasum" and strategy.transport != "mpi":
-        what = "Horovod has Adasum on CPUs over MPI only"
-        yield Problem(("strategy", "operation"), what, "add `transport: mpi` to the strategy")
-    if spec.dtype == "bfloat16" and isinstance(strategy, Horovod):
-        yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
-
-
-def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
-    """What a model that is cut into stages cannot be: it has micro-batches and operators of its own."""
-    if spec.batch.accumulate > 1:
-        what = "strategy `pipeline` adds up gradients over micro-batches of its own"
-        yield Problem(("batch", "accumulate"), what, "leave it away, and set strategy.micro_batches")
-    if spec.compile:
-        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it away")
-    if spec.autocast == "float16":
-        what = "float16 scales the loss, and the stages of a pipeline cannot agree on the scale"
-        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
-    stages, parts = strategy.stages, strategy.micro_batches or 1
-    if stages is not None and spec.ranks % stages:
-        what = f"{spec.ranks} ranks cannot be shared equally by {stages} stages"
-        yield Problem(("strategy", "stages"), what, OTHERWISE)
-        return
-    replica_batch = spec.global_batch // (spec.ranks // stages if stages is not None else 1)
-    if replica_batch % parts:
-        what = f"{replica_batch} samples cannot be cut into {parts} equal parts"
-        yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
-
-
-def _node_problems(spec: RunSpec) -> Iterator[Problem]:
-    ranks, nodes, per_node = spec.ranks, spec.nodes, spec.ranks_per_node
-    if nodes is not None and ranks % nodes:
-        yield Problem(("nodes",), f"{ranks} ranks cannot be shared equally by {nodes} nodes", OTHERWISE)
-    elif nodes is not None and per_node is not None and nodes * per_node != ranks:
-        what = f"{nodes} nodes of {per_node} ranks are not {ranks} ranks"
-        yield Problem(("ranks_per_node",), what, "leave out `nodes` or `ranks_per_node`")
-    elif per_node is not None and ranks > per_node and ranks % per_node:
-        yield Problem(("ranks_per_node",), f"{ranks} ranks do not fill nodes of {per_node}", OTHERWISE)

@@ -202,7 +202,7 @@ def _section(title: str, schema: Schema, whole: Schema) -> str:
 
 
 def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
-    """A row per key; maps with keys of their own are written out, choices have sections of their own."""
+    """A row per key; maps with keys are written out, choices have separate sections."""
     for key, value in schema["properties"].items():
         below = _map_below(value, whole)
         default = "" if below else _default(key, value, schema)
@@ -243,7 +243,7 @@ def _choices(key: str, by: str, run: Schema) -> Iterator[str]:
 def _columns() -> str:
     rows = "".join(f"| `{name}` | {c.label} | {c.unit} | {_cell(c.meaning)} |\n" for name, c in MEASURED.items())
     return (
-        "### Measured columns\nFor `x`, `y`, `series`, `panel` and `values`, beside every dotted key of a run.\n\n"
+        "### Measured columns\nFor `x`, `y`, `series`, `panel` and `values`, in addition to every dotted key of a run.\n\n"
         f"| column | as figures write it | unit | meaning |\n|---|---|---|---|\n{rows}"
     )
 

@@ -19,7 +19,7 @@ MOST_BYTES = 10**18
 
 
 def size_in_bytes(size: str, node_memory_bytes: int) -> float:
-    """`64 MiB` or `2x node memory` in bytes; 0 where it is no size."""
+    """`64 MiB` or `2x node memory` in bytes; 0 where it is not a size."""
     match = SIZE.match(size)
     if match is None:
         return 0.0

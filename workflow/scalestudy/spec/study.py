@@ -26,7 +26,7 @@ class ScaleSpec(Spec):
     """What one scale changes: maps are merged, lists replaced, null removes."""
 
     base: dict[str, Any] = {}
-    """Changes to `base`; a map that names another source or name replaces the one below."""
+    """Changes to `base`; a map with another `source` or `name` replaces that of the file."""
     vary: Axes = {}
     """Axes replaced or, by null, removed."""
     zip: list[Axes] | Axes | None = None
@@ -49,7 +49,7 @@ class StudySpec(Spec):
     question: str
     """What the study answers, as a question."""
     title: str | None = None
-    """Its name in reports; the file's name when unset."""
+    """Its name in reports; unset: the file's name."""
     source: str = ""
     """Where the experiment comes from: document, section, figure."""
     tags: tuple[Name, ...] = ()
@@ -59,15 +59,15 @@ class StudySpec(Spec):
     vary: Axes = {}
     """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`."""
     zip: list[Axes] | Axes = []
-    """Dotted keys that vary in step: one axis, or a list of axes."""
+    """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Any]] = []
-    """Single combinations added: each a map of dotted keys to values, on top of `base`; `repeats` if it needs fewer."""
+    """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
     scales: dict[Annotated[str, Field(pattern="^(mini|node)$")], ScaleSpec] = {}
-    """`mini` and `node`, as changes to the file as it stands, which is `paper`."""
+    """`mini` and `node`, as changes to the rest of the file, which is `paper`."""
     figures: list[FigureSpec] = []
     """What is drawn."""
     tables: list[TableSpec] = []

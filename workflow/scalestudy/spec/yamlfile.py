@@ -1,4 +1,4 @@
-"""YAML as data with places: every value knows the line it stands on."""
+"""YAML as data with places: every value has its line."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def parse_yaml(text: str, name: str) -> Document:
         if node is None:
             raise UserError("is empty", name, "see config/README.md for the keys")
         if not isinstance(node, yaml.MappingNode):
-            raise UserError("holds no map of keys to values", at(node.start_mark.line + 1), KEYS)
+            raise UserError("is not a map of keys to values", at(node.start_mark.line + 1), KEYS)
         data = _Builder(at, lines).value(node, ())
     return Document(name, data, lines)
 
@@ -130,7 +130,7 @@ def parse_value(text: str, name: str) -> Any:
 
 @contextlib.contextmanager
 def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.Node | None]:
-    """The nodes of a text; what YAML refuses in it, and in the block, is told as a UserError. `at` names a line."""
+    """The nodes of a text; what YAML refuses in it, and in the block, becomes a UserError. `at` names a line."""
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -165,13 +165,13 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, str]:
     """What the parser says, and what to do about it."""
     what = error.problem or error.context or "it cannot be parsed"
     if "\\t" in what:
-        return "a tab stands where spaces must", "indent with spaces"
+        return "a tab is used where spaces are needed", "indent with spaces"
     remedy = next((text for part, text in REMEDIES.items() if part in what), "check brackets, quotes and indentation")
     return printable(what), remedy
 
 
 class _Builder:
-    """Turns composed nodes into plain data, counting what aliases multiply."""
+    """Turns composed nodes into plain data, and counts values, which aliases multiply."""
 
     def __init__(self, at: Callable[[int], str], lines: dict[KeyPath, int]) -> None:
         self.at, self.lines = at, lines
@@ -199,13 +199,13 @@ class _Builder:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{_TAG}merge":
-                what = "merge keys (`<<`) are not read"
+                what = "merge keys (`<<`) are not supported"
                 raise UserError(what, self.place(key_node, path), "write the keys out, or use scales, which merge")
             if not isinstance(key_node, yaml.ScalarNode):
                 raise UserError("only plain text can be a key", self.place(key_node, path), "put the key in quotes")
             key = self.text(key_node, path)
             if key in result:
-                what = f"key `{printable(key)}` stands here twice"
+                what = f"key `{printable(key)}` is here twice"
                 raise UserError(what, self.place(key_node, path), "keep one of them")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             result[key] = self.value(value_node, (*path, key))
@@ -215,7 +215,7 @@ class _Builder:
         tag = node.tag.removeprefix(_TAG)
         if not isinstance(node, yaml.ScalarNode) or tag not in ("str", "int", "float", "bool", "null"):
             remedy = "write text, a number, true, false, null, a list or a map"
-            raise UserError(f"the tag `!!{printable(tag)}` is not read", self.place(node, path), remedy)
+            raise UserError(f"the tag `!!{printable(tag)}` is not supported", self.place(node, path), remedy)
         text = self.text(node, path)
         try:
             if tag == "float":

@@ -1,0 +1,30 @@
+"""What was planned, compared with what was used."""
+
+from __future__ import annotations
+
+from scalestudy.cluster.actual import Compared, _plain, _table
+
+KNOWN = Compared("s", "a-000000000001", 1, 1, 3600, 360.0, 1080.0, "repeats", 720.0, 1, "result")
+UNKNOWN = Compared("s", "b-000000000002", 1, 1, 86400, 0.0, None, "unknown", 7200.0, 1, "job script")
+
+
+def test_what_was_expected_is_compared_with_what_the_same_runs_used() -> None:
+    assert _plain([KNOWN, UNKNOWN])["total"] == {
+        "runs": 2,
+        "requested": 25.0,
+        "low": 0.1,
+        "high": 0.3,
+        "used": 2.2,
+        "runs_expected": 1,
+        "used_by_expected": 0.2,
+        "expected_over_used": 1.0,
+    }
+
+
+def test_the_table_has_a_column_for_each_thing_and_says_which_runs_are_compared() -> None:
+    lines = _table([KNOWN, UNKNOWN]).splitlines()
+    assert lines[0].split() == ["study", "requested", "expected", "used", "expected", "from", "used", "from", "run"]
+    assert lines[2].split()[-4:] == ["unknown", "job", "script", "b-000000000002"]
+    assert lines[3] == (
+        "2 runs, in GPU hours: 25.0 requested, 2.2 used. 1 of them had an expected time: 0.1 to 0.3 expected, 0.2 used."
+    )

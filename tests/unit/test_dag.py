@@ -1,0 +1,79 @@
+"""What rules get for their wildcards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from scalestudy.dag import Rules
+from scalestudy.dag.project import Project
+from scalestudy.errors import UserError
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+
+STUDY = (
+    "question: How?\nvary: {{seed: [{seed}]}}\nscales: {{mini: {{}}}}\nfigures: [{{kind: efficiency, name: speed}}]\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two studies."""
+    studies = tmp_path / "config/studies"
+    studies.mkdir(parents=True)
+    (tmp_path / "config/machines").mkdir()
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
+    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
+    (studies / "a.yaml").write_text(STUDY.format(seed=1))
+    (studies / "b.yaml").write_text(STUDY.format(seed=2))
+    monkeypatch.chdir(tmp_path)
+    return studies
+
+
+def test_a_figure_that_is_missing_is_called_a_figure_whatever_its_name(folder: Path) -> None:
+    with pytest.raises(UserError, match="study `a` has no figure `table_of_speed`"):
+        Project({}).targets.figure("local", "mini", "a", "table_of_speed")
+
+
+def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(folder: Path) -> None:
+    run = read_studies(["a"], "paper", Machine(), folder=folder)[0].runs[0]
+    (folder / "b.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
+    assert Project({}).runs.run("local", run.id) == run
+
+
+def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "b.yaml").write_text("question: 5\n")
+    rules = Rules(Project({}))
+    wildcards = SimpleNamespace(machine="local", scale="mini", study="a")
+    assert rules.results(wildcards) == rules.results(wildcards)
+    assert capsys.readouterr().err == (
+        "scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: must be text, not `5`\n"
+        "    put it in quotes\n"
+    )
+    for question in (rules.everything, rules.report_inputs, rules.study("b")):
+        with pytest.raises(SystemExit) as end:
+            question(wildcards)
+        assert end.value.code == 2
+        assert capsys.readouterr().err.startswith("scalestudy: config/studies/b.yaml:1: question: must be text")
+
+
+def test_a_project_without_a_study_that_can_be_expanded_is_an_error(folder: Path) -> None:
+    for study in folder.glob("*.yaml"):
+        study.write_text("question: 5\n")
+    with pytest.raises(UserError, match=r"a.yaml:1: question: must be text"):
+        Project({})
+
+
+def test_a_study_has_a_target_though_it_is_wrong_and_a_reserved_name_has_none(folder: Path) -> None:
+    (folder / "b.yaml").write_text("question: 5\n")
+    (folder / "all.yaml").write_text("question: How?\n")
+    assert Project({}).names == ["a", "b"]
+
+
+def test_the_site_of_a_profile_is_handed_to_commands(folder: Path) -> None:
+    project = Project({"site": "profiles/slurm/site.yaml"})
+    assert project.environment() == {"SCALESTUDY_SITE": "profiles/slurm/site.yaml", "SCALESTUDY_DATA": ""}

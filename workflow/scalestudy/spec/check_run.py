@@ -1,0 +1,153 @@
+"""What is impossible in a run on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
+from scalestudy.errors import Problem
+from scalestudy.spec.base import shown
+from scalestudy.spec.run import RunSpec, SlowDecode
+from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
+from scalestudy.strategies.catalogue import Horovod, Pipeline
+
+OTHERWISE = "choose another number, or exclude this combination"
+
+
+def run_problems(spec: RunSpec) -> Iterator[Problem]:
+    """What is impossible in a spec on any machine."""
+    size = spec.data.scale
+    if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
+        remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
+        yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
+    yield from _strategy_problems(spec)
+    if isinstance(spec.strategy, Pipeline):
+        yield from _pipeline_problems(spec, spec.strategy)
+    yield from _batch_problems(spec)
+    yield from _precision_problems(spec)
+    if spec.measure.steps is not None and spec.measure.minutes is not None:
+        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
+    yield from _node_problems(spec)
+    yield from _loader_problems(spec)
+    yield from _stage_problems(spec)
+    for index, fault in enumerate(spec.faults):
+        if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
+            what = f"there is no rank {fault.rank} among {spec.ranks}"
+            yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _batch_problems(spec: RunSpec) -> Iterator[Problem]:
+    batch = spec.batch
+    if (batch.per_rank is None) == (batch.global_ is None):
+        remedy = "set one of them" if batch.per_rank is None else "set the other one to null"
+        yield Problem(("batch",), "needs exactly one of `per_rank` and `global`", remedy)
+    elif batch.global_ is not None and batch.global_ % spec.ranks:
+        what = f"{batch.global_} samples cannot be divided equally among {spec.ranks} ranks"
+        yield Problem(("batch", "global"), what, OTHERWISE)
+    elif spec.rank_batch % batch.accumulate:
+        what = f"{spec.rank_batch} samples of a rank cannot be divided into {batch.accumulate} equal micro-batches"
+        yield Problem(("batch", "accumulate"), what, OTHERWISE)
+
+
+def _precision_problems(spec: RunSpec) -> Iterator[Problem]:
+    if spec.autocast and spec.dtype != "float32":
+        what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
+        yield Problem(("autocast",), what, "leave one of them out")
+    if spec.autocast == "float16" and not spec.strategy.scales_loss:
+        what = f"float16 scales the loss, and the update of `{spec.strategy.name}` does not know the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
+
+
+def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Ways of reading that the data, or another option, does not allow."""
+    loader, shard = spec.loader, getattr(spec.data, "shard", None)
+    tensors = spec.data.source in TENSOR_SOURCES
+    format = "tensors" if tensors else FORMAT_OF_SHARD[shard.format] if shard is not None else None
+    if format == "files" and spec.data.preprocess == "raw":
+        format = "raw"
+    # Pictures that are used where they lie may be ranges of containers: only opening them tells.
+    unknown = format is None or (format == "files" and loader.mode == "shards")
+    if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
+        what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
+        yield Problem(
+            ("loader", "mode"), what, f"it has {', '.join(MODES[format])}; `data.shard.format` chooses the form"
+        )
+    if loader.mode == "stream" and loader.kind == "processes" and loader.workers:
+        what = "threads of the rank read a stream; each process would have to read all of it"
+        yield Problem(("loader", "kind"), what, "use `threads` with `mode: stream`")
+    if loader.storage is not None and loader.storage.mib_per_s is None and not loader.storage.latency_ms:
+        yield Problem(("loader", "storage"), "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`")
+    if tensors and (loader.storage is not None or loader.origin is not None):
+        key = "storage" if loader.storage is not None else "origin"
+        what = f"`{spec.data.source}` comes from memory, not from a storage"
+        yield Problem(("loader", key), what, "leave it out, or use pictures")
+    if loader.memory_limit_mib is not None and format == "database":
+        what = "the pages of a database are mapped and cannot be dropped"
+        yield Problem(("loader", "memory_limit_mib"), what, "use shards, or limit `loader.storage`")
+
+
+def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Data that cannot be copied to nodes, or not in parts."""
+    if spec.stage.to is None:
+        return
+    form = getattr(getattr(spec.data, "shard", None), "format", None)
+    if spec.data.source == "synthetic":
+        yield Problem(("stage",), "`synthetic` is made while it is read", "leave `stage.to` out, or use other data")
+    elif spec.stage.share == "by_shard" and (
+        spec.data.source in TENSOR_SOURCES or form == "lmdb" or (form == "files" and spec.data.preprocess == "raw")
+    ):
+        what = "the data is one file, and nodes cannot have shards of it"
+        yield Problem(("stage", "share"), what, "use `all`, or `data.shard.format: tar` or `raw`")
+
+
+def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
+    strategy, least, most = spec.strategy, spec.strategy.least_ranks, spec.strategy.most_ranks
+    if most is not None and spec.ranks > most:
+        what = f"strategy `{strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
+        yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")
+    if spec.ranks < least:
+        what = f"{least} servers among the ranks need {least} ranks, not {spec.ranks}"
+        yield Problem(("ranks",), what, "use fewer servers, or exclude this combination")
+    if spec.accelerator and not strategy.emulatable:
+        what = f"`{strategy.name}` exchanges inside the layers, of which an emulated accelerator has none"
+        yield Problem(("device",), what, "use a real device, or exclude this combination")
+    if spec.network and strategy.needs_mpi:
+        what = "ranks that mpirun starts cannot be put into an emulated network"
+        yield Problem(("network",), what, "choose another strategy, or exclude this combination")
+    if isinstance(strategy, Horovod) and strategy.operation == "adasum" and strategy.transport != "mpi":
+        what = "Horovod has Adasum on CPUs over MPI only"
+        yield Problem(("strategy", "operation"), what, "add `transport: mpi` to the strategy")
+    if spec.dtype == "bfloat16" and isinstance(strategy, Horovod):
+        yield Problem(("dtype",), "Horovod cannot sum bfloat16", "choose float32, or exclude this combination")
+
+
+def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
+    """What a model that is cut into stages cannot be: it has its own micro-batches and operators."""
+    if spec.batch.accumulate > 1:
+        what = "strategy `pipeline` accumulates gradients over its own micro-batches"
+        yield Problem(("batch", "accumulate"), what, "leave it out, and set `strategy.micro_batches`")
+    if spec.compile:
+        yield Problem(("compile",), "strategy `pipeline` runs the operators as it traced them", "leave it out")
+    if spec.autocast == "float16":
+        what = "float16 scales the loss, and the stages of a pipeline cannot agree on the scale"
+        yield Problem(("autocast",), what, "use bfloat16, or another strategy")
+    stages, parts = strategy.stages, strategy.micro_batches or 1
+    if stages is not None and spec.ranks % stages:
+        what = f"{spec.ranks} ranks cannot be divided equally among {stages} stages"
+        yield Problem(("strategy", "stages"), what, OTHERWISE)
+        return
+    replica_batch = spec.global_batch // (spec.ranks // stages if stages is not None else 1)
+    if replica_batch % parts:
+        what = f"{replica_batch} samples cannot be divided into {parts} equal micro-batches"
+        yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
+
+
+def _node_problems(spec: RunSpec) -> Iterator[Problem]:
+    ranks, nodes, per_node = spec.ranks, spec.nodes, spec.ranks_per_node
+    if nodes is not None and ranks % nodes:
+        yield Problem(("nodes",), f"{ranks} ranks cannot be divided equally among {nodes} nodes", OTHERWISE)
+    elif nodes is not None and per_node is not None and nodes * per_node != ranks:
+        what = f"{nodes} nodes of {per_node} ranks are not {ranks} ranks"
+        yield Problem(("ranks_per_node",), what, "leave out `nodes` or `ranks_per_node`")
+    elif per_node is not None and ranks > per_node and ranks % per_node:
+        yield Problem(("ranks_per_node",), f"{ranks} ranks do not fill nodes of {per_node}", OTHERWISE)
