@@ -45,8 +45,8 @@ def test_a_report_of_other_studies_is_not_named(
     write_results(study)
     summarise(study, MACHINE)
     report = Path("results", MACHINE, "paper", "report.html")
-    monkeypatch.setattr("scalestudy.commands.summary.read_studies", lambda *_, **__: [study])
-    monkeypatch.setattr("scalestudy.commands.summary.read_machine", lambda name: None)
+    monkeypatch.setattr("scalestudy.spec.read_study.read_studies", lambda *_, **__: [study])
+    monkeypatch.setattr("scalestudy.spec.config.read_machine", lambda name: None)
     write_report([], MACHINE, "paper", report)
     print_summary(MACHINE, "paper", None, None)
     assert "report" not in capsys.readouterr().out
