@@ -15,11 +15,6 @@ CATALOGUES = ("catalogue", "modes", "synonyms")
 """Names of modules that hold options and words only, wherever they are."""
 
 Imports = dict[str, set[str]]
-TO_BE_OPENED = {
-    *((f"snakemake_executor_plugin_scalestudy.schedulers{a}", f"snakemake_executor_plugin_scalestudy.schedulers{b}")
-      for a, b in (("", ".slurm"), ("", ".sge"), ("", ".pbs"))),
-}  # fmt: skip
-"""Imports that still run against the table; each has to be there, so that none is forgotten here."""
 
 
 def modules() -> dict[str, Path]:
@@ -45,12 +40,9 @@ def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
 
 
 def drawn(known: dict[str, Path]) -> Imports:
-    graph = {
+    return {
         name: set(imported(ast.parse(file.read_text(encoding="utf-8")), known)) - {name} for name, file in known.items()
     }
-    for name, target in TO_BE_OPENED:
-        graph[name].remove(target)
-    return graph
 
 
 def circles(graph: Imports) -> list[list[str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from snakemake_executor_plugin_scalestudy.schedulers import (
+from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     Cause,
     Job,
     LimitReached,
-    NoAnswer,
     Refused,
     Request,
     Scheduler,
@@ -19,7 +19,6 @@ from snakemake_executor_plugin_scalestudy.schedulers import (
     checked_path,
     found_for,
 )
-from snakemake_executor_plugin_scalestudy.schedulers.command import Answer
 from snakemake_executor_plugin_scalestudy.schedulers.settings import checked_word
 
 # Job states: JOB_STATE_LTR_* in src/include/job.h (23.06.06), and pbs_job_attributes(7B), "job_state".

@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from snakemake_executor_plugin_scalestudy.schedulers import (
+from snakemake_executor_plugin_scalestudy.schedulers.command import NoAnswer
+from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     Cause,
     Job,
     LimitReached,
-    NoAnswer,
     Refused,
     Request,
     Scheduler,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_scalestudy.schedulers import (
+from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer, run_command
+from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     Cause,
     Job,
     LimitReached,
-    NoAnswer,
     Refused,
     Request,
     Run,
@@ -25,7 +25,6 @@ from snakemake_executor_plugin_scalestudy.schedulers import (
     checked_path,
     found_for,
 )
-from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, run_command
 from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings, checked_word
 
 # Job states of Slurm: squeue(1), "JOB STATE CODES", and job_state_string() in src/common/slurm_protocol_defs.c (22.05).
