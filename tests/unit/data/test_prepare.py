@@ -11,7 +11,7 @@ import pytest
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
-from scalestudy.data.prepare.datasets import ensure, prepare, store
+from scalestudy.data.prepare.datasets import ensure, prepare, write
 from scalestudy.errors import UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
@@ -73,7 +73,7 @@ def test_pictures_that_left_their_folder_are_missed(picture_folder: Path, prepar
 def test_a_failure_leaves_neither_manifest_nor_bulk(
     tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "write_index", lambda *_: exec("raise OSError('disk full')"))
+    monkeypatch.setattr(write, "write_index", lambda *_: exec("raise OSError('disk full')"))
     with pytest.raises(OSError, match="disk full"):
         prepared(**JPEG)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [".bulk.lock"]
@@ -83,8 +83,8 @@ def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared
     script = (
         "import os, sys, json; from pathlib import Path\n"
         "from pydantic import TypeAdapter; from scalestudy.spec.run import Data; from scalestudy.spec.config import Site\n"
-        "from scalestudy.data.prepare.datasets import store; from scalestudy.data.prepare.datasets import prepare\n"
-        "store.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
+        "from scalestudy.data.prepare.datasets import write; from scalestudy.data.prepare.datasets import prepare\n"
+        "write.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
         "prepare(TypeAdapter(Data).validate_json(sys.argv[1]), Path(sys.argv[2]), None, Site())\n"
     )
     path = tmp_path / "data/manifest.json"

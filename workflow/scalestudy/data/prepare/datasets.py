@@ -27,7 +27,9 @@ from scalestudy.data.manifest import (
     read_manifest,
     write_manifest,
 )
-from scalestudy.data.prepare import store
+from scalestudy.data.prepare import parts, write
+from scalestudy.data.prepare.describe import describe_live, is_whole
+from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.progress import KEPT
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
@@ -128,20 +130,20 @@ def _refuse_foreign(bulk: Path, identity: str) -> None:
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     with _watched(work) as spent:
-        with kept_in(work / store.LISTING):
+        with kept_in(work / parts.LISTING):
             source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
         if isinstance(source, Live):
-            return store.live(manifest, spec.scale, source)
-        if isinstance(source, Pictures) and store.may_stay(spec, source):
-            return _timed(store.in_place(manifest, spec, source, manifest_path.parent, work), spent())
+            return describe_live(manifest, spec.scale, source)
+        if isinstance(source, Pictures) and usable_in_place(spec, source):
+            return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
         _refuse_foreign(bulk, manifest.id)  # before hours of work, too
         with _becoming(bulk, work, manifest.id):
             if isinstance(source, Arrays):
-                manifest = store.arrays(manifest, spec.scale, source, work)
+                manifest = write.write_arrays(manifest, spec.scale, source, work)
             else:
-                manifest = store.pictures(manifest, spec, source, work)
+                manifest = write.write_pictures(manifest, spec, source, work)
             manifest = _timed(dataclasses.replace(manifest, bulk="."), spent())
             write_manifest(work / RECORD, manifest)
         return manifest
@@ -240,7 +242,7 @@ def _found(bulk: Path, identity: str) -> Manifest | None:
         record = read_manifest(bulk / RECORD)
     except UserError:
         return None
-    return record if record.id == identity and store.is_whole(bulk, record) else None
+    return record if record.id == identity and is_whole(bulk, record) else None
 
 
 @contextlib.contextmanager
