@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from scalestudy.data import stores
-from scalestudy.data.load import workers
+from scalestudy.data.load import batch_maker, workers
 from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
@@ -441,7 +441,7 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
 def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "HANG_S", 1.5)
+    monkeypatch.setattr(batch_maker, "HANG_S", 1.5)
     path, _ = prepared(**FORMS["tar"])
     loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
     data = open_dataset(path, "train", loader)
@@ -459,7 +459,7 @@ def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
 def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "HANG_S", 1.0)
+    monkeypatch.setattr(batch_maker, "HANG_S", 1.0)
     monkeypatch.setattr(workers, "END_S", 0.2)
     path, _ = prepared(**FORMS["files"])
     loader = spec(workers=1)

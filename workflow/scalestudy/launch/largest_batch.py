@@ -16,7 +16,8 @@ import numpy as np
 import torch
 import torch._dynamo  # the optimisers import it on first use: once here, and not in every child and its memory
 
-from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
+from scalestudy.data.load.normalise import normalise
 from scalestudy.errors import UserError
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single

@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.data.decode import kernel
-from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader, on_device
+from scalestudy.data.load.normalise import normalise
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
 from scalestudy.emulation.accelerator import emulate

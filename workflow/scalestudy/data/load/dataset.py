@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.load.pictures import PICTURE_FORMATS, Pictures, Recipe
-from scalestudy.data.load.readers import How
+from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
+from scalestudy.data.load.readers import How, Recipe
 from scalestudy.data.load.readers.memory import MemoryReader
-from scalestudy.data.load.sampler import Stored
+from scalestudy.data.load.sampler import StorageOrder
 from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
 from scalestudy.data.modes import MODES
 from scalestudy.data.sources.samples import Indices, SplitOfData, TensorDataset
@@ -66,7 +64,7 @@ class Dataset(Protocol):
 
     recipe: Recipe
     """How it was opened, for a worker process to do the same."""
-    stream: Stored | None
+    stream: StorageOrder | None
     """How samples lie, where the input mode reads them in sequence."""
 
 
@@ -188,7 +186,7 @@ class PictureDataset(SplitOfData):
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         super().__init__(manifest, recipe.split)
         self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self.pictures = Pictures(recipe, manifest)
+        self.pictures = StoredPictures(recipe, manifest)
         self.mode, self.stream = self.pictures.mode, self.pictures.stream
         assert len(self.pictures.labels) == self.samples
 
@@ -216,59 +214,3 @@ class PictureDataset(SplitOfData):
     def labels_of(self, indices: Indices) -> torch.Tensor:
         """y of these samples."""
         return torch.from_numpy(self.pictures.labels[indices])
-
-
-_NORMS = {1: ((0.3,), (0.35,)), 3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
-"""Mean and deviation by channels: rounded ones of handwritten digits and Fashion-MNIST (.13/.31, .29/.35) for grey
-images, those of ImageNet that torchvision publishes with its weights for colour."""
-_kept = threading.local()
-
-
-def normalise(x: torch.Tensor, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """uint8 images as (x / 255 - mean) / deviation per channel; what is floating already is only converted.
-
-    The result lies in a buffer that this thread keeps: the next call for samples of the same shape overwrites it.
-    A fresh batch of floats would cost as much as decoding it. Neither one nor three channels: mean 0.5, deviation 0.3.
-    """
-    device = torch.device(device)
-    x = x.to(device, non_blocking=True)
-    if x.is_floating_point():
-        return x.to(dtype)
-    exact = dtype if dtype == torch.float64 else torch.float32
-    result = _kept_buffer(x, exact).copy_(x)
-    if _channels_last(result) and result.shape[1] > 1:
-        # Rows of width x channels: three channels innermost are too few for vector instructions (3.5 times slower).
-        rows = result.permute(0, 2, 3, 1).view(len(x), x.shape[2], -1)
-        factor, offset = (value.flatten().repeat(x.shape[3]) for value in _constants(x.shape[1], x.ndim, exact, device))
-        rows.mul_(factor).sub_(offset)
-    else:
-        factor, offset = _constants(x.shape[1], x.ndim, exact, device)
-        result.mul_(factor).sub_(offset)
-    return result if dtype == exact else _kept_buffer(x, dtype).copy_(result)
-
-
-@functools.cache
-def _constants(
-    channels: int, dimensions: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """1 / (255 deviation) and mean / deviation, as [1, channels, 1...]; kept, or a GPU would wait for them each step."""
-    mean, deviation = _NORMS.get(channels if dimensions == 4 else 0, ((0.5,) * channels, (0.3,) * channels))
-    centre = torch.tensor(mean, dtype=dtype, device=device).reshape(1, -1, *(1,) * (dimensions - 2))
-    scale = torch.tensor(deviation, dtype=dtype, device=device).reshape(centre.shape)
-    return 1 / (255 * scale), centre / scale
-
-
-def _channels_last(x: torch.Tensor) -> bool:
-    return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def _kept_buffer(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Memory for x in another dtype, in x's memory format, as large as the largest batch so far."""
-    last = _channels_last(x)
-    buffers: dict[tuple[object, ...], torch.Tensor] = _kept.__dict__.setdefault("buffers", {})
-    key = (dtype, x.device, x.shape[1:], last)
-    found = buffers.get(key)
-    if found is None or len(found) < len(x):
-        memory = torch.channels_last if last else torch.contiguous_format
-        found = buffers[key] = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory)
-    return found[: len(x)]

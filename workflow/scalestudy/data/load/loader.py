@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
-from scalestudy.data.load.workers import Batch, Inline, Making, Processes, Task, Threads, Workers
+from scalestudy.data.load.processes import Processes
+from scalestudy.data.load.workers import Inline, Threads, Workers
 from scalestudy.data.pagecache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
@@ -49,12 +51,12 @@ class Loader:
             what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
             raise UserError(what, "loader.kind", "take `threads` with `mode: stream`")
         self._dataset, self._plan, self._spec, self._cache_limit = dataset, plan, spec, cache_limit
-        self._making = Making(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
+        self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = Inline
         if spec.workers:
             kind = Threads if spec.kind == "threads" else Processes
-        self._workers = kind(self._making, spec.workers, slots=self._depth + 2)
+        self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self._closed = False
         self._first_taken = self._last_taken = 0.0
         self._empty_s = 0.0
@@ -62,12 +64,12 @@ class Loader:
     @property
     def slow_decode(self) -> int:
         """How often the injected slow decode fired."""
-        return self._making.slow_decode
+        return self._maker.slow_decode
 
     @property
     def bytes(self) -> int:
         """Stored bytes that the batches made so far asked for."""
-        return self._making.bytes
+        return self._maker.bytes
 
     @property
     def readiness(self) -> dict[str, float]:
@@ -81,10 +83,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         assert not self._closed, "the loader is closed"
-        ahead: deque[Task] = deque()
+        ahead: deque[BatchTask] = deque()
         slots = itertools.cycle(range(self._depth + 2))
         for epoch, indices in self._planned():
-            ahead.append(self._workers.start(Task(epoch, indices, next(slots))))
+            ahead.append(self._workers.start(BatchTask(epoch, indices, next(slots))))
             if len(ahead) > self._depth:
                 yield self._taken(ahead.popleft())
         while ahead:
@@ -102,7 +104,7 @@ class Loader:
             for indices in batches:
                 yield epoch, indices
 
-    def _taken(self, task: Task) -> Batch:
+    def _taken(self, task: BatchTask) -> Batch:
         """A batch when it is ready, and how long none was."""
         batch = self._workers.finish(task)
         now = time.monotonic()
@@ -115,7 +117,7 @@ class Loader:
     def close(self) -> None:
         """End the workers; threads finish the batch that they are at."""
         self._closed = True
-        self._making.closed.set()
+        self._maker.closed.set()
         if isinstance(self._dataset, PictureDataset):
             self._dataset.pictures.reader.leave()
         self._workers.close()

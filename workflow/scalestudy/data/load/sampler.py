@@ -20,7 +20,7 @@ def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StorageOrder:
     """How samples lie in shards, for reading them in sequence with a shuffle buffer."""
 
     order: NDArray[np.int64]
@@ -35,15 +35,15 @@ RUN = 256
 """Files that count as a shard where each sample is a file of its own."""
 
 
-def stored(shard: NDArray[np.integer], start: NDArray[np.int64], samples: int, buffer: int) -> Stored:
+def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples: int, buffer: int) -> StorageOrder:
     """From an index's fields; where they are empty, runs of files in the order of the index are shards."""
     if not len(shard):
-        return Stored(np.arange(samples), np.append(np.arange(0, samples, RUN), samples), buffer)
+        return StorageOrder(np.arange(samples), np.append(np.arange(0, samples, RUN), samples), buffer)
     order = np.lexsort((start, shard))
-    return Stored(order, np.append(np.unique(shard[order], return_index=True)[1], samples), buffer)
+    return StorageOrder(order, np.append(np.unique(shard[order], return_index=True)[1], samples), buffer)
 
 
-def stream_order(data: Stored, seed: int, epoch: int) -> NDArray[np.int64]:
+def stream_order(data: StorageOrder, seed: int, epoch: int) -> NDArray[np.int64]:
     """[samples] shards in random order, each as it is stored: what is read in sequence."""
     shards = draw.permutation(len(data.begins) - 1, draw.ORDER, seed, epoch)
     return np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])
@@ -88,7 +88,7 @@ def batches(
     epoch: int,
     *,
     last: LastBatch = "drop",
-    stream: Stored | None = None,
+    stream: StorageOrder | None = None,
     steps: int | None = None,
 ) -> NDArray[np.int64]:
     """[steps, rank_batch] the samples of one rank in one epoch; the same number of steps on every rank.
@@ -129,7 +129,7 @@ class NodeShare:
         epoch: int,
         *,
         last: LastBatch = "drop",
-        stream: Stored | None = None,
+        stream: StorageOrder | None = None,
     ) -> NDArray[np.int64]:
         """[steps, rank_batch] the samples of one of the node's ranks in one epoch: as `batches`, among the node's own.
 
@@ -143,14 +143,14 @@ class NodeShare:
         )  # fmt: skip
         return self.samples[order]
 
-    def _own(self, stream: Stored) -> Stored:
+    def _own(self, stream: StorageOrder) -> StorageOrder:
         """How the node's samples lie; numbers are places in `samples`."""
         place = np.full(len(stream.order), -1, np.int64)
         place[self.samples] = np.arange(len(self.samples))
         shard = np.repeat(np.arange(len(stream.begins) - 1), np.diff(stream.begins))
         kept = place[stream.order] >= 0
         begins = np.append(np.unique(shard[kept], return_index=True)[1], kept.sum())
-        return Stored(place[stream.order[kept]], begins, stream.buffer)
+        return StorageOrder(place[stream.order[kept]], begins, stream.buffer)
 
 
 def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "drop") -> int:

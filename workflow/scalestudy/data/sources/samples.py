@@ -17,8 +17,8 @@ from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
-    from scalestudy.data.load.pictures import Recipe
-    from scalestudy.data.load.sampler import Stored
+    from scalestudy.data.load.readers import Recipe
+    from scalestudy.data.load.sampler import StorageOrder
 
 Indices = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ Indices = NDArray[np.int64]
 class SplitOfData:
     """What all forms of one split have in common."""
 
-    stream: Stored | None = None
+    stream: StorageOrder | None = None
     recipe: Recipe
 
     def __init__(self, manifest: Manifest, split: Split) -> None:

@@ -2,7 +2,7 @@
 
     reader.read(sample, epoch) -> buffer
 
-`open_reader` chooses by the dataset's format and the run's input mode.
+`choose.open_reader` opens the one for a dataset's format and a run's input mode.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.manifest import Split
 from scalestudy.data.modes import MODES, Mode
 from scalestudy.errors import UserError
 
@@ -55,6 +56,15 @@ class How:
     def limited(self) -> bool:
         """Whether a slower storage is emulated."""
         return self.mib_per_s is not None or self.latency_ms > 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is needed to open a dataset as another process did; plain data."""
+
+    manifest: Path
+    split: Split
+    how: How
 
 
 def mode_of(how: How, format: str) -> Mode:
@@ -109,7 +119,7 @@ class Reader(ABC):
         """Let go of files, connections and threads."""
 
 
-class Kept:
+class ThreadLocalBuffer:
     """A buffer per thread: a fresh one for each sample costs its page faults each time."""
 
     def __init__(self) -> None:

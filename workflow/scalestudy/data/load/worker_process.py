@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.load.pictures import NOTHING, UNWATCHED, Pictures, Recipe
+from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED, StoredPictures
+from scalestudy.data.load.readers import Recipe
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
 
-PARENT_LOOK_S = 2.0
+PARENT_CHECK_S = 2.0
 
 
 @dataclass(frozen=True)
-class Setup:
+class WorkerSetup:
     """What one worker has to know; plain data."""
 
     recipe: Recipe
@@ -44,7 +45,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MadeBatch:
     """What a worker says of one batch."""
 
     ready_s: float
@@ -59,20 +60,20 @@ class Answer:
 class Worker:
     """Makes batches until its connection ends."""
 
-    def __init__(self, setup: Setup, memory: int) -> None:
+    def __init__(self, setup: WorkerSetup, memory: int) -> None:
         self.setup = setup
         head = setup.workers * 16
         shared = np.frombuffer(mmap.mmap(memory, head + setup.slots * setup.slot_bytes), np.uint8)
         self.progress = shared[:head].view(np.int64).reshape(setup.workers, 2)[setup.number]
         self.ring = shared[head:].reshape(setup.slots, setup.slot_bytes)
-        self.pictures: Pictures | None = None
+        self.pictures: StoredPictures | None = None
         self.dataset: Any = None
 
     def open(self) -> None:
         """Open the data as the loader's process did."""
         recipe = self.setup.recipe
         if self.setup.side is not None:
-            self.pictures = Pictures(recipe, read_manifest(recipe.manifest))
+            self.pictures = StoredPictures(recipe, read_manifest(recipe.manifest))
         else:
             import torch
 
@@ -80,10 +81,10 @@ class Worker:
 
             torch.set_num_threads(1)
             self.dataset = opened(recipe)
-        self.progress[0] = NOTHING
+        self.progress[0] = NO_SAMPLE
 
-    def answer(self, epoch: int, indices: NDArray[np.int64], slot: int) -> Answer:
-        """Make one batch; errors are answers."""
+    def make(self, epoch: int, indices: NDArray[np.int64], slot: int) -> MadeBatch:
+        """Make one batch; errors are returned, not raised."""
         try:
             if self.pictures is None and self.dataset is None:
                 self.open()
@@ -92,12 +93,12 @@ class Worker:
                 time.sleep(self.setup.slow_decode_s)
             made = self._made(epoch, indices, slot)
         except UserError as error:
-            return Answer(time.monotonic(), (error.what, error.where, error.remedy))
+            return MadeBatch(time.monotonic(), (error.what, error.where, error.remedy))
         except Exception:
-            return Answer(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
+            return MadeBatch(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
         finally:
-            self.progress[0] = NOTHING
-        return Answer(time.monotonic(), None, *made)
+            self.progress[0] = NO_SAMPLE
+        return MadeBatch(time.monotonic(), None, *made)
 
     def _made(self, epoch: int, indices: NDArray[np.int64], slot: int) -> tuple[Any, Any]:
         setup = self.setup
@@ -127,12 +128,12 @@ def main() -> None:
         worker = Worker(connection.recv(), memory)
         os.close(memory)
         while True:
-            connection.send(worker.answer(*connection.recv()))
+            connection.send(worker.make(*connection.recv()))
     except (EOFError, ConnectionError):
         pass
 
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(PARENT_LOOK_S)
+        time.sleep(PARENT_CHECK_S)
     os.kill(os.getpid(), signal.SIGKILL)
