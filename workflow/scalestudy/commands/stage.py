@@ -23,10 +23,11 @@ def stage_data(manifest: Path, origin: str | None, share: str | None, streams: i
 
 
 def unstage_data() -> str:
-    """Remove what nobody uses; sentences about what was removed and what stays."""
+    """Remove the copies that no run uses; lines about what was removed and what stays."""
     root = cache.scratch_folder(read_site())
-    removed, used = cache.clean(root)
+    removed, used, foreign = cache.clean(root)
     lines = [f"removed {name}" for name in removed] + [f"in use  {name}" for name in used]
+    lines += [f"left    {root / name}: it does not hold copies made by scalestudy" for name in foreign]
     return "\n".join(lines) if lines else f"there are no copies in {root}"
 
 

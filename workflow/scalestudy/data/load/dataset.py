@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scalestudy.data.labels import check_labels
 from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
 from scalestudy.data.load.readers import How, Recipe
 from scalestudy.data.load.readers.memory import MemoryReader
@@ -116,10 +117,11 @@ def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
     """Arrays, or samples made while they are read."""
     how = recipe.how
     if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
-        what = "samples that are tensors, or are made while they are read, come from no storage that could be chosen"
-        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` away")
+        what = "samples that are tensors, or are made while they are read, have no storage to choose"
+        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     if manifest.bulk:
         data: Any = ArrayDataset(manifest, recipe.split, bulk_folder(recipe.manifest, manifest))
+        check_labels(data.labels, manifest.classes, recipe.manifest)
     else:
         from scalestudy.data.sources import source_module
 
@@ -144,14 +146,14 @@ class ArrayDataset(TensorDataset):
     def __init__(self, manifest: Manifest, split: Split, bulk: Path) -> None:
         super().__init__(manifest, split)
         self._file = bulk / f"{split}.npy"
-        self._x, self._y = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
+        self._x, self.labels = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
 
     @property
     def files(self) -> list[Path]:
         return [self._file]
 
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices])
+        return torch.from_numpy(self._x[indices]), torch.from_numpy(self.labels[indices])
 
     def keep(self) -> None:
         """Read everything now, and have it in memory of this process from then on."""

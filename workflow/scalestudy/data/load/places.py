@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.index import Index, mapped_index
+from scalestudy.data.labels import check_labels
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_path
 from scalestudy.errors import UserError
 
 
 class Places:
-    """What the reading needs of an index, mapped: a million samples cost address space, not memory."""
+    """The fields of an index that reading needs, mapped: a million samples cost address space, not memory."""
 
     def __init__(self, index: Index, name: Callable[[int], str], names: list[str] | None) -> None:
         self.labels, self.sizes, self.checks = index.labels, index.bytes, index.checks
@@ -24,12 +25,19 @@ class Places:
 
 
 def places_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> Places:
+    """The places of one split; UserError where its index is missing, damaged, or contradicts the manifest."""
+    places = _places(manifest_path, manifest, split)
+    if len(places.labels) != manifest.split(split).samples:
+        what = f"the index has {len(places.labels):,} samples, the manifest {manifest.split(split).samples:,}"
+        raise UserError(what, str(manifest_path), "prepare the data again")
+    check_labels(places.labels, manifest.classes, manifest_path)
+    return places
+
+
+def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Places:
     if manifest.format == "raw":
         return _raw_places(bulk_folder(manifest_path, manifest), split)
     index = mapped_index(index_file(manifest_path, manifest), split)
-    if len(index) != manifest.split(split).samples:
-        what = f"the index has {len(index):,} samples, the manifest {manifest.split(split).samples:,}"
-        raise UserError(what, str(manifest_path), "prepare the data again")
     if manifest.format != "shards":
         return Places(index, index.path, None)
     bulk = bulk_folder(manifest_path, manifest)

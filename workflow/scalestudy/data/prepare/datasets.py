@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data.catalogue import AnyData
+from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import (
     REMEDY,
     Manifest,
@@ -41,6 +42,7 @@ from scalestudy.spec.run import Data
 
 RECORD = "manifest.json"
 """The manifest's copy inside a bulk, written last: where it is, the bulk was whole."""
+ROOM = "free some space there, or set `paths.data` to a larger place"
 MANY_FILES = 100
 """More are not synced one by one."""
 NOTED_EVERY_S = 1.0
@@ -55,16 +57,17 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
-    manifest_path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(bulk) as work:
-        try:
-            manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
-        except Skipped as reason:
-            manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
-    if manifest.bulk == ".":
-        place = bulk.name if bulk_root is None else str(bulk)
-        manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")
-    write_manifest(manifest_path, manifest)
+    with full_disk_reported(manifest_path.parent, ROOM):
+        manifest_path.parent.mkdir(parents=True, exist_ok=True)
+        with full_disk_reported(bulk, ROOM), _alone(bulk) as work:
+            try:
+                manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
+            except Skipped as reason:
+                manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
+        if manifest.bulk == ".":
+            place = bulk.name if bulk_root is None else str(bulk)
+            manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")
+        write_manifest(manifest_path, manifest)
     return manifest
 
 
@@ -79,7 +82,7 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
     _refuse_other_places(bulk, manifest_path)
-    with _alone(bulk) as work:
+    with full_disk_reported(bulk, ROOM), _alone(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile, by the process that we waited for
             return manifest
         try:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
+from scalestudy.data.labels import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
 from scalestudy.data.sources import Live
@@ -55,6 +56,8 @@ class OwnDataset(TensorDataset):
         super().__init__(manifest, split)
         self._spec, self._items = spec, _made(spec, split)
         labels = _labels(spec, self._items)
+        if labels is not None:
+            check_labels(labels, manifest.classes, _where(spec), "correct `targets` or `classes`, and prepare it again")
         self._order = chosen(np.zeros(len(self._items), np.int64) if labels is None else labels, self.samples)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:

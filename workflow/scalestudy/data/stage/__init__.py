@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
@@ -97,7 +98,7 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
     begin = time.monotonic()
     manifest = read_manifest(manifest_path)
     if not manifest.bulk:
-        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
     root = cache.scratch_folder(site)
     entry = Entry(root, _name(manifest, share, options.label))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
@@ -110,7 +111,8 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
                 time.sleep(RETRY_S)
                 continue
             try:
-                copied += _completed(entry, manifest_path, manifest, files, source, options, site)
+                with full_disk_reported(entry.folder, cache.LARGER):
+                    copied += _completed(entry, manifest_path, manifest, files, source, options, site)
             finally:
                 # The lock cannot be shared without being given up for a moment: look again.
                 entry.let_go()
@@ -171,9 +173,8 @@ def _completed(
     facts = entry.facts
     if facts.get("state") != "whole" and facts.get("boot") != boot:
         # What was not synced may look whole after a crash of the machine, and not be.
-        shutil.rmtree(entry.folder, ignore_errors=True)
-        entry.journal.unlink(missing_ok=True)
-    entry.folder.mkdir(exist_ok=True)
+        entry.empty()
+    entry.claim()
     journal = Journal(entry.journal)
     try:
         numbers = missing(files, entry.folder, journal)
@@ -193,7 +194,7 @@ def _completed(
         shutil.copyfile(index_file(manifest_path, manifest), entry.folder / "index.npz")
     write_manifest(entry.folder / "manifest.json", local)
     cache.sync(entry.folder)
-    entry.say({**facts, "state": "whole"})
+    entry.record({**facts, "state": "whole"})
     return copied
 
 

@@ -7,7 +7,6 @@ under way and nothing else.
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
 from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Check, Wanted
@@ -172,9 +172,8 @@ class _Copier:
             else:
                 digest = self._from_store(piece, path, buffer[: piece.size])
         except (OSError, EOFError) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                remedy = "let `scratch` of the site name a larger place"
-                raise UserError(f"is full: {error.strerror}", str(self.folder), remedy) from None
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise  # about the copies, not about the file
             raise UserError(f"cannot be copied: {error}", self.source.store.path(piece.name), REMEDY) from None
         with self._lock:
             self.bytes += piece.size

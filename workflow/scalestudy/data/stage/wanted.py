@@ -66,7 +66,7 @@ def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Calla
     Raises UserError where the data is not stored, or cannot be had in parts.
     """
     if not manifest.bulk:
-        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
     if manifest.format == "files":
         return _files(manifest_path, manifest, share)
     if manifest.format == "shards" and not manifest.containers:
