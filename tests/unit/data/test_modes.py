@@ -129,7 +129,7 @@ def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepare
     first = shown(path, order, workers=0, **options)
     assert equal(first, shown(path, order, kind="processes", **options))
     assert equal(first, shown(path, order, mode="memory", **options))
-    with pytest.raises(UserError, match="come from no storage"):
+    with pytest.raises(UserError, match="have no storage to choose"):
         open_dataset(path, "train", spec(mode="stream"))
 
 
@@ -429,7 +429,7 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
     data = open_dataset(path, "train", loader)
     others = of_a_loader()
     with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while it was at it"),
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while working on it"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
@@ -447,7 +447,7 @@ def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
     data = open_dataset(path, "train", loader)
     others = of_a_loader()
     with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has been at it for"),
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has worked on it for"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
@@ -468,7 +468,7 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     file.unlink()
     os.mkfifo(file)  # opening it waits until somebody writes
     with (
-        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has been at it for"),
+        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has worked on it for"),
         Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
     ):
         list(made)

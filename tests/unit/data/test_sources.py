@@ -90,7 +90,7 @@ def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(small_fashion:
     assert manifest.status == "skipped"
     assert "SCALESTUDY_OFFLINE=1" in manifest.reason and "data_roots.fashion_mnist" in manifest.reason
     assert read_manifest(path) == manifest
-    with pytest.raises(UserError, match="the data is not there"):
+    with pytest.raises(UserError, match="the data was skipped"):
         open_dataset(path, "train")
 
 
@@ -118,7 +118,7 @@ def test_damaged_fashion_mnist_is_an_error_with_the_file(
 def test_an_idx_file_whose_header_does_not_fit_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "labels"
     file.write_bytes(idx(np.zeros(10, np.uint8))[:-1])
-    with pytest.raises(UserError, match="damaged, or no IDX file"):
+    with pytest.raises(UserError, match="damaged, or is not an IDX file"):
         fashion_mnist.read_idx(file, 1)
 
 
@@ -177,7 +177,7 @@ def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None
 
 def test_images_only_can_be_augmented(prepared: Prepared) -> None:
     path, _ = prepared(source="synthetic", samples=4, shape=[20])
-    with pytest.raises(UserError, match="are no images"):
+    with pytest.raises(UserError, match="are not images"):
         open_dataset(path, "train").batch(np.arange(4), size=None, augment="flip", seed=0, epoch=0, train=True)
 
 

@@ -1,4 +1,4 @@
-"""One batch of a loader: what it is made of, how it is made, and what is counted on the way."""
+"""Making one batch of a loader, and the counters of all batches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HANG_S = 20.0
 
 @dataclass
 class BatchTask:
-    """One batch to be made, into one slot of the ring."""
+    """One batch to be made into one slot of the ring."""
 
     epoch: int
     indices: NDArray[np.int64]
     slot: int
     started_s: float = field(default_factory=time.monotonic)
     ready_s: float = 0.0
-    """When it was ready, on the monotonic clock."""
+    """When the batch was ready, on the monotonic clock."""
     batch: Batch | None = None
     error: BaseException | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +38,7 @@ class BatchTask:
 
 
 class BatchMaker:
-    """What is the same for all batches of a loader, and what is counted."""
+    """Makes the batches of a loader, and counts what they read."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class BatchMaker:
         self._ring: dict[int, torch.Tensor] = {}
 
     def batch(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
-        """Make one here and now."""
+        """Make one batch in this thread."""
         self.slow_down(progress)
         if isinstance(self.dataset, PictureDataset):
             x = self.slot(task.slot, len(task.indices), self.dataset.side(self.spec.size))
@@ -79,13 +79,13 @@ class BatchMaker:
         return batch
 
     def slow_down(self, progress: NDArray[np.int64]) -> None:
-        """The injected slow decode."""
+        """Wait as long as the injected slow decode takes."""
         if self.slow_decode_s:
             progress[0] = UNWATCHED
             self.closed.wait(self.slow_decode_s)
 
     def count(self, task: BatchTask) -> None:
-        """A batch was made: account for what it read."""
+        """Count a batch that was made, and what it read."""
         if self.cache_limit is not None:
             for path, offset, size in self.dataset.ranges(task.indices):
                 self.cache_limit.touched(path, size, offset)
@@ -94,7 +94,7 @@ class BatchMaker:
             self.slow_decode += bool(self.slow_decode_s)
 
     def slot(self, number: int, rows: int, side: int) -> torch.Tensor:
-        """uint8 [rows, side, side, 3] of the ring: memory whose pages are there already."""
+        """uint8 [rows, side, side, 3] of the ring: memory whose pages are already allocated."""
         found = self._ring.get(number)
         if found is None or len(found) < rows:
             found = self._ring[number] = torch.empty((rows, side, side, 3), dtype=torch.uint8)
@@ -103,18 +103,20 @@ class BatchMaker:
         return found[:rows]
 
     def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
-        """What to say of a worker that a due task waits for, where it hangs."""
+        """The error to raise where the worker of a due task hangs; None where it does not."""
         sample, since_ns = progress.tolist()
         since_s = max(since_ns / 1e9, task.started_s)
         limit_s = HANG_S + self.dataset.recipe.how.patience_s
         if sample == UNWATCHED or time.monotonic() - since_s < limit_s:
             return None
         if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):
-            return self.dataset.pictures.unreadable(sample, f"{who} has been at it for {limit_s:.0f} s")
-        return UserError(f"{who} has done nothing for {limit_s:.0f} s", "loader", "see what else runs on this node")
+            return self.dataset.pictures.unreadable(sample, f"{who} has worked on it for {limit_s:.0f} s")
+        return UserError(
+            f"{who} has made no progress for {limit_s:.0f} s", "loader", "check what else runs on this node"
+        )
 
 
 def pin(memory: torch.Tensor) -> None:
-    """Lock the pages of a tensor, where there is a GPU that can then copy from them. Not yet run on a GPU."""
+    """Lock the pages of a tensor for asynchronous copies, where there is a GPU. Not yet run on a GPU."""
     if torch.cuda.is_available():
         torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)

@@ -56,17 +56,17 @@ class Dataset(Protocol):
         ...
 
     def bytes_of(self, indices: Indices) -> int:
-        """Stored bytes that reading these samples takes."""
+        """Stored bytes that are read for these samples."""
         ...
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """What reading these samples reads of local files: path, offset, bytes. Empty for samples held in memory."""
+        """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
         ...
 
     recipe: Recipe
-    """How it was opened, for a worker process to do the same."""
+    """How it was opened, so that a worker process can open it too."""
     stream: StorageOrder | None
-    """How samples lie, where the input mode reads them in sequence."""
+    """The storage order of samples, where the input mode reads them in sequence."""
 
 
 def open_dataset(
@@ -74,8 +74,8 @@ def open_dataset(
 ) -> Dataset:
     """Open one split of the data that a manifest describes; UserError where it is skipped, missing or damaged.
 
-    `loader` says how it is read; None: as its format is read best. Processes that name the same `place`, a file on
-    this node, share the rate of an emulated storage.
+    `loader` sets how it is read; None: in the best way for its format. Processes that name the same `place`, a file
+    on this node, share the rate of an emulated storage.
     """
     spec = loader or run.Loader()
     storage = spec.storage
@@ -100,7 +100,7 @@ def opened(recipe: Recipe) -> Dataset:
     """Open a dataset as another process did."""
     manifest = read_manifest(recipe.manifest)
     if manifest.status == "skipped":
-        raise UserError(f"the data is not there: {manifest.reason}", str(recipe.manifest))
+        raise UserError(f"the data was skipped: {manifest.reason}", str(recipe.manifest))
     data: Any
     if manifest.format in PICTURE_FORMATS:
         data = PictureDataset(recipe, manifest)
@@ -156,12 +156,12 @@ class ArrayDataset(TensorDataset):
         return torch.from_numpy(self._x[indices]), torch.from_numpy(self.labels[indices])
 
     def keep(self) -> None:
-        """Read everything now, and have it in memory of this process from then on."""
+        """Read everything now, and keep it in the memory of this process."""
         self._x = np.array(self._x)
 
 
 class SyntheticBatches(SplitOfData):
-    """Another dataset's first sample in all places: what is left when nothing is read or made. Labels repeat too."""
+    """Another dataset's first batch, again and again: the cost that remains when nothing is read or decoded."""
 
     def __init__(self, data: Any) -> None:
         self.__dict__.update({name: getattr(data, name) for name in ("samples", "channels", "classes", "task")})
@@ -183,7 +183,7 @@ class SyntheticBatches(SplitOfData):
 
 
 class PictureDataset(SplitOfData):
-    """Pictures [height, width, 3], coded or as pixels, of which each batch shows regions, resized to squares."""
+    """Pictures [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         super().__init__(manifest, recipe.split)

@@ -1,4 +1,4 @@
-"""Batches of pictures, straight into memory that is there: read, decode, crop, resize, flip. Imports no torch.
+"""Batches of pictures, straight into given memory: read, decode, crop, resize, flip. Imports no torch.
 
 Worker processes use this module alone; with the kernel they never import torch, which would take 270 MiB in each.
 """
@@ -23,11 +23,11 @@ from scalestudy.errors import UserError
 
 PICTURE_FORMATS = ("files", "raw", "shards", "database")
 NO_SAMPLE, UNWATCHED = -1, -2
-"""Samples in a worker's progress while it is at none, and while it does what may take any time."""
+"""In place of a sample in a worker's progress: it works on none, or on something that may take any time."""
 
 
 def no_progress() -> NDArray[np.int64]:
-    """A worker's progress: the sample it is at (or NO_SAMPLE), and since when, in nanoseconds of the monotonic clock."""
+    """A worker's progress: its current sample (or NO_SAMPLE), and since when, in nanoseconds of the monotonic clock."""
     return np.array([NO_SAMPLE, 0], np.int64)
 
 
@@ -44,7 +44,7 @@ class StoredPictures:
         self._height, self._width = places.height, places.width
         self.reader = open_reader(recipe, manifest, self.mode, places)
         self.stream: StorageOrder | None = None
-        """How samples lie, where they are read in sequence."""
+        """The storage order of samples, where they are read in sequence."""
         if self.mode == "stream":
             self.stream = storage_order(places.shard, places.start, len(self.labels), how.shuffle_buffer)
 
@@ -60,8 +60,8 @@ class StoredPictures:
     ) -> None:
         """Write the pictures into `out`, uint8 [B, side, side, 3].
 
-        `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is kept up to
-        date for those who watch. Raises UserError naming file, place and sample where one cannot be read.
+        `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
+        each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
         draws = draw.uniforms(images.DRAWS, draw.AUGMENT, seed, epoch, indices).tolist() if augment != "none" else None
         progress = no_progress() if progress is None else progress
@@ -89,7 +89,7 @@ class StoredPictures:
         if self.pixels:
             height, width = int(self._height[sample]), int(self._width[sample])
             if len(data) != height * width * 3:
-                raise ValueError(f"{len(data):,} bytes are no {height} x {width} pixels")
+                raise ValueError(f"{len(data):,} bytes are not {height} x {width} pixels")
             images.show_pixels(data, height, width, view_of(height, width, draws, flip), out)
             return
         fast = kernel.loaded()
@@ -107,7 +107,7 @@ class StoredPictures:
         return len(self._checks) > 0 and zlib.crc32(data) != int(self._checks[sample])
 
     def close(self) -> None:
-        """Let go of files, connections and threads."""
+        """Close files and connections, and end threads."""
         self.reader.close()
 
 
@@ -117,7 +117,7 @@ def view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> i
 
 
 def _paint(sample: int, out: NDArray[np.uint8]) -> None:
-    """Pixels that cost a copy: what is left of loading when nothing is read or decoded."""
+    """Fill `out` with pixels at the cost of a copy: what remains of loading when nothing is read or decoded."""
     flat = out.reshape(-1)
     pool = _POOL
     begin = int(draw.hashed(draw.VALUES, sample)[0] % np.uint64(len(pool) // 2))

@@ -24,10 +24,10 @@ from scalestudy.errors import UserError
 
 
 class Processes(Workers):
-    """Each process makes every so-many-th batch into memory that it shares with this one.
+    """Worker processes take turns; each makes whole batches into memory that it shares with this process.
 
-    They are new processes, not copies: a fork of one that has threads can hang, and takes its memory along. The shared
-    memory has no name, so nothing of it can be left behind. They end when this process does.
+    They are started anew, not forked: the fork of a process with threads can hang, and copies its memory. The shared
+    memory has no name, so none is left behind. The processes end when this one does.
     """
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
@@ -41,15 +41,19 @@ class Processes(Workers):
         if self._memory is None:
             self._open(task)
         if len(task.indices) > self._rows:
-            raise UserError(f"a batch of {len(task.indices)} follows one of {self._rows}", "loader.kind", "use threads")
+            raise UserError(
+                f"a batch of {len(task.indices)} samples is larger than the first, of {self._rows}",
+                "loader.kind",
+                "set it to `threads`",
+            )
         task.worker = self._turn % self.count
         self._turn += 1
-        with contextlib.suppress(OSError):  # one that died is found when its batch is due
+        with contextlib.suppress(OSError):  # a dead worker is reported when its batch is due
             self._workers[task.worker].connection.send((task.epoch, task.indices, task.slot))
         return task
 
     def _open(self, task: BatchTask) -> None:
-        """Shared memory for the ring and everybody's progress, and the processes."""
+        """Create the shared memory for the ring and the workers' progress, and start the processes."""
         data, spec = self.maker.dataset, self.maker.spec
         x, _ = data.batch(
             task.indices[:1], size=spec.size, augment="none", seed=self.maker.seed, epoch=task.epoch, train=False
@@ -114,13 +118,13 @@ class Processes(Workers):
         ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         sample = int(self._progress[task.worker][0])
         if sample >= 0 and isinstance(self.maker.dataset, PictureDataset):
-            return self.maker.dataset.pictures.unreadable(sample, f"{who} {ending} while it was at it")
-        return UserError(f"{who} {ending}", "loader", "see its words above, and what else runs on this node")
+            return self.maker.dataset.pictures.unreadable(sample, f"{who} {ending} while working on it")
+        return UserError(f"{who} {ending}", "loader", "see its messages above, and check what else runs on this node")
 
     def close(self) -> None:
         for worker in self._workers:
             worker.connection.close()
-            worker.process.kill()  # it has nothing to finish: what it writes is memory that goes with it
+            worker.process.kill()  # nothing has to be finished: it writes only to memory that is freed with it
         for worker in self._workers:
             worker.process.wait()
         self._workers.clear()
@@ -133,9 +137,9 @@ class WorkerProcess:
 
     @classmethod
     def started(cls, setup: WorkerSetup, memory: int) -> WorkerProcess:
-        """A worker process that has its set-up and waits for batches to make."""
+        """Start a worker process; it has its set-up and waits for batches to make."""
         ours, theirs = socket.socketpair()
-        # Not by `-m`: what it answers would be of another module than the one that is known here.
+        # Not by `-m`: its results would belong to `__main__`, and could not be unpickled here.
         program = "from scalestudy.data.load.worker_process import main; main()"
         command = [sys.executable, "-c", program, str(theirs.fileno()), str(memory), str(os.getpid())]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), memory))

@@ -1,4 +1,4 @@
-"""Which samples a rank sees in which step: a function of seed and epoch, so a stopped run goes on at the very sample."""
+"""Which samples a rank sees in which step: a function of seed and epoch, so that a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class StorageOrder:
-    """How samples lie in shards, for reading them in sequence with a shuffle buffer."""
+    """The order of samples in shards, for reading them in sequence with a shuffle buffer."""
 
     order: NDArray[np.int64]
-    """[samples] shard after shard, as they lie in them."""
+    """[samples] shard after shard, as stored."""
     begins: NDArray[np.int64]
     """[shards + 1] where each shard begins in `order`."""
     buffer: int
-    """Samples from which the next is drawn."""
+    """Samples in the shuffle buffer, from which the next one is drawn."""
 
 
 RUN = 256
-"""Files that count as a shard where each sample is a file of its own."""
+"""Files that count as a shard where each sample is a separate file."""
 
 
 def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples: int, buffer: int) -> StorageOrder:
@@ -144,7 +144,7 @@ class NodeShare:
         return self.samples[order]
 
     def _own(self, stream: StorageOrder) -> StorageOrder:
-        """How the node's samples lie; numbers are places in `samples`."""
+        """The storage order of the node's samples; numbers are places in `samples`."""
         place = np.full(len(stream.order), -1, np.int64)
         place[self.samples] = np.arange(len(self.samples))
         shard = np.repeat(np.arange(len(stream.begins) - 1), np.diff(stream.begins))
@@ -158,7 +158,7 @@ def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "dr
     or as the one with the most needs (`pad`). UserError where a node has not even one batch."""
     if counts.min() == 0:
         what = "a node would have no training data: there are fewer shards (or files) than nodes"
-        raise UserError(what, "stage.share", "make `data.shard.mib` smaller, or take `all`")
+        raise UserError(what, "stage.share", "lower `data.shard.mib`, or set `stage.share: all`")
     if last == "pad":
         return steps_per_epoch(int(counts.max()), node_batch, last)
     return steps_per_epoch(int(counts.min()), node_batch, last)

@@ -1,6 +1,6 @@
 """A worker process of a loader: `main` with the descriptors of its connection and memory, and its parent, as arguments.
 
-It imports torch only where the data, or a picture that the kernel does not take, needs it.
+It imports torch only where the data needs it, or a picture that the kernel does not decode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARENT_CHECK_S = 2.0
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What one worker has to know; plain data."""
+    """Everything that a worker needs; plain data."""
 
     recipe: Recipe
     size: int | None
@@ -46,12 +46,12 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class MadeBatch:
-    """What a worker says of one batch."""
+    """The outcome of one batch: an error, or what does not lie in its slot."""
 
     ready_s: float
     """When it was ready, on the monotonic clock, which processes share."""
     error: tuple[str, str, str] | str | None = None
-    """The parts of a UserError, or the trace of a fault of ours."""
+    """The parts of a UserError, or the traceback of another exception."""
     x: tuple[tuple[int, ...], str] | None = None
     """Shape and type of what lies in the slot, where it is not pictures."""
     y: NDArray[Any] | None = None
@@ -70,7 +70,7 @@ class Worker:
         self.dataset: Any = None
 
     def open(self) -> None:
-        """Open the data as the loader's process did."""
+        """Open the data as the process of the loader did."""
         recipe = self.setup.recipe
         if self.setup.side is not None:
             self.pictures = StoredPictures(recipe, read_manifest(recipe.manifest))
@@ -119,10 +119,10 @@ class Worker:
 
 
 def main() -> None:
-    """Until the loader's process closes the connection, or is gone."""
+    """Make batches until the loader's process closes the connection or ends."""
     connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A worker that waits sees its connection end; one that hangs or computes has to be looked after.
+    # A worker that waits sees its connection end; one that hangs or computes does not.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         worker = Worker(connection.recv(), memory)

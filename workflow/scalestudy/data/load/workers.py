@@ -21,25 +21,25 @@ END_S = 5.0
 
 
 class Workers(ABC):
-    """Make batches; `start` in the order in which `finish` will ask for them."""
+    """Make batches; call `start` in the order in which `finish` is called later."""
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
         self.maker, self.count, self.slots = maker, count, slots
 
     @abstractmethod
     def start(self, task: BatchTask) -> BatchTask:
-        """Have a batch made."""
+        """Request a batch."""
 
     @abstractmethod
     def finish(self, task: BatchTask) -> Batch:
-        """The batch when it is ready; raises what went wrong with it."""
+        """Wait for the batch; raises the error that occurred while it was made."""
 
     def close(self) -> None:  # noqa: B027
         """End the workers."""
 
 
 class Inline(Workers):
-    """The thread that asks for a batch makes it."""
+    """The thread that requests a batch makes it."""
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
         super().__init__(maker, count, slots)
@@ -65,7 +65,7 @@ class Threads(Workers):
         torch.set_num_threads(torch.get_num_threads())
         self._tasks: queue.SimpleQueue[BatchTask | None] = queue.SimpleQueue()
         self._progress = [no_progress() for _ in range(count)]
-        # Daemons: one that hangs in a read must not keep the process from ending.
+        # Daemons: a thread that hangs in a read must not keep the process from ending.
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"loader {number}", daemon=True)
             for number in range(count)

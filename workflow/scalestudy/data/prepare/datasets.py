@@ -1,4 +1,4 @@
-"""From a DatasetSpec to data on disk and its manifest: whole or absent, made again where it was purged."""
+"""From a DatasetSpec to data on disk and its manifest: whole or absent, and made again where it was purged."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
 RECORD = "manifest.json"
-"""The manifest's copy inside a bulk, written last: where it is, the bulk was whole."""
+"""The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
 ROOM = "free some space there, or set `paths.data` to a larger place"
 MANY_FILES = 100
-"""More are not synced one by one."""
+"""More files than this are not synced one by one."""
 NOTED_EVERY_S = 1.0
-"""How often the time spent is noted, so that it is known after a kill."""
+"""How often the time spent is recorded, so that it is known after a kill."""
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:
     """Make the data that `spec` describes, unless it is there, and write its manifest last.
 
-    The bulk lies in `bulk/` beside the manifest, or in `bulk_root/<id>/`. Where the data cannot be had and nothing
-    names a place for it, the manifest says `skipped` and why. Raises UserError where a named place does not hold it.
+    The bulk lies in `bulk/` next to the manifest, or in `bulk_root/<id>/`. Where the data is not available and no place
+    for it is configured, the manifest is `skipped` and states why. Raises UserError where a configured place lacks it.
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
@@ -83,15 +83,15 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
     _refuse_other_places(bulk, manifest_path)
     with full_disk_reported(bulk, ROOM), _alone(bulk) as work:
-        if _whole(manifest_path, manifest):  # made meanwhile, by the process that we waited for
+        if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
         try:
             again = _made(spec, bulk, work, manifest_path, site or Site())
         except Skipped as reason:
-            raise UserError(f"the data was removed and cannot be had again: {reason}", str(bulk)) from None
+            raise UserError(f"the data was removed and cannot be made again: {reason}", str(bulk)) from None
     if again.fingerprint != manifest.fingerprint:
-        what = "the data was removed, and made again it differs from what the manifest describes"
-        raise UserError(what, str(manifest_path), "delete the manifest if the data as it is now is wanted")
+        what = "the data was removed; made again, it differs from what the manifest describes"
+        raise UserError(what, str(manifest_path), "delete the manifest to use the data as it is now")
     return manifest
 
 
@@ -108,7 +108,7 @@ def _described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
 
 
 def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
-    """Data that was removed is made again only where this configuration keeps data, whatever the manifest says."""
+    """UserError unless `bulk` lies where this configuration keeps data: data is made again nowhere else."""
     places = [manifest_path.parent, *filter(None, [data_folder()])]
     if bulk.parent.absolute() not in [place.absolute() for place in places]:
         what = f"the data is not there, and its manifest names {bulk}, which is not below `paths.data`"
@@ -116,7 +116,7 @@ def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
 
 
 def _refuse_foreign(bulk: Path, identity: str) -> None:
-    """A folder is only ever replaced where the record in it says that it holds this very dataset."""
+    """UserError unless `bulk` is empty, or its record is that of this dataset: nothing else is replaced."""
     if bulk.is_symlink():
         raise UserError("is a link; prepared data replaces nothing but its own folder", str(bulk), "remove the link")
     if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
@@ -161,7 +161,7 @@ def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Live) -> None
     ):
         if value != plain:
             what = f"`{key.rpartition('.')[2]}: {value}` is for JPEG and PNG files; `{spec.source}` has tensors"
-            raise UserError(what, f"data.{key}", "leave it away")
+            raise UserError(what, f"data.{key}", "leave it out")
 
 
 @dataclass
@@ -176,8 +176,8 @@ class _Spent:
 def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
     """The folder in which data is made, and the time spent on it, by killed attempts too.
 
-    A kill leaves the folder, and the next attempt goes on; so does a picture or a file that cannot be read, because
-    hours of work may be in it. Whatever else goes wrong removes it, and so does the end.
+    After a kill the folder stays, and the next attempt resumes; so it does after a picture or a file that cannot be
+    read, because it may hold hours of work. Any other error removes it, and so does success.
     """
     before, clock, cpu = _spent_before(work), time.monotonic(), time.process_time()
     stop = threading.Event()
@@ -191,7 +191,7 @@ def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
                 _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
 
     if work.is_symlink():
-        raise UserError("is a link; data is made in a folder of its own", str(work), "remove the link")
+        raise UserError("is a link; data is made in a separate folder", str(work), "remove the link")
     noting = threading.Thread(target=note, daemon=True)
     noting.start()
     work.mkdir(parents=True, exist_ok=True)
@@ -250,10 +250,9 @@ def _found(bulk: Path, identity: str) -> Manifest | None:
 
 @contextlib.contextmanager
 def _alone(bulk: Path) -> Iterator[Path]:
-    """One process at a time makes this bulk, in the folder that this gives: what a killed one made is still there.
+    """One process at a time makes this bulk, in the folder that is returned, which keeps the work of a killed one.
 
-    File systems without locks go without, each maker in a folder of its own: two makers then cost time, not
-    correctness.
+    On a file system without locks, each process works in a separate folder: two of them cost time, not correctness.
     """
     bulk.parent.mkdir(parents=True, exist_ok=True)
     with open(bulk.with_name(f".{bulk.name}.lock"), "w") as lock:
@@ -268,7 +267,7 @@ def _alone(bulk: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
-    """The folder gets the name `bulk`, synced, when the block ends well; what was there of this dataset gives way."""
+    """When the block ends well, sync the folder and rename it to `bulk`; an older bulk of this dataset is removed."""
     yield
     _sync(folder)
     _refuse_foreign(bulk, identity)
@@ -277,10 +276,10 @@ def _becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
 
 
 def _sync(folder: Path) -> None:
-    """See to it that what is below `folder` survives a crash."""
+    """Make everything below `folder` survive a crash."""
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     if len(files) > MANY_FILES:
-        os.sync()  # one call for a million files, though it waits for those of others too
+        os.sync()  # one call for a million files, though it waits for files of others too
         return
     for file in files:
         with open(file, "rb") as stream:

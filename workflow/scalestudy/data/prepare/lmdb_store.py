@@ -1,4 +1,4 @@
-"""One LMDB database per split (Chu: "MDB: A memory-mapped database", 2011), as one writer fills it."""
+"""One LMDB database per split (Chu: "MDB: A memory-mapped database", 2011), filled by one writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 
 PER_TRANSACTION = 250
-"""Samples written again at most after a kill."""
+"""Most samples that are written again after a kill."""
 AHEAD = 32
 """Pictures converted ahead of the writer, per core."""
 FIRST_MAP_BYTES = 1 << 26

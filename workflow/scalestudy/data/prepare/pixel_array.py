@@ -1,4 +1,4 @@
-"""Square pictures of pixels in one array per split, as one writer fills it."""
+"""Square pictures of pixels in one array per split, filled by one writer."""
 
 from __future__ import annotations
 

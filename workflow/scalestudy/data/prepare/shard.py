@@ -25,11 +25,11 @@ from scalestudy.data.prepare.parts import Gathered, Part, PartJob
 from scalestudy.files import write_json
 
 PER_FOLDER = 1000
-"""Files in one folder at most."""
+"""Most files in one folder."""
 FILES_PER_PART = 250
-"""Files written again at most, per thread, after a kill."""
+"""Most files that are written again after a kill, per thread."""
 PART_BYTES = 1 << 20
-"""Shards smaller than half of it are made, and recorded, together; smaller than it, not synced one by one."""
+"""Shards smaller than half of it are made and recorded together; those smaller than it are synced together."""
 Gather = Callable[[], Gathered]
 
 
@@ -112,7 +112,7 @@ def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pix
                 samples.append((shard, start, len(data), zlib.crc32(data)))
             written.end(pixels)
             stream.flush()
-            if written.bytes >= PART_BYTES:  # thousands of small ones are synced once, at the end
+            if written.bytes >= PART_BYTES:  # small ones are synced once, at the end
                 os.fsync(stream.fileno())
         temporary.replace(path)
         rows.append((shard, len(samples) - before, written.bytes, written.digest.intdigest()))

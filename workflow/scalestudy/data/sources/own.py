@@ -26,9 +26,9 @@ CONTRACT = "it is called with `train` and the kwargs, has a length, and its item
 
 
 def provide(spec: OwnData, site: Site) -> Live:
-    """What the class says of itself: `len`, the first item, and its attribute `classes` (a number, or names).
+    """Described by its `len`, its first item, and its attribute `classes` (a number, or names).
 
-    Without `classes`, all labels are looked at: those in its attribute `targets`, else those of all items.
+    Without `classes`, all labels are read: those in its attribute `targets`, else those of all items.
     """
     train, test = _made(spec, "train"), _made(spec, "test")
     x, y = _item(spec, train, 0)
@@ -77,7 +77,7 @@ def _where(spec: OwnData) -> Path:
 
 
 def _made(spec: OwnData, split: Split) -> Any:
-    """An instance for one split; anything that goes wrong in the user's file is told as a UserError."""
+    """An instance for one split; an error in the user's file becomes a UserError."""
     found = load_class(_where(spec), spec.import_.partition(":")[2])
     with _blamed(spec, f"making `{spec.import_}` for {split}"):
         items = found(train=split == "train", **spec.kwargs)
@@ -87,7 +87,7 @@ def _made(spec: OwnData, split: Split) -> Any:
 
 
 def _blamed(spec: OwnData, doing: str) -> AbstractContextManager[None]:
-    return blamed_on(_where(spec), doing, f"raised by {doing}; mend the class: {CONTRACT}")
+    return blamed_on(_where(spec), doing, f"raised by {doing}; correct the class: {CONTRACT}")
 
 
 def _item(spec: OwnData, items: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What all forms of one split have in common, and samples that are tensors: a source can make such while it is read."""
+"""What all forms of one split have in common, and samples that are tensors, which a source can make while read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TensorDataset(SplitOfData, ABC):
 
     @abstractmethod
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        """x [B, ...] in memory of its own, and y."""
+        """x [B, ...] in new memory, and y."""
 
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
@@ -62,7 +62,7 @@ class TensorDataset(SplitOfData, ABC):
             if size is None and augment == "none":
                 return x, y
             shape = tuple(x.shape[1:])
-            raise UserError(f"samples of shape {shape} are no images", "loader", "leave `size` and `augment` away")
+            raise UserError(f"samples of shape {shape} are not images", "loader", "leave `size` and `augment` out")
         side = (size, size) if size is not None else (x.shape[2], x.shape[3])
         if augment == "none":
             return images.resized(x, side), y

@@ -25,7 +25,7 @@ LABELS_PER_SAMPLE = 3
 
 
 def provide(spec: Synthetic, site: Site) -> Live:
-    """As many samples of that shape as asked for, and a tenth as many held out."""
+    """As many samples of that shape as requested, and a tenth as many held out."""
     samples: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
     return Live(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
 

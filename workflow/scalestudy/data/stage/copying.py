@@ -1,8 +1,8 @@
-"""Copying files by several threads: read, checksum and write block by block; what is whole is recorded as it becomes so.
+"""Copying files by several threads: read, checksum and write block by block, and record each file that is whole.
 
 A file from a folder is copied by one thread. A large one from elsewhere comes in pieces, several at a time, and is read
-once more, from memory, for its checksum. A record follows the bytes that it speaks of, so that a kill loses what was
-under way and nothing else.
+once more, from the page cache, for its checksum. A record is written after its bytes, so that a kill loses only the
+pieces being copied.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BLOCK_BYTES = 1 << 20
 """Read and written at once: it stays in a core's cache between reading, checksum and writing. For writes of 2 MiB,
 Linux 6.18 looks for huge pages in the page cache: where memory is fragmented, that takes eight times as long."""
 PIECE_BYTES = 8 << 20
-"""Of one request to a store that is no folder."""
+"""Size of one request to a store that is not a folder."""
 WHOLE = 0xFFFFFFFF
 _RECORD = struct.Struct("=IIQ")
-REMEDY = "see that the storage is there and holds the same files; what is whole stays, and the next run goes on"
+REMEDY = "check that the storage is available and holds the same files; whole files are kept, and the next run resumes"
 
 
 class Journal:
@@ -56,14 +56,14 @@ class Journal:
         self._lock = threading.Lock()
 
     def add(self, number: int, piece: int, digest: int = 0) -> None:
-        """Thread-safe; a write of one record is whole or absent."""
+        """Record a file or piece. Thread-safe; a record is whole or absent."""
         with self._lock:
             os.write(self._descriptor, _RECORD.pack(number, piece, digest))
             if piece == WHOLE:
                 self.whole[number] = digest
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
@@ -100,7 +100,7 @@ def copy(
 ) -> int:
     """Copy these files below `folder`, recording each; returns the bytes copied.
 
-    Raises UserError for the first file that cannot be had, or whose checksum is another one; the others end.
+    Raises UserError for the first file that cannot be read, or whose checksum is wrong; the other threads end.
     """
     copier = _Copier(source, wanted, numbers, folder, journal)
     others = min(source.threads(streams), copier.units) - 1
@@ -114,7 +114,7 @@ def copy(
 
 
 class _Ended(Exception):
-    """Another thread has failed, and says why."""
+    """Another thread has failed, and raises the error."""
 
 
 class _Copier:
@@ -141,7 +141,7 @@ class _Copier:
                 continue
             there = self.journal.pieces.get(number, set())
             count = -(-size // PIECE_BYTES)
-            # At least one is always fetched: the last to come takes the checksum.
+            # At least one is always fetched: the thread of the last one computes the checksum.
             left = [piece for piece in range(count) if piece not in there] or [count - 1]
             self._left[number] = len(left)
             for piece in left:
@@ -149,7 +149,7 @@ class _Copier:
                 yield Piece(number, name, piece, start, min(PIECE_BYTES, size - start), size)
 
     def work(self) -> None:
-        """What one thread does: piece after piece, until there is none or another thread has failed."""
+        """Copy piece after piece in this thread, until none is left or another thread has failed."""
         buffer = memoryview(bytearray(BLOCK_BYTES if self.source.folder else PIECE_BYTES))
         try:
             while (piece := self._next()) is not None:
@@ -224,7 +224,7 @@ class _Copier:
     def _from_store(self, piece: Piece, path: str, out: memoryview) -> int:
         self.source.wait(len(out))
         self.source.store.read_into(piece.name, piece.start, out)
-        # A file that comes in pieces is not truncated: others are written at the same time.
+        # A file that comes in pieces is not truncated: other threads are writing to it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if piece.piece == WHOLE else 0)
         writing = os.open(path, flags, 0o600)
         try:
@@ -244,7 +244,7 @@ class _Copier:
         return digest.value
 
     def _check(self, piece: Piece, digest: int) -> None:
-        """The content is what was stored, as far as that is known."""
+        """UserError where the checksum of a copy is known, and another one."""
         if not len(self.wanted.checks) or digest == int(self.wanted.checks[piece.number]):
             return
         what = f"the copy has {self.wanted.check} {digest:x}, {int(self.wanted.checks[piece.number]):x} was stored"

@@ -22,7 +22,9 @@ def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: Places) 
     reader: Reader
     if manifest.format == "database":
         if how.origin is not None:
-            raise UserError("a database is read where it lies", "loader.origin", "take shards")
+            raise UserError(
+                "a database is read only where it lies", "loader.origin", "leave it out, or store the data in shards"
+            )
         reader = DatabaseReader(database_path(recipe.manifest, manifest, recipe.split).absolute(), throttle)
     else:
         store = _store(how.origin or str(bulk_folder(recipe.manifest, manifest).absolute()), manifest.format != "files")

@@ -1,4 +1,4 @@
-"""Samples that are files, or ranges of shards, as an index says."""
+"""Samples that are files, or ranges of shards, listed by an index."""
 
 from __future__ import annotations
 
