@@ -25,7 +25,7 @@ from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import Options, Share, Staged, cache, copying, staged
-from scalestudy.data.stage.copying import Journal
+from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.wanted import own_samples, wanted
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -428,12 +428,12 @@ def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepare
 
 def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
-    journal.add(3, copying.WHOLE, 7)
+    journal.add(3, WHOLE, 7)
     journal.close()
     with open(tmp_path / "journal", "ab") as stream:
         stream.write(b"\1\2\3")
     again = Journal(tmp_path / "journal")
-    again.add(4, copying.WHOLE, 8)
+    again.add(4, WHOLE, 8)
     again.close()
     assert Journal(tmp_path / "journal").whole == {3: 7, 4: 8}
 

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import json
-import os
-import shutil
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,22 +21,16 @@ from scalestudy.data.manifest import (
 from scalestudy.data.prepare import parts, write
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
-from scalestudy.data.progress import KEPT
+from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import canonical_json, sync_directory
+from scalestudy.files import canonical_json
 from scalestudy.spec.config import Site, data_folder
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
-RECORD = "manifest.json"
-"""The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
 ROOM = "free some space there, or set `paths.data` to a larger place"
-MANY_FILES = 100
-"""More files than this are not synced one by one."""
-NOTED_EVERY_S = 1.0
-"""How often the time spent is recorded, so that it is known after a kill."""
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:
@@ -59,7 +43,7 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
     with full_disk_reported(manifest_path.parent, ROOM):
         manifest_path.parent.mkdir(parents=True, exist_ok=True)
-        with full_disk_reported(bulk, ROOM), _alone(bulk) as work:
+        with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
             try:
                 manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
             except Skipped as reason:
@@ -82,7 +66,7 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
     _refuse_other_places(bulk, manifest_path)
-    with full_disk_reported(bulk, ROOM), _alone(bulk) as work:
+    with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
         try:
@@ -115,24 +99,9 @@ def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
         raise UserError(what, str(manifest_path), REMEDY)
 
 
-def _refuse_foreign(bulk: Path, identity: str) -> None:
-    """UserError unless `bulk` is empty, or its record is that of this dataset: nothing else is replaced."""
-    if bulk.is_symlink():
-        raise UserError("is a link; prepared data replaces nothing but its own folder", str(bulk), "remove the link")
-    if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
-        return
-    try:
-        found = read_manifest(bulk / RECORD).id
-    except UserError:
-        found = "no record of a dataset"
-    if found != identity:
-        what = f"prepared data belongs there, but the folder holds something else ({found}): it is left as it is"
-        raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
-
-
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
-    with _watched(work) as spent:
+    with watched(work) as spent:
         with kept_in(work / parts.LISTING):
             source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
@@ -141,8 +110,8 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
             return describe_live(manifest, spec.scale, source)
         if isinstance(source, Pictures) and usable_in_place(spec, source):
             return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
-        _refuse_foreign(bulk, manifest.id)  # before hours of work, too
-        with _becoming(bulk, work, manifest.id):
+        refuse_foreign(bulk, manifest.id)  # before hours of work, too
+        with becoming(bulk, work, manifest.id):
             if isinstance(source, Arrays):
                 manifest = write.write_arrays(manifest, spec.scale, source, work)
             else:
@@ -164,66 +133,7 @@ def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Live) -> None
             raise UserError(what, f"data.{key}", "leave it out")
 
 
-@dataclass
-class _Spent:
-    """Time that an attempt and those before it took, seconds."""
-
-    seconds: float = 0.0
-    cpu_s: float = 0.0
-
-
-@contextlib.contextmanager
-def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
-    """The folder in which data is made, and the time spent on it, by killed attempts too.
-
-    After a kill the folder stays, and the next attempt resumes; so it does after a picture or a file that cannot be
-    read, because it may hold hours of work. Any other error removes it, and so does success.
-    """
-    before, clock, cpu = _spent_before(work), time.monotonic(), time.process_time()
-    stop = threading.Event()
-
-    def spent() -> _Spent:
-        return _Spent(before.seconds + time.monotonic() - clock, before.cpu_s + time.process_time() - cpu)
-
-    def note() -> None:
-        while not stop.wait(NOTED_EVERY_S):
-            with contextlib.suppress(OSError):
-                _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
-
-    if work.is_symlink():
-        raise UserError("is a link; data is made in a separate folder", str(work), "remove the link")
-    noting = threading.Thread(target=note, daemon=True)
-    noting.start()
-    work.mkdir(parents=True, exist_ok=True)
-    keep = False
-    try:
-        yield spent
-    except UserError as error:
-        keep = KEPT in error.remedy
-        raise
-    except KeyboardInterrupt:
-        keep = True
-        raise
-    finally:
-        stop.set()
-        noting.join()
-        if not keep:
-            shutil.rmtree(work, ignore_errors=True)
-            _spent_file(work).unlink(missing_ok=True)
-
-
-def _spent_file(work: Path) -> Path:
-    return work.with_name(f"{work.name}.spent")
-
-
-def _spent_before(work: Path) -> _Spent:
-    try:
-        return _Spent(**json.loads(_spent_file(work).read_text()))
-    except (OSError, ValueError, TypeError):
-        return _Spent()
-
-
-def _timed(manifest: Manifest, spent: _Spent) -> Manifest:
+def _timed(manifest: Manifest, spent: Spent) -> Manifest:
     cost = dataclasses.replace(manifest.cost, cpu_s=spent.cpu_s)
     return dataclasses.replace(manifest, seconds=spent.seconds, cost=cost)
 
@@ -246,42 +156,3 @@ def _found(bulk: Path, identity: str) -> Manifest | None:
     except UserError:
         return None
     return record if record.id == identity and is_whole(bulk, record) else None
-
-
-@contextlib.contextmanager
-def _alone(bulk: Path) -> Iterator[Path]:
-    """One process at a time makes this bulk, in the folder that is returned, which keeps the work of a killed one.
-
-    On a file system without locks, each process works in a separate folder: two of them cost time, not correctness.
-    """
-    bulk.parent.mkdir(parents=True, exist_ok=True)
-    with open(bulk.with_name(f".{bulk.name}.lock"), "w") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
-        except OSError:
-            name = f"{socket.gethostname()}-{os.getpid()}"
-        else:
-            name = "kept"
-        yield bulk.with_name(f".{bulk.name}.making-{name}")
-
-
-@contextlib.contextmanager
-def _becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
-    """When the block ends well, sync the folder and rename it to `bulk`; an older bulk of this dataset is removed."""
-    yield
-    _sync(folder)
-    _refuse_foreign(bulk, identity)
-    shutil.rmtree(bulk, ignore_errors=True)
-    folder.replace(bulk)
-
-
-def _sync(folder: Path) -> None:
-    """Make everything below `folder` survive a crash."""
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
-    if len(files) > MANY_FILES:
-        os.sync()  # one call for a million files, though it waits for files of others too
-        return
-    for file in files:
-        with open(file, "rb") as stream:
-            os.fsync(stream.fileno())
-    sync_directory(folder)

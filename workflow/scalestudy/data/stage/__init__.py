@@ -5,7 +5,8 @@
     ...
     copies.release()
 
-`wanted` lists the files, `source` reads them, `copying` copies them, `cache` keeps the copies. Imports no torch.
+`wanted` lists the files, `source` reads them, `copying` copies them, `journal` records what is whole,
+`cache` keeps the copies. Imports no torch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_man
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import Entry
-from scalestudy.data.stage.copying import Journal, copy, missing
+from scalestudy.data.stage.copying import copy
+from scalestudy.data.stage.journal import Journal, missing
 from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Share, Wanted, wanted
 from scalestudy.emulation.storage import Throttle

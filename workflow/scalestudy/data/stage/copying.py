@@ -8,23 +8,21 @@ pieces being copied.
 from __future__ import annotations
 
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
+from scalestudy.data.stage.checksum import Digest, digest_of
+from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import Check, Wanted
+from scalestudy.data.stage.wanted import Wanted
 from scalestudy.errors import UserError
 
 BLOCK_BYTES = 1 << 20
@@ -32,39 +30,7 @@ BLOCK_BYTES = 1 << 20
 Linux 6.18 looks for huge pages in the page cache: where memory is fragmented, that takes eight times as long."""
 PIECE_BYTES = 8 << 20
 """Size of one request to a store that is not a folder."""
-WHOLE = 0xFFFFFFFF
-_RECORD = struct.Struct("=IIQ")
 REMEDY = "check that the storage is available and holds the same files; whole files are kept, and the next run resumes"
-
-
-class Journal:
-    """Which files and pieces are whole: records of file, piece (or WHOLE) and checksum, appended."""
-
-    def __init__(self, path: Path) -> None:
-        records = path.read_bytes() if path.exists() else b""
-        cut = len(records) // _RECORD.size * _RECORD.size
-        self.whole: dict[int, int] = {}
-        self.pieces: dict[int, set[int]] = {}
-        for number, piece, digest in _RECORD.iter_unpack(records[:cut]):
-            if piece == WHOLE:
-                self.whole[number] = digest
-            else:
-                self.pieces.setdefault(number, set()).add(piece)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._descriptor, cut)
-        os.lseek(self._descriptor, cut, os.SEEK_SET)
-        self._lock = threading.Lock()
-
-    def add(self, number: int, piece: int, digest: int = 0) -> None:
-        """Record a file or piece. Thread-safe; a record is whole or absent."""
-        with self._lock:
-            os.write(self._descriptor, _RECORD.pack(number, piece, digest))
-            if piece == WHOLE:
-                self.whole[number] = digest
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
 
 
 @dataclass(frozen=True)
@@ -78,21 +44,6 @@ class Piece:
     size: int
     of: int
     """Bytes of the whole file."""
-
-
-def missing(wanted: Wanted, folder: Path, journal: Journal) -> NDArray[np.int64]:
-    """Numbers of the files that are not whole: not recorded, or not there with their size any more."""
-    found = []
-    for number, size in enumerate(wanted.sizes.tolist()):
-        if number in journal.whole:
-            try:
-                if (folder / wanted.name(number)).stat().st_size == size:
-                    continue
-            except OSError:
-                pass
-            journal.pieces.pop(number, None)
-        found.append(number)
-    return np.array(found, np.int64)
 
 
 def copy(
@@ -197,7 +148,7 @@ class _Copier:
         return f"{self.folder}/{name}"
 
     def _from_folder(self, piece: Piece, path: str, buffer: memoryview) -> int:
-        digest = _Digest(self.wanted.check)
+        digest = Digest(self.wanted.check)
         reading = os.open(f"{self.source.folder}/{piece.name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -239,7 +190,7 @@ class _Copier:
             os.close(writing)
         if piece.piece != WHOLE:
             return 0
-        digest = _Digest(self.wanted.check)
+        digest = Digest(self.wanted.check)
         digest.update(out)
         return digest.value
 
@@ -257,30 +208,3 @@ def _write(descriptor: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(descriptor, data[done : done + BLOCK_BYTES])
-
-
-class _Digest:
-    """A checksum that grows."""
-
-    def __init__(self, kind: Check) -> None:
-        self._xxh3: Any = xxhash.xxh3_64() if kind == "xxh3_64" else None
-        self._crc = 0
-
-    def update(self, data: memoryview) -> None:
-        if self._xxh3 is not None:
-            self._xxh3.update(data)
-        else:
-            self._crc = zlib.crc32(data, self._crc)
-
-    @property
-    def value(self) -> int:
-        return int(self._xxh3.intdigest()) if self._xxh3 is not None else self._crc
-
-
-def digest_of(path: str, kind: Check, buffer: memoryview) -> int:
-    """Checksum of a file."""
-    digest = _Digest(kind)
-    with open(path, "rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            digest.update(buffer[:count])
-    return digest.value
