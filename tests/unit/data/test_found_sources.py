@@ -76,7 +76,10 @@ def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: P
 
 def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepared: Prepared) -> None:
     (tars / "LOC_val_solution.csv").unlink()
-    with pytest.raises(UserError, match=r"no list gives the classes of ILSVRC2012_img_val.tar\n    put there LOC_val"):
+    with pytest.raises(
+        UserError,
+        match=r"no list gives the classes of ILSVRC2012_img_val.tar\n    put one of these lists there: LOC_val",
+    ):
         prepared(source="imagenet", root=str(tars))
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join(ANSWERS))
     path, manifest = prepared(source="imagenet", root=str(tars))
@@ -125,7 +128,7 @@ def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_it
 ) -> None:
     assert "(138 GB, a tar of 1,000 tars)" in prepared("unnamed", source="imagenet")[1].reason
     (tars / imagenet.HELD_OUT_TAR).unlink()
-    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put there .* 138 GB|138 GB"):
+    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put these files there: .* 138 GB|138 GB"):
         prepared(source="imagenet", root=str(tars))
 
 
@@ -299,7 +302,7 @@ def test_every_fifth_picture_of_a_caltech_class_is_held_out(tmp_path: Path, prep
 # ---- listing
 
 
-def test_a_listing_that_was_killed_goes_on_where_it_was(
+def test_a_listing_that_was_killed_is_resumed(
     picture_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []

@@ -261,7 +261,7 @@ def test_building_twice_compiles_once(fast: kernel.Kernel, tmp_path: Path) -> No
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".so"]
 
 
-def test_without_a_compiler_the_plain_way_is_taken_and_told(tmp_path: Path) -> None:
+def test_without_a_compiler_the_plain_path_is_used_and_reported(tmp_path: Path) -> None:
     environment = {"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
     code = "from scalestudy.data.decode.kernel import build as b; b.BUILT = b.Path('x'); b.build.__defaults__ = (b.OPTIONS, b.Path('x')); b.main()"
     done = subprocess.run(

@@ -160,13 +160,13 @@ def test_a_class_of_nothing_but_dangling_links_is_left_out_with_them(picture_fol
     ]
 
 
-def test_hidden_folders_and_files_beside_classes_are_none(picture_folder: Path, prepared: Prepared) -> None:
+def test_hidden_folders_and_files_next_to_classes_are_not_classes(picture_folder: Path, prepared: Prepared) -> None:
     (picture_folder / "train/.cache").mkdir()
     (picture_folder / "train/README").symlink_to("/etc/hostname")
     assert prepared(source="image_folder", root=str(picture_folder))[1].classes == 2
 
 
-def test_a_part_with_something_odd_in_it_is_looked_at_again_after_a_kill(picture_folder: Path, tmp_path: Path) -> None:
+def test_a_part_with_something_odd_in_it_is_listed_again_after_a_kill(picture_folder: Path, tmp_path: Path) -> None:
     (picture_folder / "train/cat/z.jpg").symlink_to(picture_folder / "later.jpg")
     root = listing.Root.of(picture_folder, Site())
     with listing.kept_in(tmp_path / "kept"):

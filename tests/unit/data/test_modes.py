@@ -170,7 +170,7 @@ def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, m
 
 
 @pytest.mark.parametrize("mode", ["shards", "stream"])
-def test_a_plan_that_begins_later_goes_on_at_the_very_sample(mode: str, prepared: Prepared) -> None:
+def test_a_plan_that_begins_later_resumes_at_that_sample(mode: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["tar"])
     options = {"mode": mode, "shuffle_buffer": 9}
     data = open_dataset(path, "train", spec(**options))
@@ -387,7 +387,7 @@ def test_a_picture_whose_bytes_changed_since_they_were_stored_is_damaged(prepare
         data.batch(np.array([7]), size=32, augment="none", seed=0, epoch=0, train=False)
 
 
-def test_an_error_of_the_disk_is_told_with_the_sample(prepared: Prepared) -> None:
+def test_an_error_of_the_disk_is_reported_with_the_sample(prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["files"])
     data = open_dataset(path, "train", spec())
     file = data.files[5]

@@ -152,7 +152,7 @@ def test_copies_come_from_an_object_store_that_speaks_s3(
 
 
 @HTTP
-def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_goes_on(
+def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_resumes(
     prepared: Prepared, site: Site, served: str
 ) -> None:
     manifest, facts = prepared(**TAR)
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, 
     assert not list(Path(site.scratch or "").rglob("manifest.json"))
 
 
-def test_a_file_that_is_too_short_is_said(prepared: Prepared, site: Site) -> None:
+def test_a_file_that_is_too_short_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, facts = prepared(**TAR)
     victim = bulk_folder(manifest, facts) / "train-000001.tar"
     victim.write_bytes(victim.read_bytes()[:-512])
@@ -333,7 +333,7 @@ def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
     assert Path(raised.value.where).parent == cache.scratch_folder(site)
 
 
-def test_a_scratch_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(UserError, match="variable that is not set"):
         cache.scratch_folder(Site(scratch="$NOT_SET/here"))
@@ -373,7 +373,7 @@ def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_copies_that_another_job_makes_and_goes_on_using_are_shared_with_it(
+def test_copies_that_another_job_makes_and_keeps_using_are_shared_with_it(
     prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, _ = prepared(**TAR)
@@ -426,7 +426,7 @@ def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepare
     assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
 
 
-def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
+def test_a_torn_record_is_ignored(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     journal.add(3, WHOLE, 7)
     journal.close()
@@ -457,7 +457,7 @@ def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
     waiting.let_go()
 
 
-def test_an_unknown_kind_of_address_is_said(prepared: Prepared, site: Site) -> None:
+def test_an_unknown_kind_of_address_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     with pytest.raises(UserError, match="nothing can be copied from"):
         staged(manifest, Options(origin="ftp://somewhere/data"), Share(), site)

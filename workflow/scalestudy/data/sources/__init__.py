@@ -98,7 +98,7 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
         raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
     root = Path(named).absolute()
     if not root.is_dir():
-        raise UserError(f"{key} names a folder that is not there", str(root), f"put there {wanted}")
+        raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {wanted}")
     return root
 
 

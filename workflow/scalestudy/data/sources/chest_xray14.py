@@ -45,7 +45,7 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     if table is None:
         archive = next((file for file in sorted(root.glob(ARCHIVE)) if file.is_file()), None)
         if archive is None:
-            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
+            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
         return _mnist(archive)
     listed, places = _table(table), Root.of(root, site)
     everything, odd = _pictures(places)
@@ -63,7 +63,7 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
         _complain_of_missing(names, numbers, where, "is in no folder of pictures", "put the picture there")
         _complain_of_missing(names, listed.findings, where, f"is not in {table.name}", "copy both again")
         if not names:
-            raise UserError("lists no pictures that can be used", str(where), f"put there {WANTED}")
+            raise UserError("lists no pictures that can be used", str(where), f"put these files there: {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
         indexes[split] = Index(**{**vars(index), "labels": np.stack([listed.findings[file] for file in names])})
         seen[split] = {listed.patients[file] for file in names}
@@ -131,7 +131,7 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
 
 def _pictures(root: Root) -> tuple[Index, list[Odd]]:
     """All pictures below `images` and `images_001/images` and so on, and what is odd there."""
-    wanted = f"put there {WANTED}"
+    wanted = f"put these files there: {WANTED}"
     places, odd = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
         inner, odd_here = folders_in(root, folder, wanted, prefix="images")
@@ -146,7 +146,7 @@ def _pictures(root: Root) -> tuple[Index, list[Odd]]:
 def _list(path: Path) -> tuple[list[str], list[Odd]]:
     """The pictures that a list names, each once, and where one is named again."""
     if not path.is_file():
-        raise UserError("no such file", str(path), f"put there {WANTED}")
+        raise UserError("no such file", str(path), f"put these files there: {WANTED}")
     first: dict[str, int] = {}
     odd = []
     for line, text in enumerate(text_of(path).splitlines(), 1):

@@ -49,7 +49,7 @@ FETCH_S = 90.0
 """Limit of all attempts to fetch together, seconds."""
 DEBIAN_S = 60.0
 """Limit of the attempt through apt, seconds."""
-WANTED = f"the four files {', '.join(f'{name}[.gz]' for name in FILES)} (31 MB as .gz)"
+WANTED = f"{', '.join(f'{name}[.gz]' for name in FILES)} (31 MB as .gz)"
 
 
 def provide(spec: FashionMNIST, site: Site) -> Arrays:
@@ -124,7 +124,7 @@ def _named_folder(root: Path, key: str) -> Path:
             return root / layout
     missing = ", ".join(name for name in FILES if _file(root, name) is None)
     what = f"{key} names a folder without {missing}" if root.is_dir() else f"{key} names a folder that is not there"
-    raise UserError(what, str(root), f"put there {WANTED}")
+    raise UserError(what, str(root), f"put these files there: {WANTED}")
 
 
 def _fetch(cache: Path) -> None:
@@ -155,8 +155,8 @@ def _fetch(cache: Path) -> None:
 
 
 _REMEDY = (
-    f"name a folder with {WANTED} as data.root, or as data_roots.fashion_mnist in the profile's site.yaml, "
-    f"or install Debian's package {PACKAGE}"
+    "set data.root, or data_roots.fashion_mnist in the profile's site.yaml, to a folder with "
+    f"{WANTED}, or install Debian's package {PACKAGE}"
 )
 
 
