@@ -38,8 +38,9 @@ def ours(folder: Path, cores: int, number: str, manifest: str = "files", **optio
     import torch
 
     torch.set_num_threads(1)
-    from scalestudy.data.load.dataset import normalise, open_dataset
+    from scalestudy.data.load.dataset import open_dataset
     from scalestudy.data.load.loader import Loader
+    from scalestudy.data.load.normalise import normalise
     from scalestudy.data.load.sampler import batches
     from scalestudy.spec import run
 

@@ -60,7 +60,7 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
     import torch
     import torch.distributed as dist
 
-    from scalestudy.data.load.dataset import normalise
+    from scalestudy.data.load.normalise import normalise
     from scalestudy.data.load.sampler import batches
     from scalestudy.training.replica import Replica
     from scalestudy.training.trainer import Trainer

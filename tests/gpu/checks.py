@@ -277,7 +277,7 @@ def _overlap(span: tuple[float, float], others: list[tuple[float, float]]) -> fl
 
 def normalising_on_the_device_equals_the_cpu(suite: Suite) -> Values:
     """To one unit of an 8-bit pixel."""
-    from scalestudy.data.load.dataset import normalise
+    from scalestudy.data.load.normalise import normalise
 
     x = torch.randint(0, 256, (16, 3, 96, 96), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
     on_cpu = normalise(x, torch.float32, "cpu").clone()

@@ -52,7 +52,7 @@ def test_a_streamed_run_sees_every_sample_and_says_how_ready_its_stream_was(tmp_
         ("storage: {}", "neither a rate nor a latency"),
     ],
 )
-def test_what_cannot_be_read_so_is_said_before_the_run(tmp_path: Path, loader: str, said: str) -> None:
+def test_what_cannot_be_read_is_reported_before_the_run(tmp_path: Path, loader: str, said: str) -> None:
     done = attempt(tmp_path, *PICTURES, f"loader={{{loader}}}")
     assert done.returncode != 0 and said in done.stdout
     assert not (tmp_path / "result.json").exists()

@@ -36,8 +36,8 @@ class Dying(parts.Gathered):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().one(number, made)
 parts.save = saved
-import scalestudy.data.prepare.store as store
-store.Gathered = Dying
+from scalestudy.data.prepare import write
+write.Gathered = Dying
 sys.exit(cli.run_command(sys.argv[1:]))
 """
 

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from scalestudy.data.decode import images
-from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
+from scalestudy.data.load.normalise import normalise
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared, photo
 

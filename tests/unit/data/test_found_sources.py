@@ -76,14 +76,17 @@ def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: P
 
 def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepared: Prepared) -> None:
     (tars / "LOC_val_solution.csv").unlink()
-    with pytest.raises(UserError, match=r"nothing says the classes of ILSVRC2012_img_val.tar\n    put there LOC_val"):
+    with pytest.raises(
+        UserError,
+        match=r"no list gives the classes of ILSVRC2012_img_val.tar\n    put one of these lists there: LOC_val",
+    ):
         prepared(source="imagenet", root=str(tars))
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join(ANSWERS))
     path, manifest = prepared(source="imagenet", root=str(tars))
     held_out = read_index(index_file(path, manifest), "test")
     assert [CLASSES[label] for label in held_out.labels] == ANSWERS
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS[:3], "n99999999"]))
-    with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is no class of"):
+    with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is not a class of"):
         prepared("other", source="imagenet", root=str(tars))
     (tars / "ILSVRC2012_validation_labels.txt").write_bytes(photo(40, 32))
     with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: is not UTF-8 text"):
@@ -125,7 +128,7 @@ def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_it
 ) -> None:
     assert "(138 GB, a tar of 1,000 tars)" in prepared("unnamed", source="imagenet")[1].reason
     (tars / imagenet.HELD_OUT_TAR).unlink()
-    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put there .* 138 GB|138 GB"):
+    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put these files there: .* 138 GB|138 GB"):
         prepared(source="imagenet", root=str(tars))
 
 
@@ -175,7 +178,7 @@ def test_findings_lie_in_tar_shards_as_a_list(chest: Path, prepared: Prepared) -
     [
         ("test_list.txt", "00000002_000.png", "00000001_001.png", "patient 1 is also in train_val_list.txt"),
         ("test_list.txt", "00000002_000", "00000009_000", "00000009_000.png is in no folder of pictures"),
-        ("Data_Entry_2017.csv", "Hernia", "Broken Heart", r"Data_Entry_2017.csv:4: `Broken Heart` is no finding"),
+        ("Data_Entry_2017.csv", "Hernia", "Broken Heart", r"Data_Entry_2017.csv:4: `Broken Heart` is not a finding"),
         ("Data_Entry_2017.csv", "Patient ID", "Patient", "has no column 'Patient ID'"),
         ("Data_Entry_2017.csv", "00000002_000.png,", "x.png,", "00000002_000.png is not in Data_Entry_2017.csv"),
         ("train_val_list.txt", None, "", "train_val_list.txt: lists no pictures"),
@@ -245,7 +248,7 @@ def test_a_chest_picture_that_a_list_names_twice_is_named_or_counts_once(chest: 
 def test_imagenets_held_out_labels_that_contradict_each_other_are_an_error(tars: Path, prepared: Prepared) -> None:
     table = tars / "LOC_val_solution.csv"
     table.write_text(f"{table.read_text()}ILSVRC2012_val_00000001,{ANSWERS[1]} 1 1 2 2\n")
-    what = "says that ILSVRC2012_val_00000001 is n01440764, and above that it is n02105855"
+    what = "gives ILSVRC2012_val_00000001 the class n01440764, and an earlier line gives it n02105855"
     with pytest.raises(UserError, match=rf"LOC_val_solution\.csv:6: {what}"):
         prepared(source="imagenet", root=str(tars))
     table.unlink()
@@ -273,7 +276,7 @@ def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> 
     assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
     for damage in (b"PK no more", b""):
         (tmp_path / "chestmnist.npz").write_bytes(damage)
-        with pytest.raises(UserError, match=r"chestmnist.npz: is no file of ChestMNIST, or damaged"):
+        with pytest.raises(UserError, match=r"chestmnist.npz: is not a file of ChestMNIST, or is damaged"):
             prepared("again", source="chest_xray14", root=str(tmp_path))
     (tmp_path / "chestmnist.npz").unlink()
     os.mkfifo(tmp_path / "chestmnist.npz")
@@ -299,7 +302,7 @@ def test_every_fifth_picture_of_a_caltech_class_is_held_out(tmp_path: Path, prep
 # ---- listing
 
 
-def test_a_listing_that_was_killed_goes_on_where_it_was(
+def test_a_listing_that_was_killed_is_resumed(
     picture_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []

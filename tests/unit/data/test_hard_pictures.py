@@ -173,7 +173,7 @@ def test_a_class_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(
     form: dict[str, Any], tmp_path: Path, prepared: Prepared
 ) -> None:
     spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../other/b.jpg": b"", "../other/c.jpg": b"no picture"})
-    message = r"train/other/b\.jpg: none of the training pictures of its class can be read\n    mend them, or remove"
+    message = r"train/other/b\.jpg: none of the training pictures of its class can be read\n    replace them, or remove"
     with pytest.raises(UserError, match=message):
         prepared(**spec, **form, on_error="skip")
 

@@ -50,7 +50,7 @@ def test_an_index_without_the_newer_fields_is_read(tmp_path: Path) -> None:
     assert [found.path(0), found.path(1)] == ["a", "b"] and len(found.shard) == len(found.width) == 0
 
 
-def test_progress_is_said_on_standard_error_once_work_takes_long(
+def test_progress_is_printed_on_standard_error_once_work_takes_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = Progress("listing train")

@@ -31,9 +31,9 @@ def bound(place: Path) -> None:
 
 
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "dangling link": (linked("/nowhere.jpg"), "is a link that leads nowhere"),
-    "link to itself": (linked("z.jpg"), "is a link that leads nowhere"),
-    "link through a file": (linked("1.jpg/z.jpg"), "is a link that leads nowhere"),
+    "dangling link": (linked("/nowhere.jpg"), "is a link to something that does not exist"),
+    "link to itself": (linked("z.jpg"), "is a link to something that does not exist"),
+    "link through a file": (linked("1.jpg/z.jpg"), "is a link to something that does not exist"),
     "link to a picture outside": (linked("../../../outside.jpg"), "is a link to .*/outside.jpg, which is neither in this"),
     "link to a device": (linked("/dev/zero"), "is a link to /dev/zero, which is neither in this folder nor in one of"),
     "link to a folder": (linked(".."), "is a link to a folder, not to a file"),
@@ -66,15 +66,15 @@ def test_the_first_of_many_odd_things_is_named_and_the_others_are_counted(
     for name in ("train/cat/y.jpg", "train/cat/z\x1b.jpg", "val/dog/z.jpg"):
         (picture_folder / name).symlink_to("/nowhere")
     with pytest.raises(
-        UserError, match=r"cat/y.jpg: is a link that leads nowhere \(2 more things there cannot be used\)"
+        UserError, match=r"cat/y.jpg: is a link to something that does not exist \(2 more things there cannot be used\)"
     ):
         prepared("fails", source="image_folder", root=str(picture_folder))
     (picture_folder / "train/cat/0.jpg").write_bytes(b"")
     _, manifest = prepared("skips", source="image_folder", root=str(picture_folder), on_error="skip")
     assert [line.partition("pictures/")[2] for line in manifest.left_out_list] == [
-        "train/cat/y.jpg: is a link that leads nowhere",
-        "train/cat/z\\x1b.jpg: is a link that leads nowhere",
-        "val/dog/z.jpg: is a link that leads nowhere",
+        "train/cat/y.jpg: is a link to something that does not exist",
+        "train/cat/z\\x1b.jpg: is a link to something that does not exist",
+        "val/dog/z.jpg: is a link to something that does not exist",
         "train/cat/0.jpg: cannot be read as a picture: it is empty",
     ]
 
@@ -122,7 +122,7 @@ CLASSES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (Path.mkdir, "is a class without pictures: none in it is named .jpg, .jpeg or .png"),
     "link to a folder inside that holds none": (linked("."), "is a class without pictures"),
     "link to a folder outside": (linked("/etc"), "is a link to /etc, which is neither in this folder nor in one of"),
-    "dangling link": (linked("/nowhere"), "is a link that leads nowhere"),
+    "dangling link": (linked("/nowhere"), "is a link to something that does not exist"),
 }
 
 
@@ -155,18 +155,18 @@ def test_a_class_of_nothing_but_dangling_links_is_left_out_with_them(picture_fol
     assert (manifest.classes, manifest.train.samples, manifest.test.samples) == (2, 8, 2)
     assert [line.partition("pictures/")[2][:40] for line in manifest.left_out_list] == [
         "train/ant: is a class without pictures: ",
-        "train/ant/0.jpg: is a link that leads no",
+        "train/ant/0.jpg: is a link to something ",
         "val/ant: is not among the classes of tra",
     ]
 
 
-def test_hidden_folders_and_files_beside_classes_are_none(picture_folder: Path, prepared: Prepared) -> None:
+def test_hidden_folders_and_files_next_to_classes_are_not_classes(picture_folder: Path, prepared: Prepared) -> None:
     (picture_folder / "train/.cache").mkdir()
     (picture_folder / "train/README").symlink_to("/etc/hostname")
     assert prepared(source="image_folder", root=str(picture_folder))[1].classes == 2
 
 
-def test_a_part_with_something_odd_in_it_is_looked_at_again_after_a_kill(picture_folder: Path, tmp_path: Path) -> None:
+def test_a_part_with_something_odd_in_it_is_listed_again_after_a_kill(picture_folder: Path, tmp_path: Path) -> None:
     (picture_folder / "train/cat/z.jpg").symlink_to(picture_folder / "later.jpg")
     root = listing.Root.of(picture_folder, Site())
     with listing.kept_in(tmp_path / "kept"):

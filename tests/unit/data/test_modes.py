@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from scalestudy.data import stores
-from scalestudy.data.load import workers
+from scalestudy.data.load import batch_maker, workers
 from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
@@ -129,7 +129,7 @@ def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepare
     first = shown(path, order, workers=0, **options)
     assert equal(first, shown(path, order, kind="processes", **options))
     assert equal(first, shown(path, order, mode="memory", **options))
-    with pytest.raises(UserError, match="come from no storage"):
+    with pytest.raises(UserError, match="have no storage to choose"):
         open_dataset(path, "train", spec(mode="stream"))
 
 
@@ -170,7 +170,7 @@ def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, m
 
 
 @pytest.mark.parametrize("mode", ["shards", "stream"])
-def test_a_plan_that_begins_later_goes_on_at_the_very_sample(mode: str, prepared: Prepared) -> None:
+def test_a_plan_that_begins_later_resumes_at_that_sample(mode: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["tar"])
     options = {"mode": mode, "shuffle_buffer": 9}
     data = open_dataset(path, "train", spec(**options))
@@ -387,7 +387,7 @@ def test_a_picture_whose_bytes_changed_since_they_were_stored_is_damaged(prepare
         data.batch(np.array([7]), size=32, augment="none", seed=0, epoch=0, train=False)
 
 
-def test_an_error_of_the_disk_is_told_with_the_sample(prepared: Prepared) -> None:
+def test_an_error_of_the_disk_is_reported_with_the_sample(prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["files"])
     data = open_dataset(path, "train", spec())
     file = data.files[5]
@@ -429,7 +429,7 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
     data = open_dataset(path, "train", loader)
     others = of_a_loader()
     with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while it was at it"),
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while working on it"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
@@ -441,13 +441,13 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
 def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "HANG_S", 1.5)
+    monkeypatch.setattr(batch_maker, "HANG_S", 1.5)
     path, _ = prepared(**FORMS["tar"])
     loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
     data = open_dataset(path, "train", loader)
     others = of_a_loader()
     with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has been at it for"),
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has worked on it for"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
@@ -459,7 +459,7 @@ def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
 def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "HANG_S", 1.0)
+    monkeypatch.setattr(batch_maker, "HANG_S", 1.0)
     monkeypatch.setattr(workers, "END_S", 0.2)
     path, _ = prepared(**FORMS["files"])
     loader = spec(workers=1)
@@ -468,7 +468,7 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     file.unlink()
     os.mkfifo(file)  # opening it waits until somebody writes
     with (
-        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has been at it for"),
+        pytest.raises(UserError, match=rf"{file}: sample 9 cannot be read: worker 0 .*has worked on it for"),
         Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
     ):
         list(made)

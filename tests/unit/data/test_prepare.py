@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import lmdb
+import numpy as np
 import pytest
 
+from scalestudy.data.labels import check_labels
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
-from scalestudy.data.prepare.datasets import ensure, prepare, store
+from scalestudy.data.prepare import lmdb_store, parts, write
+from scalestudy.data.prepare.datasets import ensure, prepare
 from scalestudy.errors import UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
@@ -58,7 +64,7 @@ def test_purged_data_that_comes_out_differently_is_an_error(picture_folder: Path
     path, _ = prepared(source="image_folder", root=str(picture_folder), preprocess="resized")
     shutil.rmtree(path.parent / "bulk")
     (picture_folder / "train/cat/0.jpg").unlink()
-    with pytest.raises(UserError, match="made again it differs"):
+    with pytest.raises(UserError, match="made again, it differs"):
         ensure(path)
 
 
@@ -73,7 +79,7 @@ def test_pictures_that_left_their_folder_are_missed(picture_folder: Path, prepar
 def test_a_failure_leaves_neither_manifest_nor_bulk(
     tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "write_index", lambda *_: exec("raise OSError('disk full')"))
+    monkeypatch.setattr(write, "write_index", lambda *_: exec("raise OSError('disk full')"))
     with pytest.raises(OSError, match="disk full"):
         prepared(**JPEG)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [".bulk.lock"]
@@ -83,8 +89,8 @@ def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared
     script = (
         "import os, sys, json; from pathlib import Path\n"
         "from pydantic import TypeAdapter; from scalestudy.spec.run import Data; from scalestudy.spec.config import Site\n"
-        "from scalestudy.data.prepare.datasets import store; from scalestudy.data.prepare.datasets import prepare\n"
-        "store.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
+        "from scalestudy.data.prepare import write; from scalestudy.data.prepare.datasets import prepare\n"
+        "write.write_index = lambda *_: os.kill(os.getpid(), 9)\n"
         "prepare(TypeAdapter(Data).validate_json(sys.argv[1]), Path(sys.argv[2]), None, Site())\n"
     )
     path = tmp_path / "data/manifest.json"
@@ -100,6 +106,45 @@ def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared
 def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepared: Prepared) -> None:
     with pytest.raises(UserError, match=r"the data takes about .* GB, and .* GB are free"):
         prepared(source="digits", scale="900 TB")
+
+
+@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
+def test_a_full_disk_is_reported_with_its_folder_and_leaves_nothing(
+    form: str, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise lmdb.Error("mdb_txn_commit: No space left on device") if form == "lmdb" else OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(*((lmdb_store, "database_key", full) if form == "lmdb" else (parts, "save", full)))
+    with pytest.raises(UserError, match=r"the disk is full: .*\n.*free some space there") as raised:
+        prepared(**JPEG, shard={"format": form})
+    assert raised.value.where.startswith(str(tmp_path / "data"))
+    assert [file.name for file in (tmp_path / "data").iterdir()] == [".bulk.lock"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({**JPEG, "classes": 3}, "its `classes` is 1, but a sample has the label 2: labels are 0 to 0"),
+        ({**JPEG, "classes": 3, "preprocess": "raw"}, "its `classes` is 1, but a sample has the label 2"),
+        ({"source": "digits"}, "its `classes` is 1, but a sample has the label 9"),
+        ({"source": "synthetic", "samples": 20}, "`classes` is 1, but 10 in its `spec`"),
+    ],
+)
+def test_more_labels_than_classes_are_an_error_when_the_data_is_opened(
+    options: dict[str, Any], message: str, prepared: Prepared
+) -> None:
+    path, _ = prepared(**options)
+    forged(path, classes=1)
+    with pytest.raises(UserError, match=message):
+        open_dataset(path, "train")
+
+
+def test_another_number_of_labels_per_sample_than_classes_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its `classes` is 14, but each sample has 3 labels"):
+        check_labels(np.zeros((5, 3), np.float32), 14, tmp_path)
+    with pytest.raises(UserError, match="the label -1"):
+        check_labels(np.array([0, -1]), 2, tmp_path)
 
 
 def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalestudy.data.load.sampler import (
-    Stored,
+    StorageOrder,
     batches,
     epoch_order,
     evaluation_share,
     steps_per_epoch,
-    stored,
+    storage_order,
     stream_order,
     through_buffer,
 )
@@ -67,17 +67,17 @@ def test_evaluation_sees_each_sample_on_exactly_one_rank(samples: int, ranks: in
 
 
 @st.composite
-def shards(draw: st.DrawFn) -> Stored:
+def shards(draw: st.DrawFn) -> StorageOrder:
     """Samples in shards of any sizes, lying in them in any order."""
     sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=12))
     shard = np.repeat(np.arange(len(sizes)), sizes)
     start = np.concatenate([draw(st.permutations(range(size))) for size in sizes])
-    return stored(shard, start * 512, len(shard), draw(st.integers(1, 50)))
+    return storage_order(shard, start * 512, len(shard), draw(st.integers(1, 50)))
 
 
 @given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3), st.sampled_from(["drop", "pad"]), st.booleans())
 def test_each_epoch_gives_every_rank_its_share_once_and_as_many_batches(
-    data: Stored, ranks: int, per_rank: int, seed: int, epoch: int, last: Any, streamed: bool
+    data: StorageOrder, ranks: int, per_rank: int, seed: int, epoch: int, last: Any, streamed: bool
 ) -> None:
     samples, global_batch = len(data.order), ranks * per_rank
     if samples < global_batch and last == "drop":
@@ -96,7 +96,7 @@ def test_each_epoch_gives_every_rank_its_share_once_and_as_many_batches(
 
 
 @given(shards(), seeds)
-def test_a_stream_reads_each_shard_from_its_begin_to_its_end(data: Stored, seed: int) -> None:
+def test_a_stream_reads_each_shard_from_its_begin_to_its_end(data: StorageOrder, seed: int) -> None:
     order = stream_order(data, seed, 0).tolist()
     sizes = np.diff(data.begins)
     assert len(order) == sizes.sum()
@@ -114,7 +114,7 @@ def test_a_buffer_lets_each_sample_out_once_and_never_before_it_came_in(count: i
 
 
 def test_a_larger_buffer_mixes_more_shards_into_a_batch() -> None:
-    data = stored(np.repeat(np.arange(50), 100), np.tile(np.arange(100), 50), 5000, 1)
+    data = storage_order(np.repeat(np.arange(50), 100), np.tile(np.arange(100), 50), 5000, 1)
     mixed = []
     for buffer in (1, 100, 1000):
         left = through_buffer(stream_order(data, 0, 0), buffer, 0)
@@ -123,12 +123,12 @@ def test_a_larger_buffer_mixes_more_shards_into_a_batch() -> None:
 
 
 def test_ranks_of_a_stream_read_different_samples_and_epochs_different_orders() -> None:
-    data = stored(np.repeat(np.arange(8), 10), np.tile(np.arange(10), 8), 80, 16)
+    data = storage_order(np.repeat(np.arange(8), 10), np.tile(np.arange(10), 8), 80, 16)
     parts = [set(batches(80, 8, rank, 4, 0, 0, stream=data).ravel().tolist()) for rank in range(4)]
     assert all(len(part) == 20 for part in parts) and len(set.union(*parts)) == 80
     assert not np.array_equal(batches(80, 8, 0, 1, 0, 0, stream=data), batches(80, 8, 0, 1, 0, 1, stream=data))
 
 
 def test_a_streams_order_stays_what_it_was_when_results_were_measured() -> None:
-    data = stored(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3), 9, 3)
+    data = storage_order(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3), 9, 3)
     assert batches(9, 3, 0, 1, 5, 1, stream=data).tolist() == FIRST_STREAM

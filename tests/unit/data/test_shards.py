@@ -118,7 +118,7 @@ def test_pixels_are_those_of_the_array(form: str, prepared: Prepared) -> None:
     assert (index.width == 16).all() and (index.bytes == 768).all()
 
 
-def test_the_list_beside_the_shards_says_samples_bytes_and_checksums(prepared: Prepared) -> None:
+def test_the_list_of_shards_states_samples_bytes_and_checksums(prepared: Prepared) -> None:
     path, manifest = prepared(**JPEG, **FORMS["tar"])
     listed = json.loads((path.parent / "bulk/train.json").read_text())
     index, first = index_of(path, manifest), 0

@@ -90,7 +90,7 @@ def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(small_fashion:
     assert manifest.status == "skipped"
     assert "SCALESTUDY_OFFLINE=1" in manifest.reason and "data_roots.fashion_mnist" in manifest.reason
     assert read_manifest(path) == manifest
-    with pytest.raises(UserError, match="the data is not there"):
+    with pytest.raises(UserError, match="the data was skipped"):
         open_dataset(path, "train")
 
 
@@ -98,9 +98,7 @@ def test_a_named_folder_without_fashion_mnist_is_an_error_that_says_what_belongs
     small_fashion: Path, prepared: Prepared
 ) -> None:
     (small_fashion / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(
-        UserError, match=r"a folder without t10k-labels-idx1-ubyte\n    put there the four files .*31 MB"
-    ):
+    with pytest.raises(UserError, match=r"a folder without t10k-labels-idx1-ubyte\n    put these files there: .*31 MB"):
         prepared(source="fashion_mnist", root=str(small_fashion))
     with pytest.raises(UserError, match="names a folder that is not there"):
         prepared(source="fashion_mnist", root=str(small_fashion / "nowhere"))
@@ -118,7 +116,7 @@ def test_damaged_fashion_mnist_is_an_error_with_the_file(
 def test_an_idx_file_whose_header_does_not_fit_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "labels"
     file.write_bytes(idx(np.zeros(10, np.uint8))[:-1])
-    with pytest.raises(UserError, match="damaged, or no IDX file"):
+    with pytest.raises(UserError, match="damaged, or is not an IDX file"):
         fashion_mnist.read_idx(file, 1)
 
 
@@ -177,7 +175,7 @@ def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None
 
 def test_images_only_can_be_augmented(prepared: Prepared) -> None:
     path, _ = prepared(source="synthetic", samples=4, shape=[20])
-    with pytest.raises(UserError, match="are no images"):
+    with pytest.raises(UserError, match="are not images"):
         open_dataset(path, "train").batch(np.arange(4), size=None, augment="flip", seed=0, epoch=0, train=True)
 
 
@@ -221,7 +219,7 @@ def test_the_same_options_give_the_same_bytes_and_more_when_scaled(prepared: Pre
     assert len(set(contents)) == 40
 
 
-def test_classes_of_synthetic_jpegs_can_be_told_by_their_colour(prepared: Prepared) -> None:
+def test_classes_of_synthetic_jpegs_differ_in_their_colour(prepared: Prepared) -> None:
     path, _ = prepared(source="synthetic_jpeg", samples=60, width=96, height=64, mean_kib=3.0, classes=3)
     x, y = open_dataset(path, "train").batch(np.arange(60), size=32, augment="none", seed=0, epoch=0, train=True)
     colours = x.float().mean((2, 3))
@@ -266,7 +264,7 @@ def test_images_that_nothing_names_are_skipped_and_named_ones_that_are_missing_a
     tmp_path: Path, prepared: Prepared
 ) -> None:
     assert "data_roots.image_folder" in prepared(source="image_folder")[1].reason
-    with pytest.raises(UserError, match=r"names a folder that is not there\n    put there .* 145 GB"):
+    with pytest.raises(UserError, match=r"names a folder that is not there\n    put these files there: .* 145 GB"):
         prepared(source="image_folder", root=str(tmp_path / "nowhere"))
     (tmp_path / "empty/train/cat").mkdir(parents=True)
     with pytest.raises(UserError, match="holds no pictures"):

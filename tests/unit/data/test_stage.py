@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,7 +25,7 @@ from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import Options, Share, Staged, cache, copying, staged
-from scalestudy.data.stage.copying import Journal
+from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.wanted import own_samples, wanted
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -151,7 +152,7 @@ def test_copies_come_from_an_object_store_that_speaks_s3(
 
 
 @HTTP
-def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_goes_on(
+def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_resumes(
     prepared: Prepared, site: Site, served: str
 ) -> None:
     manifest, facts = prepared(**TAR)
@@ -178,7 +179,7 @@ def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, 
     assert not list(Path(site.scratch or "").rglob("manifest.json"))
 
 
-def test_a_file_that_is_too_short_is_said(prepared: Prepared, site: Site) -> None:
+def test_a_file_that_is_too_short_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, facts = prepared(**TAR)
     victim = bulk_folder(manifest, facts) / "train-000001.tar"
     victim.write_bytes(victim.read_bytes()[:-512])
@@ -230,7 +231,7 @@ def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> No
 def test_nothing_is_copied_where_there_is_no_room(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     small = site.model_copy(update={"staged_gib": 1e-5})
-    with pytest.raises(UserError, match=r"copies of .* are needed; .* are allowed"):
+    with pytest.raises(UserError, match=r"the copies take .*; `staged_gib` allows"):
         staged(manifest, Options(), Share(), small)
     assert not list(Path(site.scratch or "").rglob("*.tar"))
 
@@ -258,19 +259,86 @@ def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
         staged(prepared(name, **spec)[0], Options(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
     )
     free.release()
-    removed, kept = cache.clean(cache.scratch_folder(site))
-    assert (removed, kept) == ([free.entry.name], [used.entry.name])
+    assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name], [])
     assert used.manifest.exists() and not free.manifest.parent.exists()
     used.release(remove=True)
     assert not used.manifest.parent.exists()
 
 
-def test_a_scratch_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def thesis_in(folder: Path) -> Path:
+    """A file of the user's in a folder where copies would lie."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "thesis.tex").write_text("years of work")
+    return folder / "thesis.tex"
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_folder_without_our_marker_is_named_and_neither_emptied_nor_copied_into(
+    recorded: bool, prepared: Prepared, site: Site
+) -> None:
+    manifest, _ = prepared(**TAR)
+    copies = staged(manifest, Options(), Share(), site)
+    copies.release(remove=True)
+    thesis = thesis_in(copies.entry.folder)
+    if recorded:  # as after a crash of the machine while copies were made
+        copies.entry.record({"state": "copying", "bytes": 1, "boot": "another one"})
+    with pytest.raises(UserError, match="it is left as it is") as raised:
+        staged(manifest, Options(), Share(), site)
+    assert raised.value.where == str(copies.entry.folder)
+    assert [file.name for file in copies.entry.folder.iterdir()] == ["thesis.tex"]
+    assert thesis.read_text() == "years of work"
+
+
+def test_making_room_and_cleaning_leave_folders_of_others(prepared: Prepared, site: Site) -> None:
+    first, second = (prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62)))
+    copies = staged(first, Options(), Share(), site)
+    copies.release()
+    root = cache.scratch_folder(site)
+    thesis = thesis_in(root / "home")
+    capped = site.model_copy(update={"staged_gib": 1.1 * copies.bytes / 2**30})
+    others = staged(second, Options(), Share(), capped)
+    others.release()
+    assert not copies.entry.folder.exists()
+    assert cache.clean(root) == ([others.entry.name], [], ["home"])
+    assert thesis.read_text() == "years of work"
+
+
+def test_a_link_to_a_folder_is_not_followed_when_copies_are_removed(tmp_path: Path) -> None:
+    thesis = thesis_in(tmp_path / "home")
+    (tmp_path / "staged").mkdir()
+    (tmp_path / "staged/x").symlink_to(thesis.parent)
+    assert cache.clean(tmp_path / "staged") == ([], [], ["x"])
+    assert thesis.read_text() == "years of work"
+
+
+def test_copies_that_were_begun_are_made_anew_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
+    manifest, _ = prepared(**TAR)
+    copies = staged(manifest, Options(), Share(), site)
+    copies.release()
+    (copies.entry.folder / "manifest.json").unlink()
+    copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
+    assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
+
+
+def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
+    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    manifest, _ = prepared(**TAR)
+    monkeypatch.setattr(copying, "_write", full)
+    with pytest.raises(UserError, match="the disk is full: No space left on device") as raised:
+        staged(manifest, Options(), Share(), site)
+    assert Path(raised.value.where).parent == cache.scratch_folder(site)
+
+
+def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(UserError, match="variable that is not set"):
         cache.scratch_folder(Site(scratch="$NOT_SET/here"))
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="no copies can be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         cache.scratch_folder(Site(scratch=str(tmp_path / "file")))
 
 
@@ -305,7 +373,7 @@ def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_copies_that_another_job_makes_and_goes_on_using_are_shared_with_it(
+def test_copies_that_another_job_makes_and_keeps_using_are_shared_with_it(
     prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, _ = prepared(**TAR)
@@ -354,18 +422,18 @@ def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepare
     manifest, _ = prepared(**TAR)
     copies = staged(manifest, Options(), Share(), site)
     copies.release()
-    copies.entry.say({**copies.entry.facts, "state": "copying", "boot": "another one"})
+    copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
     assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
 
 
-def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
+def test_a_torn_record_is_ignored(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
-    journal.add(3, copying.WHOLE, 7)
+    journal.add(3, WHOLE, 7)
     journal.close()
     with open(tmp_path / "journal", "ab") as stream:
         stream.write(b"\1\2\3")
     again = Journal(tmp_path / "journal")
-    again.add(4, copying.WHOLE, 8)
+    again.add(4, WHOLE, 8)
     again.close()
     assert Journal(tmp_path / "journal").whole == {3: 7, 4: 8}
 
@@ -389,7 +457,7 @@ def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
     waiting.let_go()
 
 
-def test_an_unknown_kind_of_address_is_said(prepared: Prepared, site: Site) -> None:
+def test_an_unknown_kind_of_address_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     with pytest.raises(UserError, match="nothing can be copied from"):
         staged(manifest, Options(origin="ftp://somewhere/data"), Share(), site)

@@ -60,8 +60,8 @@ def test_what_we_write_is_a_tar_to_tar_and_to_python(tmp_path: Path) -> None:
     [
         (lambda whole: whole[:1700], "ends within a member"),
         (lambda whole: whole[:1024], "ends early, at byte 1,024"),
-        (lambda whole: b"x" * 5000, "is no tar, or damaged, at byte 0"),
-        (lambda whole: b"", "is no tar"),
+        (lambda whole: b"x" * 5000, "is not a tar, or is damaged, at byte 0"),
+        (lambda whole: b"", "is not a tar"),
         (lambda whole: whole[:1030] + b"\xff" + whole[1031:], "damaged, at byte 1,024"),
     ],
 )

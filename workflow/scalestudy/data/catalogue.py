@@ -47,7 +47,7 @@ class DatasetSpec(Spec):
         if shard.format == "raw" and not pixels:
             raise refused("shards of format `raw` hold pixels", "add `preprocess: raw`, or use `tar`", "format")
         if shard.format == "tar" and pixels:
-            raise refused("tar shards hold JPEG and PNG, no pixels", "use `format: raw` or `lmdb`", "format")
+            raise refused("tar shards hold JPEG and PNG, not pixels", "use `format: raw` or `lmdb`", "format")
         return shard
 
 

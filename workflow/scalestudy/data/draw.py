@@ -1,4 +1,4 @@
-"""Randomness that depends on nothing but its keys: no state, so no worker, rank or library version changes it.
+"""Random numbers that depend on their keys alone: no state, so no worker, rank or library version changes them.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
 OOPSLA 2014), chained over the keys.

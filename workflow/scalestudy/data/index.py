@@ -39,9 +39,9 @@ class Index:
     bytes: NDArray[np.int64]
     """[samples] size of each payload."""
     checks: NDArray[np.uint32]
-    """[samples] CRC-32 of each payload, or empty for pictures that were there before."""
+    """[samples] CRC-32 of each payload; empty for pictures used where they lie."""
     shard: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    """[samples] number of the shard that holds it; empty where each sample is a file or a record of its own."""
+    """[samples] number of the shard that holds it; empty where each sample is a file or a record."""
     start: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """[samples] where its payload begins in that shard, bytes; empty like `shard`."""
     width: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
@@ -68,7 +68,7 @@ class Index:
         return os.fsdecode(self.names[self.offsets[sample] : self.offsets[sample + 1]].tobytes())
 
     def taken(self, order: NDArray[np.int64]) -> Index:
-        """The samples `order` names, in that order; names are copied as bytes, never made into strings."""
+        """The samples that `order` lists, in that order; names are copied as bytes, never decoded."""
         if len(order) == len(self) and (order == np.arange(len(self))).all():
             return self
         fields = {
@@ -93,7 +93,7 @@ class Index:
 
 
 def printable_path(name: str) -> str:
-    """A path on one line, without what would change a terminal, and as text that a manifest can hold."""
+    """A path as one line of printable text: safe for a terminal, and for a manifest."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 

@@ -43,7 +43,7 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class Cost:
-    """What making the data took, all attempts together where one was killed."""
+    """The cost of making the data, over all attempts where one was killed."""
 
     __pydantic_config__ = CLOSED
 
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was prepared, or why nothing was."""
+    """The data that was prepared, or the reason why none was."""
 
     __pydantic_config__ = CLOSED
 
@@ -78,7 +78,7 @@ class Manifest:
     train: SplitInfo = SplitInfo()
     test: SplitInfo = SplitInfo()
     bulk: str = ""
-    """Folder of the data: relative to the manifest's folder where it lies beside it, else absolute; empty: none."""
+    """Folder of the data: relative to the manifest's folder where it lies in it, else absolute; empty: none."""
     index: str = ""
     """Index of the samples, placed like `bulk`; empty for `tensors` and `raw`."""
     containers: dict[str, list[str]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Manifest:
     """Mean height of a stored image, pixels."""
     cost: Cost = Cost()
     left_out: Count = 0
-    """What the source has that cannot be used, left out as `on_error: skip` says: pictures, links, rows of tables."""
+    """Pictures, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)
     """The first LISTED of them: name and what is wrong."""
 
@@ -143,10 +143,10 @@ REMEDY = "delete it; it will be made again"
 
 
 def read_manifest(path: Path | str) -> Manifest:
-    """Read a manifest and check all that it says, but not yet whether the data is there.
+    """Read a manifest and check its values, but not yet whether the data is there.
 
-    Raises UserError where there is none, where it was changed after it was written, where a value is not possible, or
-    where it names a place in which a manifest of this dataset has no data.
+    Raises UserError where there is none, where it was changed after it was written, where a value is impossible, or
+    where it names a place in which this dataset cannot lie.
     """
     plain = read_sealed(path, REMEDY)
     try:
@@ -170,15 +170,15 @@ def _misplaced(manifest: Manifest) -> Iterator[str]:
     bulk = PurePosixPath(manifest.bulk)
     if not bulk.is_absolute():
         if manifest.bulk not in ("", ".", "bulk"):
-            yield f"`bulk` leads to {manifest.bulk}"
+            yield f"`bulk` points to {manifest.bulk}"
     elif ".." in bulk.parts or not (is_in_place(manifest) or bulk.name == manifest.id):
         yield f"`bulk` is {manifest.bulk}, a folder that is not named {manifest.id}"
     if manifest.index not in ("", INDEX, f"{manifest.bulk}/{INDEX}"):
-        yield f"`index` leads to {manifest.index}"
+        yield f"`index` points to {manifest.index}"
     for names in manifest.containers.values():
         for name in names:
             if name.startswith("/") or ".." in PurePosixPath(name).parts:
-                yield f"`containers` lead to {name}, outside `bulk`"
+                yield f"`containers` point to {name}, outside `bulk`"
 
 
 def is_in_place(manifest: Manifest) -> bool:

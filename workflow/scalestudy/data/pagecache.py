@@ -1,7 +1,7 @@
-"""The page cache: filling it, emptying it, asking it, and making it small, all without root.
+"""The page cache: filling, dropping, querying and limiting it, all without root.
 
-Works on Linux with file systems that have pages to drop (not tmpfs). Only posix_fadvise is needed to change it,
-so any user may who can read the files.
+Works on Linux with file systems that have pages to drop (not tmpfs). It is changed with posix_fadvise
+alone, which every user may call who can read the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def drop(files: Iterable[AnyPath]) -> None:
         descriptor = os.open(file, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            # Asked only where something stayed: fsync of a clean file still waits for the disk.
+            # Only where something stayed: fsync of a clean file still waits for the disk.
             if _resident(descriptor) != 0:
                 os.fsync(descriptor)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -49,9 +49,10 @@ def drop(files: Iterable[AnyPath]) -> None:
 
 
 def resident_bytes(files: Iterable[AnyPath]) -> int | None:
-    """Bytes of the files in the page cache, in whole pages; None where the kernel does not tell.
+    """Bytes of the files in the page cache, in whole pages; None where the kernel does not report them.
 
-    Linux since 5.2 tells only those who own a file or may write it (mincore(2)); others see all pages as resident.
+    Since 5.2, Linux reports them only to those who own a file or may write it (mincore(2)); to others, all pages
+    seem resident.
     """
     total = 0
     for file in files:
@@ -85,7 +86,7 @@ def _resident(descriptor: int) -> int | None:
 def read_bytes() -> int | None:
     """Bytes that this process and its children caused to be read from storage so far; what was cached does not count.
 
-    None where the kernel does not count. File systems that are no block devices (NFS, Lustre, tmpfs) may stay at 0. A
+    None where the kernel does not count. File systems without a block device (NFS, Lustre, tmpfs) may stay at 0. A
     child that has ended is part of its parent's own count (proc(5), `/proc/pid/io`).
     """
     found = _read_by("self")
@@ -109,7 +110,7 @@ def _read_by(process: str) -> int | None:
 
 
 class CacheLimit:
-    """Lets the files of the data fill only `limit_bytes` of the page cache: how data above memory is studied here.
+    """Lets the files of the data fill only `limit_bytes` of the page cache, to study data larger than memory.
 
     Emulated: after each read, the least recently read ranges beyond the limit are dropped with posix_fadvise, so a
     pass over more data than the limit reads from storage what real memory pressure would have made it read.
@@ -119,8 +120,8 @@ class CacheLimit:
     a node take each an equal share of the node's limit. Then never more than the node's limit is resident, but a
     range may be dropped that another rank has just read. Pages that were resident before the first read of this
     process are not counted: drop the files first. Pages that are mapped cannot be dropped: arrays of tensors are
-    outside, raw pictures are read, not mapped. Readers ask the kernel not to read ahead, else it fills pages that
-    nobody counts.
+    outside, raw pictures are read, not mapped. Readers turn off the kernel's read-ahead, which would fill
+    pages that are not counted.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -1,20 +1,22 @@
-"""A line on standard error now and then, for work that takes longer than a few seconds."""
+"""Progress lines on standard error for work that takes longer than a few seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
-"""When the first line comes, and how often then; in a log file, less often."""
+"""Seconds until the first line, between lines on a terminal, and between lines in a log file."""
 
 KEPT = "what is done is kept"
-"""Part of a remedy after which the folder of a dataset that is half made stays."""
+"""Part of a remedy; an error whose remedy contains it leaves the folder of an unfinished dataset in place."""
 
 
 class Progress:
-    """Counts what is done, by any thread, and says so: `sharding: 12,000 of 50,000, 350/s, 2 min left`."""
+    """Counts what is done, by any thread, and prints it: `sharding: 12,000 of 50,000, 350/s, 2 min left`."""
 
     def __init__(self, what: str, total: int | None = None, done: int = 0) -> None:
         self._what, self._total, self._done, self._before = what, total, done, done
@@ -23,7 +25,7 @@ class Progress:
         self._live = sys.stderr.isatty()
 
     def add(self, count: int) -> None:
-        """So many more are done."""
+        """Count `count` more as done."""
         with self._lock:
             self._done += count
             now = time.monotonic()
@@ -33,7 +35,7 @@ class Progress:
                 print(self._line(now), end="" if self._live else "\n", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """The last line, where there was one before."""
+        """Print a last line, if there was one before."""
         if self._said:
             print(self._line(time.monotonic()), file=sys.stderr, flush=True)
 
@@ -46,6 +48,14 @@ class Progress:
         if self._total is not None and rate > 0 and self._done < self._total:
             text += f", {_duration((self._total - self._done) / rate)} left"
         return f"\r{text}\x1b[K" if self._live else text
+
+
+@contextlib.contextmanager
+def shown(what: str, total: int) -> Iterator[Progress]:
+    """The progress of this block, with a last line where the block ends well."""
+    progress = Progress(what, total)
+    yield progress
+    progress.end()
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How many training samples `data.scale` asks for, and which: prefixes of one stratified order, then repeats."""
+"""How many training samples `data.scale` requests, and which: prefixes of one stratified order, then repeats."""
 
 from __future__ import annotations
 

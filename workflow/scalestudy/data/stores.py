@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from scalestudy.emulation.storage import Throttle
 
 TIMEOUT_S = 6.0
-"""For one answer of a server to come, or to go on."""
+"""Longest wait for a server to answer, or to continue its answer."""
 TRIES = 3
 PAUSE_S = 0.5
 
@@ -24,7 +24,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_into(self, name: str, start: int, out: memoryview) -> None:
-        """Fill `out` with the bytes of a file from `start` on; OSError or EOFError where they cannot be had."""
+        """Fill `out` with the bytes of a file from `start` on; OSError or EOFError where they cannot be read."""
 
     @abstractmethod
     def path(self, name: str) -> str:
@@ -34,7 +34,7 @@ class Store(ABC):
     """Whether files go through this machine's page cache."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def _fill(descriptor: int, start: int, out: memoryview) -> None:
@@ -98,7 +98,7 @@ class FolderStore(Store):
 class HttpStore(Store):
     """Files below an http(s) address, by range requests; a connection per thread is kept.
 
-    A request that fails is tried again, three times in all; a server that is gone is an error in under 30 seconds.
+    A failed request is repeated, up to TRIES in all; a server that is gone is an error in under 30 seconds.
     """
 
     def __init__(self, address: str) -> None:
@@ -159,7 +159,7 @@ class HttpStore(Store):
 
 
 class ThrottledStore(Store):
-    """Another store, as slow as the throttle says."""
+    """Another store, slowed down by a throttle."""
 
     def __init__(self, store: Store, throttle: Throttle) -> None:
         self._store, self._throttle = store, throttle

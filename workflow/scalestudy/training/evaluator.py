@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.data.load.dataset import Dataset, normalise
+from scalestudy.data.load.dataset import Dataset
+from scalestudy.data.load.normalise import normalise
 from scalestudy.data.load.sampler import evaluation_share
 from scalestudy.models import outputs
 from scalestudy.spec.run import RunSpec

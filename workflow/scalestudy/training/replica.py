@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from scalestudy.data.load.dataset import Dataset, normalise
+from scalestudy.data.load.dataset import Dataset
+from scalestudy.data.load.normalise import normalise
 from scalestudy.emulation.accelerator import emulate
 from scalestudy.errors import UserError
 from scalestudy.models import outputs

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from scalestudy.data.load.dataset import Dataset, normalise, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.normalise import normalise
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.data.pagecache import CacheLimit, drop, resident_bytes, warm
 from scalestudy.training.job import Job

@@ -1,6 +1,6 @@
 """Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
 
-torch, which the resizing needs, is imported where it is used: a worker process that has the kernel does without.
+torch, which the resizing needs, is imported where it is used: a worker process that has the kernel works without it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ DRAWS = 2 * ATTEMPTS + 3
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 """What decoders raise on damaged pictures; pillow has SyntaxError for broken PNG."""
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
-"""What is read as a picture, by what its bytes begin with: names lie. Pillow may try no others, because some of its
-loaders start programs on what they are given (Ghostscript on PostScript)."""
+"""Formats that are read, by their first bytes: names of files cannot be trusted. Pillow may try no others, because some
+of its loaders start programs on the data (Ghostscript on PostScript)."""
 LONGEST_SIDE = 65_500
 """Pixels, of a picture made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
@@ -75,7 +75,7 @@ def one_torch_thread() -> Iterator[None]:
 def header(data: Any) -> tuple[int, int]:
     """Height and width of coded bytes (JPEG, PNG) without decoding them; ValueError or OSError if damaged."""
     if bytes(data[:2]) == b"\xff\xd8":
-        with contextlib.suppress(ValueError, KeyError):  # what it does not know, pillow may
+        with contextlib.suppress(ValueError, KeyError):  # pillow may know more
             height, width, _, _ = simplejpeg.decode_jpeg_header(data)
             return height, width
     with _opened(data) as image:
@@ -83,7 +83,7 @@ def header(data: Any) -> tuple[int, int]:
 
 
 def _opened(data: Any) -> Image.Image:
-    """JPEG or PNG as pillow opens it; ValueError that says why it cannot."""
+    """JPEG or PNG as pillow opens it; ValueError with the reason where it cannot."""
     try:
         return Image.open(io.BytesIO(data), formats=list(KINDS))
     except UnidentifiedImageError:  # whose message is about an object in memory
@@ -97,13 +97,14 @@ def _opened(data: Any) -> Image.Image:
 def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
     """Pixels of JPEG or PNG, grey and CMYK made RGB; ValueError or OSError where the data is damaged.
 
-    `strict`: ValueError or KeyError also for a JPEG that libjpeg-turbo warns of. `shrink` (a power of two) lets a JPEG be decoded smaller by about that factor, never by more.
+    `strict`: ValueError or KeyError also for a JPEG that libjpeg-turbo warns of. `shrink` (a power of two) lets a
+    JPEG be decoded smaller by about that factor, never by more.
     """
     if bytes(data[:2]) == b"\xff\xd8":
         height, width = header(data) if shrink > 1 else (0, 0)
         least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
         suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
-        with suppressed:  # it refuses what can be repaired; pillow decides
+        with suppressed:  # it refuses pictures that can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
     with _opened(data) as image:
         if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
@@ -143,14 +144,14 @@ def centre_view(height: int, width: int, flip: bool = False) -> View:
 
 
 TINY = 16
-"""Pixels from which on every half, quarter or eighth of a side has a length of its own among libjpeg's eighths."""
+"""Pixels from which on every half, quarter or eighth of a side has a distinct length among libjpeg's eighths."""
 
 
 def shrink_for(view: View, side: int) -> int:
     """The power of two by which a JPEG may be decoded smaller without enlarging `view` to `side` afterwards.
 
     A view of fewer than TINY pixels is decoded as it is: half of 3 pixels and three eighths of them are both 2, and
-    decoders that are asked for a size choose either.
+    decoders that get a size choose either.
     """
     factor = min(view.height, view.width) // side if min(view.height, view.width) >= TINY else 1
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1

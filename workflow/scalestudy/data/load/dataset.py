@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.load.pictures import PICTURE_FORMATS, Pictures, Recipe
-from scalestudy.data.load.readers import How
+from scalestudy.data.labels import check_labels
+from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
+from scalestudy.data.load.readers import How, Recipe
 from scalestudy.data.load.readers.memory import MemoryReader
-from scalestudy.data.load.sampler import Stored
+from scalestudy.data.load.sampler import StorageOrder
 from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
 from scalestudy.data.modes import MODES
 from scalestudy.data.sources.samples import Indices, SplitOfData, TensorDataset
@@ -57,17 +56,17 @@ class Dataset(Protocol):
         ...
 
     def bytes_of(self, indices: Indices) -> int:
-        """Stored bytes that reading these samples takes."""
+        """Stored bytes that are read for these samples."""
         ...
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """What reading these samples reads of local files: path, offset, bytes. Empty for samples held in memory."""
+        """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
         ...
 
     recipe: Recipe
-    """How it was opened, for a worker process to do the same."""
-    stream: Stored | None
-    """How samples lie, where the input mode reads them in sequence."""
+    """How it was opened, so that a worker process can open it too."""
+    stream: StorageOrder | None
+    """The storage order of samples, where the input mode reads them in sequence."""
 
 
 def open_dataset(
@@ -75,8 +74,8 @@ def open_dataset(
 ) -> Dataset:
     """Open one split of the data that a manifest describes; UserError where it is skipped, missing or damaged.
 
-    `loader` says how it is read; None: as its format is read best. Processes that name the same `place`, a file on
-    this node, share the rate of an emulated storage.
+    `loader` sets how it is read; None: in the best way for its format. Processes that name the same `place`, a file
+    on this node, share the rate of an emulated storage.
     """
     spec = loader or run.Loader()
     storage = spec.storage
@@ -101,7 +100,7 @@ def opened(recipe: Recipe) -> Dataset:
     """Open a dataset as another process did."""
     manifest = read_manifest(recipe.manifest)
     if manifest.status == "skipped":
-        raise UserError(f"the data is not there: {manifest.reason}", str(recipe.manifest))
+        raise UserError(f"the data was skipped: {manifest.reason}", str(recipe.manifest))
     data: Any
     if manifest.format in PICTURE_FORMATS:
         data = PictureDataset(recipe, manifest)
@@ -118,10 +117,11 @@ def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
     """Arrays, or samples made while they are read."""
     how = recipe.how
     if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
-        what = "samples that are tensors, or are made while they are read, come from no storage that could be chosen"
-        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` away")
+        what = "samples that are tensors, or are made while they are read, have no storage to choose"
+        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     if manifest.bulk:
         data: Any = ArrayDataset(manifest, recipe.split, bulk_folder(recipe.manifest, manifest))
+        check_labels(data.labels, manifest.classes, recipe.manifest)
     else:
         from scalestudy.data.sources import source_module
 
@@ -146,22 +146,22 @@ class ArrayDataset(TensorDataset):
     def __init__(self, manifest: Manifest, split: Split, bulk: Path) -> None:
         super().__init__(manifest, split)
         self._file = bulk / f"{split}.npy"
-        self._x, self._y = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
+        self._x, self.labels = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
 
     @property
     def files(self) -> list[Path]:
         return [self._file]
 
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices])
+        return torch.from_numpy(self._x[indices]), torch.from_numpy(self.labels[indices])
 
     def keep(self) -> None:
-        """Read everything now, and have it in memory of this process from then on."""
+        """Read everything now, and keep it in the memory of this process."""
         self._x = np.array(self._x)
 
 
 class SyntheticBatches(SplitOfData):
-    """Another dataset's first sample in all places: what is left when nothing is read or made. Labels repeat too."""
+    """Another dataset's first batch, again and again: the cost that remains when nothing is read or decoded."""
 
     def __init__(self, data: Any) -> None:
         self.__dict__.update({name: getattr(data, name) for name in ("samples", "channels", "classes", "task")})
@@ -183,12 +183,12 @@ class SyntheticBatches(SplitOfData):
 
 
 class PictureDataset(SplitOfData):
-    """Pictures [height, width, 3], coded or as pixels, of which each batch shows regions, resized to squares."""
+    """Pictures [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         super().__init__(manifest, recipe.split)
         self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self.pictures = Pictures(recipe, manifest)
+        self.pictures = StoredPictures(recipe, manifest)
         self.mode, self.stream = self.pictures.mode, self.pictures.stream
         assert len(self.pictures.labels) == self.samples
 
@@ -216,59 +216,3 @@ class PictureDataset(SplitOfData):
     def labels_of(self, indices: Indices) -> torch.Tensor:
         """y of these samples."""
         return torch.from_numpy(self.pictures.labels[indices])
-
-
-_NORMS = {1: ((0.3,), (0.35,)), 3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
-"""Mean and deviation by channels: rounded ones of handwritten digits and Fashion-MNIST (.13/.31, .29/.35) for grey
-images, those of ImageNet that torchvision publishes with its weights for colour."""
-_kept = threading.local()
-
-
-def normalise(x: torch.Tensor, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """uint8 images as (x / 255 - mean) / deviation per channel; what is floating already is only converted.
-
-    The result lies in a buffer that this thread keeps: the next call for samples of the same shape overwrites it.
-    A fresh batch of floats would cost as much as decoding it. Neither one nor three channels: mean 0.5, deviation 0.3.
-    """
-    device = torch.device(device)
-    x = x.to(device, non_blocking=True)
-    if x.is_floating_point():
-        return x.to(dtype)
-    exact = dtype if dtype == torch.float64 else torch.float32
-    result = _kept_buffer(x, exact).copy_(x)
-    if _channels_last(result) and result.shape[1] > 1:
-        # Rows of width x channels: three channels innermost are too few for vector instructions (3.5 times slower).
-        rows = result.permute(0, 2, 3, 1).view(len(x), x.shape[2], -1)
-        factor, offset = (value.flatten().repeat(x.shape[3]) for value in _constants(x.shape[1], x.ndim, exact, device))
-        rows.mul_(factor).sub_(offset)
-    else:
-        factor, offset = _constants(x.shape[1], x.ndim, exact, device)
-        result.mul_(factor).sub_(offset)
-    return result if dtype == exact else _kept_buffer(x, dtype).copy_(result)
-
-
-@functools.cache
-def _constants(
-    channels: int, dimensions: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """1 / (255 deviation) and mean / deviation, as [1, channels, 1...]; kept, or a GPU would wait for them each step."""
-    mean, deviation = _NORMS.get(channels if dimensions == 4 else 0, ((0.5,) * channels, (0.3,) * channels))
-    centre = torch.tensor(mean, dtype=dtype, device=device).reshape(1, -1, *(1,) * (dimensions - 2))
-    scale = torch.tensor(deviation, dtype=dtype, device=device).reshape(centre.shape)
-    return 1 / (255 * scale), centre / scale
-
-
-def _channels_last(x: torch.Tensor) -> bool:
-    return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def _kept_buffer(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Memory for x in another dtype, in x's memory format, as large as the largest batch so far."""
-    last = _channels_last(x)
-    buffers: dict[tuple[object, ...], torch.Tensor] = _kept.__dict__.setdefault("buffers", {})
-    key = (dtype, x.device, x.shape[1:], last)
-    found = buffers.get(key)
-    if found is None or len(found) < len(x):
-        memory = torch.channels_last if last else torch.contiguous_format
-        found = buffers[key] = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory)
-    return found[: len(x)]

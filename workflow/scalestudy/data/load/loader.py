@@ -1,4 +1,4 @@
-"""Batches in the order of a plan, made ahead by threads or processes into a ring of buffers that is kept."""
+"""Batches in the order of a plan, made ahead by threads or processes into a ring of reused buffers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
-from scalestudy.data.load.workers import Batch, Inline, Making, Processes, Task, Threads, Workers
+from scalestudy.data.load.processes import Processes
+from scalestudy.data.load.workers import Inline, Threads, Workers
 from scalestudy.data.pagecache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
@@ -24,14 +26,14 @@ Plan = Iterable[tuple[int, NDArray[np.int64]]]
 class Loader:
     """Iterate over batches (x, y) of `dataset`, as `plan` lists them: pairs of epoch and sample indices.
 
-    x of pictures is uint8 [B, 3, side, side], channels last, in a buffer that is used again: it stays as it is until
-    the next batch is asked for. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with
-    0 workers each is made when asked for. An error while making a batch is raised where that batch is due; a worker
-    that dies or hangs is a UserError naming the sample that it was at, in under 30 seconds. `train=False` shows
-    held-out data as it is, without augmentation. Close it, or use it in a `with`, to end the workers.
+    x of pictures is uint8 [B, 3, side, side], channels last, in a buffer that is reused: it is valid until the next
+    batch is requested. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with 0 workers
+    each is made when it is requested. An error while making a batch is raised where that batch is due; a worker that
+    dies or hangs is a UserError that names its sample, in under 30 seconds. `train=False` reads held-out data without
+    augmentation. Close the loader, or use it in a `with`, to end the workers.
 
-    The loader has no state of its own to save: a plan that begins at another batch goes on at that batch, with any
-    number and kind of workers.
+    The loader has no state to save: to resume at a batch, pass a plan that begins there; the number and kind of
+    workers may differ.
     """
 
     def __init__(
@@ -46,15 +48,17 @@ class Loader:
         train: bool = True,
     ) -> None:
         if dataset.stream is not None and spec.kind == "processes" and spec.workers:
-            what = "a stream is brought by threads of the rank; processes would each have to bring all of it"
-            raise UserError(what, "loader.kind", "take `threads` with `mode: stream`")
+            what = (
+                "`mode: stream` reads with threads of the rank: each worker process would have to read all of the data"
+            )
+            raise UserError(what, "loader.kind", "set it to `threads`")
         self._dataset, self._plan, self._spec, self._cache_limit = dataset, plan, spec, cache_limit
-        self._making = Making(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
+        self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = Inline
         if spec.workers:
             kind = Threads if spec.kind == "threads" else Processes
-        self._workers = kind(self._making, spec.workers, slots=self._depth + 2)
+        self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self._closed = False
         self._first_taken = self._last_taken = 0.0
         self._empty_s = 0.0
@@ -62,16 +66,16 @@ class Loader:
     @property
     def slow_decode(self) -> int:
         """How often the injected slow decode fired."""
-        return self._making.slow_decode
+        return self._maker.slow_decode
 
     @property
     def bytes(self) -> int:
-        """Stored bytes that the batches made so far asked for."""
-        return self._making.bytes
+        """Stored bytes that the batches made so far needed."""
+        return self._maker.bytes
 
     @property
     def readiness(self) -> dict[str, float]:
-        """By queue, the share of time in which something waited in it: `batches` for the training, `stream` for workers."""
+        """By queue, the share of time in which it was not empty: `batches` for training, `stream` for workers."""
         shares = {}
         if self._depth and self._last_taken > self._first_taken:
             shares["batches"] = 1 - self._empty_s / (self._last_taken - self._first_taken)
@@ -81,17 +85,17 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         assert not self._closed, "the loader is closed"
-        ahead: deque[Task] = deque()
+        ahead: deque[BatchTask] = deque()
         slots = itertools.cycle(range(self._depth + 2))
         for epoch, indices in self._planned():
-            ahead.append(self._workers.start(Task(epoch, indices, next(slots))))
+            ahead.append(self._workers.start(BatchTask(epoch, indices, next(slots))))
             if len(ahead) > self._depth:
                 yield self._taken(ahead.popleft())
         while ahead:
             yield self._taken(ahead.popleft())
 
     def _planned(self) -> Plan:
-        """The plan; a stream is told of each epoch's samples when the first of them is due to be made."""
+        """The plan; a stream gets each epoch's samples when the first batch of them is due to be made."""
         if self._dataset.stream is None or not isinstance(self._dataset, PictureDataset):
             yield from self._plan
             return
@@ -102,8 +106,8 @@ class Loader:
             for indices in batches:
                 yield epoch, indices
 
-    def _taken(self, task: Task) -> Batch:
-        """A batch when it is ready, and how long none was."""
+    def _taken(self, task: BatchTask) -> Batch:
+        """Wait for a batch, and count the time in which none was ready."""
         batch = self._workers.finish(task)
         now = time.monotonic()
         if self._last_taken:
@@ -113,9 +117,9 @@ class Loader:
         return batch
 
     def close(self) -> None:
-        """End the workers; threads finish the batch that they are at."""
+        """End the workers; threads finish their current batch."""
         self._closed = True
-        self._making.closed.set()
+        self._maker.closed.set()
         if isinstance(self._dataset, PictureDataset):
             self._dataset.pictures.reader.leave()
         self._workers.close()
@@ -130,9 +134,9 @@ class Loader:
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The batches on a GPU, each copied ahead of its use on a stream of its own; elsewhere as they are.
+    """The batches on a GPU, each copied ahead of its use on a separate stream; elsewhere unchanged.
 
-    Not yet run on a GPU. A batch's buffer is given back to the loader only when its copy has ended.
+    Not yet run on a GPU. A batch's buffer returns to the loader only when its copy has ended.
     """
     if device.type != "cuda":
         yield from batches
@@ -152,7 +156,7 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
 
 
 def _used_here(batch: Batch, done: torch.cuda.Event) -> Batch:
-    """A batch that the current stream may use: after its copy, and not freed before."""
+    """A batch that the current stream may use: it waits for the copy, and the memory is not freed earlier."""
     current = torch.cuda.current_stream()
     current.wait_event(done)
     for tensor in batch:

@@ -1,4 +1,4 @@
-"""How often a queue had something in it: the stage before the first queue that is often empty is the slow one."""
+"""How often a queue was not empty: the stage before the first queue that is often empty is the slow one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Readiness:
-    """Share of time in which a queue was not empty, from the first thing that was put into it on."""
+    """Share of time in which a queue was not empty, from its first item on."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,7 +17,7 @@ class Readiness:
         self._filled_s = 0.0
 
     def count(self, more: int) -> None:
-        """So many were put in; negative: taken out."""
+        """Count items that were put in; negative: taken out."""
         now = time.monotonic()
         with self._lock:
             if self._begin is None:
@@ -29,7 +29,7 @@ class Readiness:
 
     @property
     def share(self) -> float:
-        """0 to 1, until now; 0 where nothing ever came."""
+        """0 to 1, until now; 0 where no item ever came."""
         now = time.monotonic()
         with self._lock:
             if self._begin is None or now <= self._begin:

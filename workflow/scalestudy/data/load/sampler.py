@@ -1,4 +1,4 @@
-"""Which samples a rank sees in which step: a function of seed and epoch, so a stopped run goes on at the very sample."""
+"""Which samples a rank sees in which step: a function of seed and epoch, so that a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """How samples lie in shards, for reading them in sequence with a shuffle buffer."""
+class StorageOrder:
+    """The order of samples in shards, for reading them in sequence with a shuffle buffer."""
 
     order: NDArray[np.int64]
-    """[samples] shard after shard, as they lie in them."""
+    """[samples] shard after shard, as stored."""
     begins: NDArray[np.int64]
     """[shards + 1] where each shard begins in `order`."""
     buffer: int
-    """Samples from which the next is drawn."""
+    """Samples in the shuffle buffer, from which the next one is drawn."""
 
 
 RUN = 256
-"""Files that count as a shard where each sample is a file of its own."""
+"""Files that count as a shard where each sample is a separate file."""
 
 
-def stored(shard: NDArray[np.integer], start: NDArray[np.int64], samples: int, buffer: int) -> Stored:
+def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples: int, buffer: int) -> StorageOrder:
     """From an index's fields; where they are empty, runs of files in the order of the index are shards."""
     if not len(shard):
-        return Stored(np.arange(samples), np.append(np.arange(0, samples, RUN), samples), buffer)
+        return StorageOrder(np.arange(samples), np.append(np.arange(0, samples, RUN), samples), buffer)
     order = np.lexsort((start, shard))
-    return Stored(order, np.append(np.unique(shard[order], return_index=True)[1], samples), buffer)
+    return StorageOrder(order, np.append(np.unique(shard[order], return_index=True)[1], samples), buffer)
 
 
-def stream_order(data: Stored, seed: int, epoch: int) -> NDArray[np.int64]:
+def stream_order(data: StorageOrder, seed: int, epoch: int) -> NDArray[np.int64]:
     """[samples] shards in random order, each as it is stored: what is read in sequence."""
     shards = draw.permutation(len(data.begins) - 1, draw.ORDER, seed, epoch)
     return np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])
@@ -88,7 +88,7 @@ def batches(
     epoch: int,
     *,
     last: LastBatch = "drop",
-    stream: Stored | None = None,
+    stream: StorageOrder | None = None,
     steps: int | None = None,
 ) -> NDArray[np.int64]:
     """[steps, rank_batch] the samples of one rank in one epoch; the same number of steps on every rank.
@@ -129,7 +129,7 @@ class NodeShare:
         epoch: int,
         *,
         last: LastBatch = "drop",
-        stream: Stored | None = None,
+        stream: StorageOrder | None = None,
     ) -> NDArray[np.int64]:
         """[steps, rank_batch] the samples of one of the node's ranks in one epoch: as `batches`, among the node's own.
 
@@ -143,14 +143,14 @@ class NodeShare:
         )  # fmt: skip
         return self.samples[order]
 
-    def _own(self, stream: Stored) -> Stored:
-        """How the node's samples lie; numbers are places in `samples`."""
+    def _own(self, stream: StorageOrder) -> StorageOrder:
+        """The storage order of the node's samples; numbers are places in `samples`."""
         place = np.full(len(stream.order), -1, np.int64)
         place[self.samples] = np.arange(len(self.samples))
         shard = np.repeat(np.arange(len(stream.begins) - 1), np.diff(stream.begins))
         kept = place[stream.order] >= 0
         begins = np.append(np.unique(shard[kept], return_index=True)[1], kept.sum())
-        return Stored(place[stream.order[kept]], begins, stream.buffer)
+        return StorageOrder(place[stream.order[kept]], begins, stream.buffer)
 
 
 def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "drop") -> int:
@@ -158,7 +158,7 @@ def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "dr
     or as the one with the most needs (`pad`). UserError where a node has not even one batch."""
     if counts.min() == 0:
         what = "a node would have no training data: there are fewer shards (or files) than nodes"
-        raise UserError(what, "stage.share", "make `data.shard.mib` smaller, or take `all`")
+        raise UserError(what, "stage.share", "lower `data.shard.mib`, or set `stage.share: all`")
     if last == "pad":
         return steps_per_epoch(int(counts.max()), node_batch, last)
     return steps_per_epoch(int(counts.min()), node_batch, last)

@@ -29,13 +29,13 @@ class Converted(NamedTuple):
 def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) -> Converted:
     """The picture as it is, as smaller JPEG, or as pixels; Unreadable where it is damaged.
 
-    A picture that stays as it is is decoded once all the same: a damaged one is to be found now, not after hours of
-    training. One that the source has just made is not.
+    A picture that is stored unchanged is decoded once too: a damaged one should be found now, not after hours of
+    training. One that the source has just made is not decoded.
     """
     try:
         data = source.read(split, number)
     except OSError as error:
-        remedy = f"see to it that it can be read, and start again: {KEPT}"
+        remedy = f"make it readable and start again: {KEPT}"
         raise UserError(f"cannot be read: {error.strerror or error}", source.name(split, number), remedy) from None
     try:
         if spec.preprocess == "none":
@@ -44,7 +44,7 @@ def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) ->
         pixels = spec.preprocess == "raw"
         image = images.stored_form(images.decode(data), spec.resize, crop=pixels)
     except images.UNREADABLE as error:
-        remedy = f"replace or remove it and start again ({KEPT}), or leave such out: `data.on_error: skip`"
+        remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
         raise Unreadable(f"cannot be read as a picture: {error}", source.name(split, number), remedy) from None
     stored = image.tobytes() if pixels else images.encode(image, spec.quality)
     return Converted(stored, image.shape[1], image.shape[0], len(data))

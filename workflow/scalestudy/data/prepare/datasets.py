@@ -1,23 +1,14 @@
-"""From a DatasetSpec to data on disk and its manifest: whole or absent, made again where it was purged."""
+"""From a DatasetSpec to data on disk and its manifest: whole or absent, and made again where it was purged."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import json
-import os
-import shutil
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data.catalogue import AnyData
+from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import (
     REMEDY,
     Manifest,
@@ -27,42 +18,40 @@ from scalestudy.data.manifest import (
     read_manifest,
     write_manifest,
 )
-from scalestudy.data.prepare import store
-from scalestudy.data.progress import KEPT
+from scalestudy.data.prepare import parts, write
+from scalestudy.data.prepare.describe import describe_live, is_whole
+from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
+from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
 from scalestudy.data.sources import Arrays, Live, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import canonical_json, sync_directory
+from scalestudy.files import canonical_json
 from scalestudy.spec.config import Site, data_folder
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
-RECORD = "manifest.json"
-"""The manifest's copy inside a bulk, written last: where it is, the bulk was whole."""
-MANY_FILES = 100
-"""More are not synced one by one."""
-NOTED_EVERY_S = 1.0
-"""How often the time spent is noted, so that it is known after a kill."""
+ROOM = "free some space there, or set `paths.data` to a larger place"
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:
     """Make the data that `spec` describes, unless it is there, and write its manifest last.
 
-    The bulk lies in `bulk/` beside the manifest, or in `bulk_root/<id>/`. Where the data cannot be had and nothing
-    names a place for it, the manifest says `skipped` and why. Raises UserError where a named place does not hold it.
+    The bulk lies in `bulk/` next to the manifest, or in `bulk_root/<id>/`. Where the data is not available and no place
+    for it is configured, the manifest is `skipped` and states why. Raises UserError where a configured place lacks it.
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
-    manifest_path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(bulk) as work:
-        try:
-            manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
-        except Skipped as reason:
-            manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
-    if manifest.bulk == ".":
-        place = bulk.name if bulk_root is None else str(bulk)
-        manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")
-    write_manifest(manifest_path, manifest)
+    with full_disk_reported(manifest_path.parent, ROOM):
+        manifest_path.parent.mkdir(parents=True, exist_ok=True)
+        with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
+            try:
+                manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
+            except Skipped as reason:
+                manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
+        if manifest.bulk == ".":
+            place = bulk.name if bulk_root is None else str(bulk)
+            manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")
+        write_manifest(manifest_path, manifest)
     return manifest
 
 
@@ -77,16 +66,16 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
     _refuse_other_places(bulk, manifest_path)
-    with _alone(bulk) as work:
-        if _whole(manifest_path, manifest):  # made meanwhile, by the process that we waited for
+    with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
+        if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
         try:
             again = _made(spec, bulk, work, manifest_path, site or Site())
         except Skipped as reason:
-            raise UserError(f"the data was removed and cannot be had again: {reason}", str(bulk)) from None
+            raise UserError(f"the data was removed and cannot be made again: {reason}", str(bulk)) from None
     if again.fingerprint != manifest.fingerprint:
-        what = "the data was removed, and made again it differs from what the manifest describes"
-        raise UserError(what, str(manifest_path), "delete the manifest if the data as it is now is wanted")
+        what = "the data was removed; made again, it differs from what the manifest describes"
+        raise UserError(what, str(manifest_path), "delete the manifest to use the data as it is now")
     return manifest
 
 
@@ -103,45 +92,30 @@ def _described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
 
 
 def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
-    """Data that was removed is made again only where this configuration keeps data, whatever the manifest says."""
+    """UserError unless `bulk` lies where this configuration keeps data: data is made again nowhere else."""
     places = [manifest_path.parent, *filter(None, [data_folder()])]
     if bulk.parent.absolute() not in [place.absolute() for place in places]:
         what = f"the data is not there, and its manifest names {bulk}, which is not below `paths.data`"
         raise UserError(what, str(manifest_path), REMEDY)
 
 
-def _refuse_foreign(bulk: Path, identity: str) -> None:
-    """A folder is only ever replaced where the record in it says that it holds this very dataset."""
-    if bulk.is_symlink():
-        raise UserError("is a link; prepared data replaces nothing but its own folder", str(bulk), "remove the link")
-    if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
-        return
-    try:
-        found = read_manifest(bulk / RECORD).id
-    except UserError:
-        found = "no record of a dataset"
-    if found != identity:
-        what = f"prepared data belongs there, but the folder holds something else ({found}): it is left as it is"
-        raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
-
-
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
-    with _watched(work) as spent:
-        with kept_in(work / store.LISTING):
+    with watched(work) as spent:
+        with kept_in(work / parts.LISTING):
             source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
         if isinstance(source, Live):
-            return store.live(manifest, spec.scale, source)
-        if isinstance(source, Pictures) and store.may_stay(spec, source):
-            return _timed(store.in_place(manifest, spec, source, manifest_path.parent, work), spent())
-        _refuse_foreign(bulk, manifest.id)  # before hours of work, too
-        with _becoming(bulk, work, manifest.id):
+            return describe_live(manifest, spec.scale, source)
+        if isinstance(source, Pictures) and usable_in_place(spec, source):
+            return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
+        refuse_foreign(bulk, manifest.id)  # before hours of work, too
+        with becoming(bulk, work, manifest.id):
             if isinstance(source, Arrays):
-                manifest = store.arrays(manifest, spec.scale, source, work)
+                manifest = write.write_arrays(manifest, spec.scale, source, work)
             else:
-                manifest = store.pictures(manifest, spec, source, work)
+                manifest = write.write_pictures(manifest, spec, source, work)
             manifest = _timed(dataclasses.replace(manifest, bulk="."), spent())
             write_manifest(work / RECORD, manifest)
         return manifest
@@ -156,69 +130,10 @@ def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Live) -> None
     ):
         if value != plain:
             what = f"`{key.rpartition('.')[2]}: {value}` is for JPEG and PNG files; `{spec.source}` has tensors"
-            raise UserError(what, f"data.{key}", "leave it away")
+            raise UserError(what, f"data.{key}", "leave it out")
 
 
-@dataclass
-class _Spent:
-    """Time that an attempt and those before it took, seconds."""
-
-    seconds: float = 0.0
-    cpu_s: float = 0.0
-
-
-@contextlib.contextmanager
-def _watched(work: Path) -> Iterator[Callable[[], _Spent]]:
-    """The folder in which data is made, and the time spent on it, by killed attempts too.
-
-    A kill leaves the folder, and the next attempt goes on; so does a picture or a file that cannot be read, because
-    hours of work may be in it. Whatever else goes wrong removes it, and so does the end.
-    """
-    before, clock, cpu = _spent_before(work), time.monotonic(), time.process_time()
-    stop = threading.Event()
-
-    def spent() -> _Spent:
-        return _Spent(before.seconds + time.monotonic() - clock, before.cpu_s + time.process_time() - cpu)
-
-    def note() -> None:
-        while not stop.wait(NOTED_EVERY_S):
-            with contextlib.suppress(OSError):
-                _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
-
-    if work.is_symlink():
-        raise UserError("is a link; data is made in a folder of its own", str(work), "remove the link")
-    noting = threading.Thread(target=note, daemon=True)
-    noting.start()
-    work.mkdir(parents=True, exist_ok=True)
-    keep = False
-    try:
-        yield spent
-    except UserError as error:
-        keep = KEPT in error.remedy
-        raise
-    except KeyboardInterrupt:
-        keep = True
-        raise
-    finally:
-        stop.set()
-        noting.join()
-        if not keep:
-            shutil.rmtree(work, ignore_errors=True)
-            _spent_file(work).unlink(missing_ok=True)
-
-
-def _spent_file(work: Path) -> Path:
-    return work.with_name(f"{work.name}.spent")
-
-
-def _spent_before(work: Path) -> _Spent:
-    try:
-        return _Spent(**json.loads(_spent_file(work).read_text()))
-    except (OSError, ValueError, TypeError):
-        return _Spent()
-
-
-def _timed(manifest: Manifest, spent: _Spent) -> Manifest:
+def _timed(manifest: Manifest, spent: Spent) -> Manifest:
     cost = dataclasses.replace(manifest.cost, cpu_s=spent.cpu_s)
     return dataclasses.replace(manifest, seconds=spent.seconds, cost=cost)
 
@@ -240,44 +155,4 @@ def _found(bulk: Path, identity: str) -> Manifest | None:
         record = read_manifest(bulk / RECORD)
     except UserError:
         return None
-    return record if record.id == identity and store.is_whole(bulk, record) else None
-
-
-@contextlib.contextmanager
-def _alone(bulk: Path) -> Iterator[Path]:
-    """One process at a time makes this bulk, in the folder that this gives: what a killed one made is still there.
-
-    File systems without locks go without, each maker in a folder of its own: two makers then cost time, not
-    correctness.
-    """
-    bulk.parent.mkdir(parents=True, exist_ok=True)
-    with open(bulk.with_name(f".{bulk.name}.lock"), "w") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
-        except OSError:
-            name = f"{socket.gethostname()}-{os.getpid()}"
-        else:
-            name = "kept"
-        yield bulk.with_name(f".{bulk.name}.making-{name}")
-
-
-@contextlib.contextmanager
-def _becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
-    """The folder gets the name `bulk`, synced, when the block ends well; what was there of this dataset gives way."""
-    yield
-    _sync(folder)
-    _refuse_foreign(bulk, identity)
-    shutil.rmtree(bulk, ignore_errors=True)
-    folder.replace(bulk)
-
-
-def _sync(folder: Path) -> None:
-    """See to it that what is below `folder` survives a crash."""
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
-    if len(files) > MANY_FILES:
-        os.sync()  # one call for a million files, though it waits for those of others too
-        return
-    for file in files:
-        with open(file, "rb") as stream:
-            os.fsync(stream.fileno())
-    sync_directory(folder)
+    return record if record.id == identity and is_whole(bulk, record) else None

@@ -1,14 +1,17 @@
-"""One LMDB database per split (Chu: "MDB: A memory-mapped database", 2011), as one writer fills it."""
+"""One LMDB database per split (Chu: "MDB: A memory-mapped database", 2011), filled by one writer."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
 import numpy as np
 
+from scalestudy.data.disk import FULL
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, database_key
 from scalestudy.data.prepare import parts
@@ -18,7 +21,7 @@ from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 
 PER_TRANSACTION = 250
-"""Samples written again at most after a kill."""
+"""Most samples that are written again after a kill."""
 AHEAD = 32
 """Pictures converted ahead of the writer, per core."""
 FIRST_MAP_BYTES = 1 << 26
@@ -35,29 +38,41 @@ def write_database(
         while (part := parts.load(records, f"{split}-{len(done):07d}")) is not None:
             done.append(part)
     place.mkdir(exist_ok=True)
-    # The folder is ours alone while it is made, so LMDB's own lock file is not wanted.
-    environment = lmdb.open(str(place), map_size=FIRST_MAP_BYTES, lock=False)
-    try:
-        kept = sum(len(part.index) for part in done)
-        _forget_from(environment, kept)
-        first = begin = min(len(done) * PER_TRANSACTION, len(labels))
-        progress.add(begin)
+    with _opened(place) as environment:
+        stored = sum(len(part.index) for part in done)
+        _delete_from(environment, stored)
+        first = min(len(done) * PER_TRANSACTION, len(labels))
+        progress.add(first)
         results = parts.in_order(lambda n: convert(first + n), len(labels) - first, AHEAD * parts.cores())
-        while begin < len(labels):
+        for begin in range(first, len(labels), PER_TRANSACTION):
             end = min(begin + PER_TRANSACTION, len(labels))
             gathered = gather()
             pieces = [gathered.one(number, next(results)) for number in range(begin, end)]
             values = [data for data in pieces if data is not None]
-            _put(environment, kept, values)
+            _put(environment, stored, values)
             part = _part(gathered, labels, values)
             parts.save(records, f"{split}-{len(done):07d}", part)
             done.append(part)
-            kept += len(values)
+            stored += len(values)
             progress.add(end - begin)
-            begin = end
+    return done
+
+
+@contextlib.contextmanager
+def _opened(place: Path) -> Iterator[lmdb.Environment]:
+    """The environment, for this one writer; OSError in this block where its disk is full."""
+    # No other process uses the folder while it is made, so LMDB's own lock file is not needed.
+    environment = lmdb.open(str(place), map_size=FIRST_MAP_BYTES, lock=False)
+    try:
+        yield environment
+    except lmdb.Error as error:
+        # LMDB has no class for errors of the system: only the text says which one it was.
+        full = next((number for number in FULL if os.strerror(number) in str(error)), None)
+        if full is None:
+            raise
+        raise OSError(full, os.strerror(full), str(place)) from None
     finally:
         environment.close()
-    return done
 
 
 def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> Part:
@@ -84,8 +99,8 @@ def _put(environment: lmdb.Environment, first: int, values: list[bytes]) -> None
             environment.set_mapsize(2 * environment.info()["map_size"])
 
 
-def _forget_from(environment: lmdb.Environment, first: int) -> None:
-    """Delete what a killed writer put in without recording it."""
+def _delete_from(environment: lmdb.Environment, first: int) -> None:
+    """Delete what a killed writer stored without recording it."""
     with environment.begin(write=True) as transaction, transaction.cursor() as cursor:
         there = cursor.set_range(database_key(first))
         while there:

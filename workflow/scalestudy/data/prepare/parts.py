@@ -1,4 +1,4 @@
-"""Long work in parts: each is done by one thread, recorded when it is whole, and not done again after a kill."""
+"""Long work in parts: one thread does each, records it when it is whole, and after a kill it is not repeated."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,22 +25,24 @@ from scalestudy.data.prepare.convert import Converted, Unreadable
 from scalestudy.data.progress import Progress
 
 T = TypeVar("T")
+RECORDS, PLAN, LISTING = "parts", "plan", "listing"
+"""In a work folder: records of whole parts, the plan that they belong to, and listings of the source's folders."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What became of some consecutive samples of a split."""
+    """The outcome of some consecutive samples of a split."""
 
     index: Index
     bytes_in: int
     left_out: list[str]
-    """Those that cannot be read, by name and reason."""
+    """Samples that cannot be read: name and reason."""
     shards: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 4), np.uint64))
     """[shards, 4] number, samples, bytes and XXH3 of each shard written."""
 
 
-class Job(NamedTuple):
-    """Some consecutive samples of a split, by their planned numbers; in shards, those of `shards`."""
+class PartJob(NamedTuple):
+    """The work of one part: consecutive samples of a split, by their planned numbers; in shards, those of `shards`."""
 
     split: Split
     number: int
@@ -50,7 +53,7 @@ class Job(NamedTuple):
 
 
 class Gathered:
-    """Samples of a part as they come; those that cannot be read are left out where that is allowed."""
+    """Samples of a part, converted one by one; with `skip`, those that cannot be read are left out."""
 
     def __init__(self, convert: Callable[[int], Converted], skip: bool) -> None:
         self._convert, self._skip = convert, skip
@@ -66,7 +69,7 @@ class Gathered:
                 yield number, data
 
     def one(self, number: int, made: Callable[[], Converted]) -> bytes | None:
-        """The bytes of a picture, counted in; None where it is left out."""
+        """The bytes of a picture, which is counted; None where it is left out."""
         try:
             picture = made()
         except Unreadable as error:
@@ -86,10 +89,37 @@ class Gathered:
         return {"width": known[:, 0], "height": known[:, 1]}
 
 
+def records_folder(work: Path, plan: str, name: str = "") -> Path:
+    """The folder of records of parts. Where it belongs to another plan, it is emptied first.
+
+    Without a `name`, everything else in `work` but the listings was made by that plan, and is removed too.
+    """
+    records, kept = work / f"{RECORDS}{name}", work / f"{PLAN}{name}"
+    if kept.is_file() and kept.read_text() == plan:
+        return records
+    for left in [records] if name else list(work.iterdir()):
+        if left.name == LISTING:
+            continue
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink(missing_ok=True)
+    records.mkdir()
+    kept.write_text(plan)
+    return records
+
+
+def forget_records(work: Path) -> None:
+    """Remove records, plan and listings: all parts are written."""
+    shutil.rmtree(work / RECORDS)
+    shutil.rmtree(work / LISTING, ignore_errors=True)
+    (work / PLAN).unlink()
+
+
 def save(folder: Path, name: str, part: Part) -> None:
     """Record that a part is whole."""
     arrays = {f"index_{key}": value for key, value in vars(part.index).items()}
-    text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any coding
+    text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any encoding
     temporary = folder / f"{name}.part"
     with open(temporary, "wb") as stream:
         np.savez(stream, bytes_in=np.int64(part.bytes_in), left_out=text, shards=part.shards, **arrays)
@@ -107,14 +137,18 @@ def load(folder: Path, name: str) -> Part | None:
 
 
 def done(
-    folder: Path, jobs: Sequence[Job], work: Callable[[Job], Part], there: Callable[[Part], bool], progress: Progress
+    folder: Path,
+    jobs: Sequence[PartJob],
+    work: Callable[[PartJob], Part],
+    there: Callable[[Part], bool],
+    progress: Progress,
 ) -> list[Part]:
-    """The parts of all jobs, in their order, by as many threads as cores; the first error ends all.
+    """The parts of all jobs, in their order, by as many threads as cores; the first error ends all work.
 
-    Parts recorded in `folder` are taken from there where `there` finds what they wrote.
+    A part recorded in `folder` is reused where `there` finds what it wrote.
     """
 
-    def one(job: Job) -> Part:
+    def one(job: PartJob) -> Part:
         name = f"{job.split}-{job.number:07d}"
         part = load(folder, name)
         if part is None or not there(part):
@@ -144,9 +178,9 @@ def cores() -> int:
 
 
 def in_order(function: Callable[[int], T], count: int, ahead: int) -> Iterator[Callable[[], T]]:
-    """`function` of all numbers below `count`, by threads, at most `ahead` of what has been taken.
+    """Call `function` with every number below `count` in threads, at most `ahead` of the results taken.
 
-    Each comes as what gives the result or raises the error.
+    Yields, in order, callables that return the result or raise the error.
     """
     with threads() as pool:
         waiting: deque[Future[T]] = deque()

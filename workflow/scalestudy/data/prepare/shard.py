@@ -21,15 +21,15 @@ from scalestudy.data import tar
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, shard_name
-from scalestudy.data.prepare.parts import Gathered, Job, Part
+from scalestudy.data.prepare.parts import Gathered, Part, PartJob
 from scalestudy.files import write_json
 
 PER_FOLDER = 1000
-"""Files in one folder at most."""
+"""Most files in one folder."""
 FILES_PER_PART = 250
-"""Files written again at most, per thread, after a kill."""
+"""Most files that are written again after a kill, per thread."""
 PART_BYTES = 1 << 20
-"""Shards smaller than half of it are made, and recorded, together; smaller than it, not synced one by one."""
+"""Shards smaller than half of it are made and recorded together; those smaller than it are synced together."""
 Gather = Callable[[], Gathered]
 
 
@@ -44,13 +44,13 @@ def bounds(sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def file_jobs(split: Split, samples: int) -> Iterator[Job]:
+def file_jobs(split: Split, samples: int) -> Iterator[PartJob]:
     """Parts of a split whose samples are a file each."""
     for number, begin in enumerate(range(0, samples, FILES_PER_PART)):
-        yield Job(split, number, begin, min(begin + FILES_PER_PART, samples))
+        yield PartJob(split, number, begin, min(begin + FILES_PER_PART, samples))
 
 
-def shard_jobs(split: Split, edges: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[Job]:
+def shard_jobs(split: Split, edges: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[PartJob]:
     """Parts of a split in shards: a shard each, or several small ones."""
     shards: list[tuple[int, int, int]] = []
     gathered = number = 0
@@ -58,7 +58,7 @@ def shard_jobs(split: Split, edges: NDArray[np.int64], sizes: NDArray[np.int64])
         shards.append((shard, begin, end))
         gathered += int(sizes[begin:end].sum())
         if gathered >= PART_BYTES // 2 or end == edges[-1]:
-            yield Job(split, number, shards[0][1], end, tuple(shards))
+            yield PartJob(split, number, shards[0][1], end, tuple(shards))
             shards, gathered, number = [], 0, number + 1
 
 
@@ -68,7 +68,7 @@ def tar_sizes(payloads: NDArray[np.int64], labels: Labels) -> NDArray[np.int64]:
     return 2 * tar.BLOCK + -(-payloads // tar.BLOCK) * tar.BLOCK + label_bytes
 
 
-def write_files(folder: Path, job: Job, labels: Labels, gather: Gather) -> Part:
+def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> Part:
     """`<split>/000012/000012345.jpg` for each sample, numbered as planned."""
     gathered, paths, sizes, checks = gather(), [], [], []
     for number, data in gathered.samples(job.begin, job.end):
@@ -97,7 +97,7 @@ def files_there(folder: Path) -> Callable[[Part], bool]:
     return there
 
 
-def write_shards(folder: Path, job: Job, labels: Labels, gather: Gather, pixels: bool) -> Part:
+def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pixels: bool) -> Part:
     """The shards of a part; each gets its name when it is whole and synced."""
     gathered, rows = gather(), []
     samples: list[tuple[int, int, int, int]] = []
@@ -112,7 +112,7 @@ def write_shards(folder: Path, job: Job, labels: Labels, gather: Gather, pixels:
                 samples.append((shard, start, len(data), zlib.crc32(data)))
             written.end(pixels)
             stream.flush()
-            if written.bytes >= PART_BYTES:  # thousands of small ones are synced once, at the end
+            if written.bytes >= PART_BYTES:  # small ones are synced once, at the end
                 os.fsync(stream.fileno())
         temporary.replace(path)
         rows.append((shard, len(samples) - before, written.bytes, written.digest.intdigest()))

@@ -2,7 +2,7 @@
 
     provide(spec, site) -> Arrays | Pictures | Live
 
-It raises Skipped where the data cannot be had and nothing names a place for it, UserError where a place is named and
+It raises Skipped where the data is not available and no place for it is configured, UserError where a configured place
 does not hold it. A module that provides Live also has `open_split(manifest, split) -> Dataset`.
 """
 
@@ -42,7 +42,7 @@ class Pictures:
     """Coded pictures, to be stored or used where they lie."""
 
     indexes: Mapping[Split, Index]
-    """Labels of all pictures; of those that are there already also name, size and, in containers, place."""
+    """Labels of all pictures; for existing pictures also name, size and, in containers, place."""
     classes: int
     make: Callable[[Split, int], bytes] | None = None
     """Makes the coded bytes of one picture, called by several threads at once; None where they lie below `root`."""
@@ -53,7 +53,7 @@ class Pictures:
     containers: Mapping[Split, list[str]] = field(default_factory=dict)
     """Files below `root` that hold the pictures as byte ranges, as `shard` of the index counts them."""
     left_out: Sequence[str] = ()
-    """What the source has that is not in `indexes`, as `on_error: skip` says: by name and reason."""
+    """What `on_error: skip` left out of `indexes`: name and reason."""
 
     def read(self, split: Split, number: int) -> bytes:
         """Coded bytes of one picture; OSError where it cannot be read."""
@@ -70,7 +70,7 @@ class Pictures:
         return data
 
     def name(self, split: Split, number: int) -> str:
-        """What a message calls a picture."""
+        """The name of a picture in messages."""
         if self.root is None:
             return f"{split} {number}"
         name = printable_path(self.indexes[split].path(number))
@@ -88,17 +88,17 @@ def _opened(path: Path) -> int:
 def named_root(spec: Any, site: Site, wanted: str) -> Path:
     """The folder that `data.root`, or else the site's `data_roots`, names for a source.
 
-    Raises Skipped where neither does, UserError where what is named is no folder; both say what is `wanted` there.
+    Raises Skipped where neither does, UserError where it is not a folder; both state what is `wanted` there.
     """
     named, key = spec.root, "data.root"
     if named is None:
         named, key = site.data_roots.get(spec.source), f"data_roots.{spec.source}"
     if named is None:
         keys = f"data.root, or data_roots.{spec.source} in the profile's site.yaml,"
-        raise Skipped(f"no folder of {spec.source} is named: let {keys} name one that holds {wanted}")
+        raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
     root = Path(named).absolute()
     if not root.is_dir():
-        raise UserError(f"{key} names a folder that is not there", str(root), f"put there {wanted}")
+        raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {wanted}")
     return root
 
 
@@ -107,7 +107,7 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(path), "see to it that it can be read") from None
+        raise UserError(f"cannot be read: {error.strerror}", str(path), "make it readable") from None
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(path), "copy it again") from None
 

@@ -20,7 +20,7 @@ def provide(spec: Caltech256, site: Site) -> Pictures:
     """All pictures, classes numbered in the order of their names, the last one being clutter."""
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
-    remedy = f"put into {root.parent} {WANTED}"
+    remedy = f"put these files into {root.parent}: {WANTED}"
     places = Root.of(root, site)
     classes, odd = classes_in(places, "", remedy)
     parts = [labelled(part, label) for label, part in enumerate(classes.values())]

@@ -45,28 +45,28 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     if table is None:
         archive = next((file for file in sorted(root.glob(ARCHIVE)) if file.is_file()), None)
         if archive is None:
-            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put there {WANTED}")
+            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
         return _mnist(archive)
-    said, places = _table(table), Root.of(root, site)
+    listed, places = _table(table), Root.of(root, site)
     everything, odd = _pictures(places)
-    unusable = said.contradicted | {name.rpartition("/")[2] for name, _ in odd}
+    unusable = listed.contradicted | {name.rpartition("/")[2] for name, _ in odd}
     lists: dict[Split, list[str]] = {}
     for split, name in LISTS.items():
         lists[split], twice = _list(root / name)
         odd += twice
-    lines = left_out([*said.odd, *odd], places, spec.on_error)
+    lines = left_out([*listed.odd, *odd], places, spec.on_error)
     numbers = _by_name(everything, root)
     indexes, seen = {}, {}
     for split, listed_names in lists.items():
         where = root / LISTS[split]
         names = [file for file in listed_names if file not in unusable]
         _complain_of_missing(names, numbers, where, "is in no folder of pictures", "put the picture there")
-        _complain_of_missing(names, said.findings, where, f"is not in {table.name}", "copy both again")
+        _complain_of_missing(names, listed.findings, where, f"is not in {table.name}", "copy both again")
         if not names:
-            raise UserError("lists no pictures that can be used", str(where), f"put there {WANTED}")
+            raise UserError("lists no pictures that can be used", str(where), f"put these files there: {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
-        indexes[split] = Index(**{**vars(index), "labels": np.stack([said.findings[file] for file in names])})
-        seen[split] = {said.patients[file] for file in names}
+        indexes[split] = Index(**{**vars(index), "labels": np.stack([listed.findings[file] for file in names])})
+        seen[split] = {listed.patients[file] for file in names}
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
         raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
@@ -75,13 +75,13 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
 
 @dataclass(frozen=True)
 class Table:
-    """What the table says of each picture."""
+    """Findings and patient of each picture, from the table."""
 
     findings: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """float32 [14] of zeros and ones."""
     patients: dict[str, str] = field(default_factory=dict)
     contradicted: set[str] = field(default_factory=set)
-    """Pictures of which two rows say different things: neither can be believed."""
+    """Pictures with two rows that differ: neither can be trusted."""
     odd: list[Odd] = field(default_factory=list)
 
 
@@ -125,13 +125,13 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
         if finding in FINDINGS:
             marks[FINDINGS.index(finding)] = 1
         elif finding != NOTHING:
-            raise UserError(f"`{printable(finding)}` is no finding", where, "copy it again")
+            raise UserError(f"`{printable(finding)}` is not a finding", where, "copy it again")
     return marks
 
 
 def _pictures(root: Root) -> tuple[Index, list[Odd]]:
     """All pictures below `images` and `images_001/images` and so on, and what is odd there."""
-    wanted = f"put there {WANTED}"
+    wanted = f"put these files there: {WANTED}"
     places, odd = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
         inner, odd_here = folders_in(root, folder, wanted, prefix="images")
@@ -146,7 +146,7 @@ def _pictures(root: Root) -> tuple[Index, list[Odd]]:
 def _list(path: Path) -> tuple[list[str], list[Odd]]:
     """The pictures that a list names, each once, and where one is named again."""
     if not path.is_file():
-        raise UserError("no such file", str(path), f"put there {WANTED}")
+        raise UserError("no such file", str(path), f"put these files there: {WANTED}")
     first: dict[str, int] = {}
     odd = []
     for line, text in enumerate(text_of(path).splitlines(), 1):
@@ -172,10 +172,10 @@ def _mnist(path: Path) -> Arrays:
         with np.load(path) as arrays:
             parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"is no file of ChestMNIST, or damaged: {error}", str(path), "copy it again") from None
+        raise UserError(f"is not a file of ChestMNIST, or is damaged: {error}", str(path), "copy it again") from None
     images = {name: images[:, None] for name, (images, _) in parts.items()}
     labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}
     if any(found.ndim != 2 or found.shape[1] != len(FINDINGS) for found in labels.values()):
-        raise UserError(f"has not {len(FINDINGS)} findings per picture", str(path), "copy it again")
+        raise UserError(f"does not have {len(FINDINGS)} findings per picture", str(path), "copy it again")
     train = (np.concatenate([images["train"], images["val"]]), np.concatenate([labels["train"], labels["val"]]))
     return Arrays({"train": train, "test": (images["test"], labels["test"])}, len(FINDINGS))

@@ -1,4 +1,4 @@
-"""The 8x8 digits that scikit-learn brings along: real handwriting, no download."""
+"""The 8x8 digits that come with scikit-learn: real handwriting, no download."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ FETCH_S = 90.0
 """Limit of all attempts to fetch together, seconds."""
 DEBIAN_S = 60.0
 """Limit of the attempt through apt, seconds."""
-WANTED = f"the four files {', '.join(f'{name}[.gz]' for name in FILES)} (31 MB as .gz)"
+WANTED = f"{', '.join(f'{name}[.gz]' for name in FILES)} (31 MB as .gz)"
 
 
 def provide(spec: FashionMNIST, site: Site) -> Arrays:
@@ -78,7 +78,9 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 def _parsed(data: bytes, path: Path, dimensions: int) -> NDArray[np.uint8]:
     shape = tuple(np.frombuffer(data[4 : 4 + 4 * dimensions], ">u4").tolist())
     if data[:4] != bytes([0, 0, 8, dimensions]) or len(data) != 4 + 4 * dimensions + int(np.prod(shape)):
-        raise UserError(f"is damaged, or no IDX file of bytes in {dimensions} dimensions", str(path), "copy it again")
+        raise UserError(
+            f"is damaged, or is not an IDX file of bytes in {dimensions} dimensions", str(path), "copy it again"
+        )
     return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
@@ -122,13 +124,13 @@ def _named_folder(root: Path, key: str) -> Path:
             return root / layout
     missing = ", ".join(name for name in FILES if _file(root, name) is None)
     what = f"{key} names a folder without {missing}" if root.is_dir() else f"{key} names a folder that is not there"
-    raise UserError(what, str(root), f"put there {WANTED}")
+    raise UserError(what, str(root), f"put these files there: {WANTED}")
 
 
 def _fetch(cache: Path) -> None:
     """Fill the cache, or raise Skipped; takes FETCH_S at most."""
     if os.environ.get("SCALESTUDY_OFFLINE") == "1":
-        raise Skipped(f"Fashion-MNIST is not here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_REMEDY}")
+        raise Skipped(f"Fashion-MNIST is not available here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_REMEDY}")
     deadline, failures = time.monotonic() + FETCH_S, []
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -149,19 +151,19 @@ def _fetch(cache: Path) -> None:
                 return
     except OSError as error:
         failures.append(str(error))
-    raise Skipped(f"Fashion-MNIST is not here and cannot be fetched ({'; '.join(failures)}); {_REMEDY}")
+    raise Skipped(f"Fashion-MNIST is not available here and cannot be fetched ({'; '.join(failures)}); {_REMEDY}")
 
 
 _REMEDY = (
-    f"name a folder with {WANTED} as data.root, or as data_roots.fashion_mnist in the profile's site.yaml, "
-    f"or install Debian's package {PACKAGE}"
+    "set data.root, or data_roots.fashion_mnist in the profile's site.yaml, to a folder with "
+    f"{WANTED}, or install Debian's package {PACKAGE}"
 )
 
 
 def _from_debian(folder: Path, deadline: float) -> Path:
     """Download and unpack Debian's package without installing it, so without root."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise OSError("no apt here")
+        raise OSError("apt is not installed")
     limit = min(DEBIAN_S, deadline - time.monotonic())
     options = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10"]
     command = ["apt-get", "-qq", *options, "download", PACKAGE]
@@ -171,7 +173,7 @@ def _from_debian(folder: Path, deadline: float) -> Path:
     package = next(folder.glob("*.deb"), None)
     if done.returncode or package is None:
         lines = done.stderr.strip().splitlines()
-        raise OSError(f"apt-get download {PACKAGE}: {lines[-1] if lines else 'nothing came'}")
+        raise OSError(f"apt-get download {PACKAGE}: {lines[-1] if lines else 'no package was downloaded'}")
     subprocess.run(
         ["dpkg-deb", "-x", package.name, "unpacked"], cwd=folder, timeout=30, capture_output=True, check=True
     )
@@ -194,12 +196,12 @@ def _from_web(folder: Path, deadline: float) -> Path:
                 errors.append(f"{address}: {error}")
         errors.append("no address answered")
 
-    # A thread that is left behind, because looking up a name has no time limit of its own.
+    # A thread that can be abandoned: looking up a name has no time limit.
     thread = threading.Thread(target=download, daemon=True)
     thread.start()
     thread.join(max(0.0, deadline - time.monotonic()))
     if thread.is_alive():
-        raise OSError(f"{ADDRESSES[0]}: too slow")
+        raise OSError(f"{ADDRESSES[0]}: timed out")
     if errors and errors[-1] == "no address answered":
         raise OSError("; ".join(errors[:-1]))
     return folder

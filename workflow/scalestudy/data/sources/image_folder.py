@@ -31,7 +31,7 @@ def provide(spec: ImageFolder, site: Site) -> Pictures:
 
 def of_folders(root: Root, wanted: str, on_error: str) -> Pictures:
     """The pictures below `root`; UserError where they are not there, which says what is `wanted`."""
-    remedy = f"put into {root.path} {wanted}"
+    remedy = f"put these files into {root.path}: {wanted}"
     odd: list[Odd] = []
     numbers: dict[str, int] = {}
     indexes: dict[Split, Index] = {}

@@ -36,7 +36,7 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
     if not (root / TRAIN_TAR).is_file():
         return of_folders(Root.of(root, site), WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
-        raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put there {WANTED}")
+        raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
     classes, train = _train(root / TRAIN_TAR)
     test = tar_part(root / HELD_OUT_TAR, 0, None, 0).index
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
@@ -54,7 +54,7 @@ def _train(tar: Path) -> tuple[list[str], Index]:
         os.close(descriptor)
     inner = [member for member in inner if member.name.endswith(b".tar")]
     if not inner:
-        raise UserError("holds no tar per class", str(tar), f"put there {WANTED}")
+        raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
 
     def job(label: int) -> tuple[Path, str, Callable[[], Found]]:
@@ -72,7 +72,9 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
             break
     else:
         lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
-        raise UserError(f"nothing says the classes of {HELD_OUT_TAR}", str(root), f"put there {lists}")
+        raise UserError(
+            f"no list gives the classes of {HELD_OUT_TAR}", str(root), f"put one of these lists there: {lists}"
+        )
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
     lines = text_of(root / name).rstrip().splitlines()
     if name.endswith(".csv"):
@@ -84,7 +86,7 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
     if wrong is not None:
-        what = f"`{by_stem[wrong]}` is no class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
+        what = f"`{by_stem[wrong]}` is not a class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
         raise UserError(f"{wrong}: {what}", str(root / name), "copy the list again")
     return np.array([number[by_stem[stem]] for stem in stems], np.int64)
 
@@ -95,6 +97,6 @@ def _by_stem(lines: list[str], where: Path) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         found = re.match(r"([^,\s]+),(n\d+)", line)
         if found and by_stem.setdefault(found[1], found[2]) != found[2]:
-            what = f"says that {found[1]} is {found[2]}, and above that it is {by_stem[found[1]]}"
+            what = f"gives {found[1]} the class {found[2]}, and an earlier line gives it {by_stem[found[1]]}"
             raise UserError(what, f"{where}:{number}", "copy the list again")
     return by_stem

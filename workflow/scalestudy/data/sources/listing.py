@@ -1,4 +1,4 @@
-"""Finding the pictures of a source: one pass, many folders at once, kept part by part so that a killed pass goes on."""
+"""Finding the pictures of a source: one pass, many folders at once, kept in parts so that a killed pass can resume."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from scalestudy.spec.config import Site
 
 SUFFIXES = (b".jpg", b".jpeg", b".png")
 READERS = 16
-"""Folders listed at once: listing waits for a file system, on a network one for most of its time."""
+"""Folders listed at once: listing spends most of its time waiting for the file system."""
 _kept: ContextVar[Path | None] = ContextVar("kept", default=None)
 
 
 @contextlib.contextmanager
 def kept_in(folder: Path) -> Iterator[None]:
-    """In this block, parts of listings are kept in `folder` and found there again."""
+    """In this block, parts of listings are kept in `folder`, and reused from there."""
     token = _kept.set(folder)
     try:
         yield
@@ -64,7 +64,7 @@ class Root:
             target = os.path.realpath(place, strict=True)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                return "is a link that leads nowhere"
+                return "is a link to something that does not exist"
             raise
         if f"{target}/".startswith(self.allowed):
             return None
@@ -72,7 +72,7 @@ class Root:
 
 
 class Odd(NamedTuple):
-    """Something in a source's folder that is not what its name and place say."""
+    """Something in a source's folder that is not what its name and place suggest."""
 
     name: str
     """Its path relative to the source's folder."""
@@ -91,7 +91,7 @@ def left_out(odd: Sequence[Odd], root: Root, on_error: str) -> tuple[str, ...]:
     """A line for each thing that is left out; where `on_error` is not `skip`, UserError that names the first of them."""
     if odd and on_error != "skip":
         more = f" ({len(odd) - 1:,} more things there cannot be used)" if len(odd) > 1 else ""
-        remedy = f"mend or remove it and start again ({KEPT}), or leave such out: `data.on_error: skip`"
+        remedy = f"repair or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
         raise UserError(f"{odd[0].why}{more}", f"{root.path}/{printable_path(odd[0].name)}", remedy)
     return tuple(f"{root.path}/{printable_path(name)}: {why}" for name, why in odd)
 
@@ -117,7 +117,7 @@ def folders_in(root: Root, folder: str, remedy: str, prefix: str = "") -> tuple[
                     if entry.is_dir(follow_symlinks=False):
                         names.append(entry.name)
                 elif entry.is_file():
-                    continue  # whatever it is, not a class
+                    continue  # not a class
                 elif why := root.refusal(entry.path):
                     odd.append(Odd(f"{folder}/{entry.name}".lstrip("/"), why))
                 elif entry.is_dir():
@@ -135,27 +135,27 @@ def folder_part(root: Root, folder: str) -> Found:
     head = os.fsencode(folder) + b"/" if folder else b""
     found, odd = [], []
     try:
-        # As bytes: names may be in any coding, and take half the memory.
+        # As bytes: names may be in any encoding, and take half the memory.
         with os.scandir(os.fsencode(root.path / folder)) as entries:
             for entry in entries:
                 if not entry.name.lower().endswith(SUFFIXES):
                     continue
-                # The folder itself says which are plain files: nothing is asked of the file system for each of a million.
+                # The listing itself holds the types: no query to the file system for each of a million files.
                 if not entry.is_file(follow_symlinks=False) and (why := _not_a_file(root, entry)):
                     odd.append(Odd(os.fsdecode(head + entry.name), why))
                 else:
                     found.append((entry.name, entry.stat().st_size))
     except OSError as error:
         where = os.fsdecode(error.filename) if error.filename else f"{root.path}/{folder}"
-        remedy = f"see to it that it can be read, and start again: {KEPT}"
-        raise UserError(f"cannot be looked at: {error.strerror}", printable_path(where), remedy) from None
+        remedy = f"make it readable and start again: {KEPT}"
+        raise UserError(f"cannot be read: {error.strerror}", printable_path(where), remedy) from None
     found.sort()
     part = _part([head + name for name, _ in found], [size for _, size in found], 0)
     return Found(part, tuple(sorted(odd)))
 
 
 def _not_a_file(root: Root, entry: os.DirEntry[bytes]) -> str | None:
-    """Why what is no plain file cannot be read as one, None where it is a link to one that may be followed."""
+    """Why an entry that is not a plain file cannot be used; None for a link to a file that may be followed."""
     if not entry.is_symlink():
         return f"is {_kind(entry.stat(follow_symlinks=False))}, not a file"
     if why := root.refusal(os.fsdecode(entry.path)):
@@ -237,14 +237,14 @@ def _in_folder(folder: Path | None, work: Callable[[], Found]) -> Found:
 
 
 def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
-    """A part, kept where nothing in it is odd: what is, may be mended without a change of its folder."""
+    """A part, kept where nothing in it is odd: an odd thing may be repaired without a change of its folder."""
     kept = _kept.get()
     if kept is None:
         return make()
     try:
         state = place.stat()
     except OSError:
-        return make()  # which says what is wrong
+        return make()  # which raises the error
     key = hashlib.sha256(os.fsencode(f"{place}\n{name}\n{state.st_mtime_ns} {state.st_size}")).hexdigest()[:24]
     file = kept / f"{key}.npz"
     with contextlib.suppress(OSError, TypeError, ValueError, zipfile.BadZipFile):

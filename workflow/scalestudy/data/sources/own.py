@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
+from scalestudy.data.labels import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
 from scalestudy.data.sources import Live
@@ -25,9 +26,9 @@ CONTRACT = "it is called with `train` and the kwargs, has a length, and its item
 
 
 def provide(spec: OwnData, site: Site) -> Live:
-    """What the class says of itself: `len`, the first item, and its attribute `classes` (a number, or names).
+    """Described by its `len`, its first item, and its attribute `classes` (a number, or names).
 
-    Without `classes`, all labels are looked at: those in its attribute `targets`, else those of all items.
+    Without `classes`, all labels are read: those in its attribute `targets`, else those of all items.
     """
     train, test = _made(spec, "train"), _made(spec, "test")
     x, y = _item(spec, train, 0)
@@ -55,6 +56,8 @@ class OwnDataset(TensorDataset):
         super().__init__(manifest, split)
         self._spec, self._items = spec, _made(spec, split)
         labels = _labels(spec, self._items)
+        if labels is not None:
+            check_labels(labels, manifest.classes, _where(spec), "correct `targets` or `classes`, and prepare it again")
         self._order = chosen(np.zeros(len(self._items), np.int64) if labels is None else labels, self.samples)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,7 +77,7 @@ def _where(spec: OwnData) -> Path:
 
 
 def _made(spec: OwnData, split: Split) -> Any:
-    """An instance for one split; anything that goes wrong in the user's file is told as a UserError."""
+    """An instance for one split; an error in the user's file becomes a UserError."""
     found = load_class(_where(spec), spec.import_.partition(":")[2])
     with _blamed(spec, f"making `{spec.import_}` for {split}"):
         items = found(train=split == "train", **spec.kwargs)
@@ -84,7 +87,7 @@ def _made(spec: OwnData, split: Split) -> Any:
 
 
 def _blamed(spec: OwnData, doing: str) -> AbstractContextManager[None]:
-    return blamed_on(_where(spec), doing, f"raised by {doing}; mend the class: {CONTRACT}")
+    return blamed_on(_where(spec), doing, f"raised by {doing}; correct the class: {CONTRACT}")
 
 
 def _item(spec: OwnData, items: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:

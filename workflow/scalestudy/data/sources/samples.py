@@ -1,4 +1,4 @@
-"""What all forms of one split have in common, and samples that are tensors: a source can make such while it is read."""
+"""What all forms of one split have in common, and samples that are tensors, which a source can make while read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
-    from scalestudy.data.load.pictures import Recipe
-    from scalestudy.data.load.sampler import Stored
+    from scalestudy.data.load.readers import Recipe
+    from scalestudy.data.load.sampler import StorageOrder
 
 Indices = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ Indices = NDArray[np.int64]
 class SplitOfData:
     """What all forms of one split have in common."""
 
-    stream: Stored | None = None
+    stream: StorageOrder | None = None
     recipe: Recipe
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
@@ -51,7 +51,7 @@ class TensorDataset(SplitOfData, ABC):
 
     @abstractmethod
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        """x [B, ...] in memory of its own, and y."""
+        """x [B, ...] in new memory, and y."""
 
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
@@ -62,7 +62,7 @@ class TensorDataset(SplitOfData, ABC):
             if size is None and augment == "none":
                 return x, y
             shape = tuple(x.shape[1:])
-            raise UserError(f"samples of shape {shape} are no images", "loader", "leave `size` and `augment` away")
+            raise UserError(f"samples of shape {shape} are not images", "loader", "leave `size` and `augment` out")
         side = (size, size) if size is not None else (x.shape[2], x.shape[3])
         if augment == "none":
             return images.resized(x, side), y

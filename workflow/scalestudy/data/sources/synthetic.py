@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from scalestudy.data import draw
 from scalestudy.data.catalogue import Synthetic
-from scalestudy.data.manifest import Manifest, Split
+from scalestudy.data.manifest import REMEDY, Manifest, Split
 from scalestudy.data.sources import Live
 from scalestudy.data.sources.samples import TensorDataset
+from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 
@@ -24,7 +25,7 @@ LABELS_PER_SAMPLE = 3
 
 
 def provide(spec: Synthetic, site: Site) -> Live:
-    """As many samples of that shape as asked for, and a tenth as many held out."""
+    """As many samples of that shape as requested, and a tenth as many held out."""
     samples: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
     return Live(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
 
@@ -33,6 +34,8 @@ def open_split(manifest: Manifest, split: Split) -> SyntheticDataset:
     """One split of it."""
     spec, problems = parse(Synthetic, manifest.spec)
     assert spec is not None, problems
+    if manifest.classes != spec.classes:
+        raise UserError(f"`classes` is {manifest.classes}, but {spec.classes} in its `spec`", manifest.id, REMEDY)
     return SyntheticDataset(manifest, split, spec)
 
 

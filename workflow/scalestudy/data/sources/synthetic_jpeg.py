@@ -38,7 +38,7 @@ TINTS = 12
 
 
 def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
-    """As many pictures as asked for, and a tenth as many held out; sample i is of class i modulo `classes`."""
+    """As many pictures as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
     maker = Maker.of(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
     nothing, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64)
@@ -50,7 +50,7 @@ def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
 
 
 def calibrated(maker: Maker) -> int:
-    """The setting at which the first pictures have the mean size asked for; UserError where none has it."""
+    """The setting at which the first pictures have the requested mean size; UserError where none has it."""
     spec = maker.spec
     pictures = min(spec.samples, max(4, min(48, CALIBRATION_PIXELS // (spec.width * spec.height))))
     wanted = spec.mean_kib * 1024
@@ -73,10 +73,10 @@ def calibrated(maker: Maker) -> int:
 
 
 def calibrated_spread(maker: Maker, spread: float) -> list[int]:
-    """Settings of which pictures drawn at random have the mean size and the relative deviation asked for.
+    """Settings of which pictures drawn at random have the requested mean size and relative deviation.
 
-    They stand for evenly spread quantiles of a log-normal distribution. UserError where pictures cannot be so small,
-    or so large, as that takes.
+    They stand for evenly spread quantiles of a log-normal distribution. UserError where pictures cannot be as small,
+    or as large, as that requires.
     """
     spec = maker.spec
     highest = HIGHEST_QUALITY - LOWEST_QUALITY + MOST_DETAIL

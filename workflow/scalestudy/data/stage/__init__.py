@@ -1,11 +1,12 @@
-"""Copies of a dataset on a node's own disk, made by whoever needs them first; the others of the node wait for them.
+"""Copies of a dataset on a node's own disk, made by the process that needs them first; others of the node wait.
 
     copies = staged(manifest, Options(...), share, site)
     open_dataset(copies.manifest, "train")
     ...
     copies.release()
 
-`wanted` says which files, `source` where they come from, `copying` copies them, `cache` keeps them. Imports no torch.
+`wanted` lists the files, `source` reads them, `copying` copies them, `journal` records what is whole,
+`cache` keeps the copies. Imports no torch.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import Entry
-from scalestudy.data.stage.copying import Journal, copy, missing
+from scalestudy.data.stage.copying import copy
+from scalestudy.data.stage.journal import Journal, missing
 from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import Share, Wanted, wanted
 from scalestudy.emulation.storage import Throttle
@@ -36,7 +39,7 @@ from scalestudy.files import sha256_text
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
-"""Copies that were found whole so recently are not looked at again: a node's ranks come one after the other."""
+"""Copies found whole so recently are not checked again: the ranks of a node come one after the other."""
 RETRY_S = 0.05
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -54,9 +57,9 @@ class Options:
     throttle: Throttle | None = None
     """An emulated storage that the copying reads from."""
     label: str = ""
-    """Copies of different labels are different ones: logical nodes of a machine, runs that take no earlier copies."""
+    """Copies of different labels are separate: for logical nodes of a host, and for runs that reuse no copies."""
     private: bool = False
-    """Of no use to later runs: removed by the next one that finds them unused."""
+    """Not reused by later runs: the next one that finds them unused removes them."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,9 @@ class Staged:
     """Names the copies."""
     share: Share
     seconds: float
-    """What this process waited for them."""
+    """Time in which this process waited for them."""
     copied_bytes: int
-    """What this process copied; 0 where the copies were there, or others of the node made them."""
+    """Bytes that this process copied; 0 where the copies existed, or others of the node made them."""
     bytes: int
     """Of all the copies of this node."""
     files: int
@@ -90,14 +93,14 @@ class Staged:
 
 
 def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> Staged:
-    """The copies, made now where they are not there; other processes of the node that want the same wait.
+    """The copies, made now where they do not exist; other processes of the node that need the same wait.
 
-    Raises UserError where there is no room, a file cannot be had, or its checksum is another one.
+    Raises UserError where there is no room, a file cannot be read, or its checksum is wrong.
     """
     begin = time.monotonic()
     manifest = read_manifest(manifest_path)
     if not manifest.bulk:
-        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
     root = cache.scratch_folder(site)
     entry = Entry(root, _name(manifest, share, options.label))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
@@ -105,14 +108,15 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
         files = wanted(manifest_path, manifest, share, source.size)
         copied = 0
         while not _usable(entry, files):
-            # Not waited for: another process may have made the copies meanwhile, and use them until the run's end.
+            # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
             if not entry.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
                 time.sleep(RETRY_S)
                 continue
             try:
-                copied += _completed(entry, manifest_path, manifest, files, source, options, site)
+                with full_disk_reported(entry.folder, cache.LARGER):
+                    copied += _completed(entry, manifest_path, manifest, files, source, options, site)
             finally:
-                # The lock cannot be shared without being given up for a moment: look again.
+                # The lock cannot become a shared one without being released for a moment: check again.
                 entry.let_go()
     unit = "files" if manifest.format == "files" else "shards"
     return Staged(
@@ -122,7 +126,7 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
 
 
 def _name(manifest: Manifest, share: Share, label: str) -> str:
-    """Folder of the copies: what they are, whatever place they were copied from."""
+    """Folder of the copies: named by their content, not by where they were copied from."""
     part = f"-{share.part}of{share.of}" if not share.whole else ""
     return f"{manifest.id}-{sha256_text(manifest.fingerprint)[:12]}{part}{f'-{label}' if label else ''}"
 
@@ -145,7 +149,7 @@ def _source(origin: str, options: Options) -> Iterator[Source]:
 
 
 def _usable(entry: Entry, files: Wanted) -> bool:
-    """Whether the copies are whole; then this process shares the lock on them."""
+    """Whether the copies are whole; then this process holds a shared lock on them."""
     entry.hold(fcntl.LOCK_SH)
     looked = time.time() - entry.last_used_s < LOOKED_S
     if entry.facts.get("state") == "whole" and (looked or not len(_missing(entry, files))):
@@ -170,10 +174,9 @@ def _completed(
     boot = BOOT.read_text().strip() if BOOT.exists() else ""
     facts = entry.facts
     if facts.get("state") != "whole" and facts.get("boot") != boot:
-        # What was not synced may look whole after a crash of the machine, and not be.
-        shutil.rmtree(entry.folder, ignore_errors=True)
-        entry.journal.unlink(missing_ok=True)
-    entry.folder.mkdir(exist_ok=True)
+        # Files that were not synced may only seem whole after a crash of the machine.
+        entry.empty()
+    entry.claim()
     journal = Journal(entry.journal)
     try:
         numbers = missing(files, entry.folder, journal)
@@ -193,7 +196,7 @@ def _completed(
         shutil.copyfile(index_file(manifest_path, manifest), entry.folder / "index.npz")
     write_manifest(entry.folder / "manifest.json", local)
     cache.sync(entry.folder)
-    entry.say({**facts, "state": "whole"})
+    entry.record({**facts, "state": "whole"})
     return copied
 
 

@@ -1,8 +1,9 @@
-"""The copies on one node: who uses them, who makes them, and which give way to new ones.
+"""The copies on one node: which processes use them, which make them, and which copies are removed for new ones.
 
-Beside each folder of copies lie `<name>.lock` (shared by users, exclusive for who copies or removes), `<name>.journal`
-(what is whole) and `<name>.json` (what it is, and how much it takes when it is whole). Locks end with the processes that
-hold them, however those end. All of it can be deleted at any time when no run is using it.
+Next to each folder of copies lie `<name>.lock` (shared by users, exclusive for the process that copies or removes),
+`<name>.journal` (which files are whole) and `<name>.json` (the dataset, and its bytes when it is whole). In the folder,
+the empty file `.<name>.copies` marks it as made here: a folder without it, and without a manifest of that dataset, is
+never emptied or written to. A lock ends with the process that holds it. All of it can be deleted while no run uses it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
-from scalestudy.files import read_json, write_json
+from scalestudy.files import read_json, sync_directory, write_json
 from scalestudy.spec.config import Site
 
 ROOM = "room.lock"
+LARGER = "free some space there, or set `scratch` of the site to a larger place"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def scratch_folder(site: Site) -> Path:
-    """Where this user's copies lie on this node; made where it is not there.
+    """The folder of this user's copies on this node; created where it does not exist.
 
     Raises UserError where the site names a variable that is not set, or a folder that cannot be written.
     """
@@ -40,10 +43,12 @@ def scratch_folder(site: Site) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"no copies can be made there: {error.strerror}", str(folder), "see `scratch` of the site"
+            f"cannot be created: {error.strerror}",
+            str(folder),
+            "set `scratch` of the site to a folder that can be written",
         ) from None
     if folder.stat().st_uid != os.getuid():
-        raise UserError("is another user's", str(folder), "let `scratch` of the site name another place")
+        raise UserError("belongs to another user", str(folder), "set `scratch` of the site to another place")
     return folder
 
 
@@ -54,22 +59,23 @@ class Entry:
         self.root, self.name = root, name
         self.folder, self.journal = root / name, root / f"{name}.journal"
         self._facts, self._lock = root / f"{name}.json", root / f"{name}.lock"
+        self._marker = self.folder / f".{name}.copies"
         self._descriptor = -1
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known of it; empty where nothing is there."""
+        """What is recorded about it; empty where nothing is."""
         with contextlib.suppress(UserError, FileNotFoundError):
             found: dict[str, Any] = read_json(self._facts)
             return found
         return {}
 
-    def say(self, facts: dict[str, Any]) -> None:
-        """Record what it is."""
+    def record(self, facts: dict[str, Any]) -> None:
+        """Record its dataset, size and state."""
         write_json(self._facts, facts)
 
     def used_now(self) -> None:
-        """It is the youngest."""
+        """Record that it is used now."""
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._facts)
 
@@ -84,7 +90,7 @@ class Entry:
     def hold(self, kind: int) -> bool:
         """Take the lock, LOCK_SH or LOCK_EX; with LOCK_NB, False where another process holds it.
 
-        Whoever removes an entry removes its lock file too: a lock on a file that has gone is no lock.
+        Removing an entry removes its lock file too: a lock on a file that is gone does not count.
         """
         while True:
             if self._descriptor < 0:
@@ -105,9 +111,37 @@ class Entry:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    @property
+    def ours(self) -> bool:
+        """Whether the folder holds copies of ours, is empty, or does not exist: nothing else may be emptied."""
+        if self.folder.is_symlink():
+            return False
+        if not self.folder.exists() or self._marker.exists():
+            return True
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            return True
+        with contextlib.suppress(UserError):
+            return self.name.startswith(f"{read_manifest(self.folder / 'manifest.json').id}-")
+        return False
+
+    def claim(self) -> None:
+        """Create and mark the folder; UserError where it holds something else. The lock must be held."""
+        if not self.ours:
+            what = "copies belong there, but the folder holds something else: it is left as it is"
+            raise UserError(what, str(self.folder), "move it away, or delete it if nothing in it is needed")
+        self.folder.mkdir(exist_ok=True)
+        self._marker.touch()
+        sync_directory(self.folder)
+
+    def empty(self) -> None:
+        """Delete all copies in the folder, and the journal; UserError where it holds something else."""
+        self.claim()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.journal.unlink(missing_ok=True)
+
     def remove(self) -> bool:
-        """Delete it; False where another process uses it."""
-        if not self.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
+        """Delete it; False where another process uses it, or its folder is not ours."""
+        if not self.ours or not self.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
         shutil.rmtree(self.folder, ignore_errors=True)
         for file in (self.journal, self._facts, self._lock):
@@ -117,17 +151,17 @@ class Entry:
 
 
 def entries(root: Path) -> list[Entry]:
-    """All that lies there, the longest unused first."""
+    """Everything in the folder, the longest unused first."""
     names = {path.name.removesuffix(".lock") for path in root.glob("*.lock") if path.name != ROOM}
     names |= {path.name for path in root.iterdir() if path.is_dir()}
     return sorted((Entry(root, name) for name in names), key=lambda entry: entry.last_used_s)
 
 
 def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | None, facts: dict[str, Any]) -> None:
-    """Room for an entry's copies, before the first byte of them; those longest unused give way. Then says `facts`.
+    """Make room for an entry's copies before the first byte is copied, then record `facts`.
 
-    `needed_bytes` are still to be copied, `facts["bytes"]` is the whole. What others are still copying counts as if it
-    were there. Raises UserError where the room cannot be had.
+    The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Copies
+    that others are still making count in full. Raises UserError where there is not enough room.
     """
     with open(root / ROOM, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,23 +173,23 @@ def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | No
         while short := _short(root, entry, needed_bytes, int(facts["bytes"]), limit_bytes):
             if not any(other.remove() for other in oldest_first):
                 remedy = (
-                    "let `scratch` of the site name a larger place, raise `staged_gib`, or take `stage.share: by_shard`"
+                    "set `scratch` of the site to a larger place, raise `staged_gib`, or set `stage.share: by_shard`"
                 )
                 raise UserError(short, str(root), remedy)
-        entry.say(facts)
+        entry.record(facts)
 
 
 def _short(root: Path, entry: Entry, needed: int, whole: int, limit: int | None) -> str:
-    """Why there is no room; empty where there is."""
+    """Why there is not enough room; empty where there is."""
     others = [other for other in entries(root) if other.name != entry.name]
     taken = sum(int(other.facts.get("bytes", 0)) for other in others)
     if limit is not None and taken + whole > limit:
-        return f"copies of {_gb(whole)} are needed; {_gb(limit)} are allowed, and runs are using {_gb(taken)} of them"
+        return f"the copies take {_gb(whole)}; `staged_gib` allows {_gb(limit)}, of which runs are using {_gb(taken)}"
     coming = [other for other in others if other.facts.get("state") == "copying"]
     promised = sum(max(0, int(other.facts["bytes"]) - _bytes_in(other.folder)) for other in coming)
     free = shutil.disk_usage(root).free
     if needed > free - promised:
-        also = f", {_gb(promised)} of them for what others are copying" if promised else ""
+        also = f", of which other jobs need {_gb(promised)}" if promised else ""
         return f"{_gb(needed)} have to be copied, and {_gb(free)} are free{also}"
     return ""
 
@@ -174,7 +208,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 def sync(folder: Path) -> None:
-    """Everything that was written to the file system of `folder` is on its disk."""
+    """Write everything on the file system of `folder` to its disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if _LIBC.syncfs(descriptor):
@@ -183,10 +217,23 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def clean(root: Path) -> tuple[list[str], list[str]]:
-    """Remove all copies that no process uses; names of those removed, and of those in use."""
-    removed: list[str] = []
-    used: list[str] = []
+class Cleaned(NamedTuple):
+    """Names of the entries in a folder of copies, by what happened to them."""
+
+    removed: list[str]
+    used: list[str]
+    foreign: list[str]
+    """Folders that hold something else, and stay."""
+
+
+def clean(root: Path) -> Cleaned:
+    """Remove all copies that no process uses."""
+    cleaned = Cleaned([], [], [])
     for entry in entries(root):
-        (removed if entry.remove() else used).append(entry.name)
-    return removed, used
+        if not entry.ours:
+            cleaned.foreign.append(entry.name)
+        elif entry.remove():
+            cleaned.removed.append(entry.name)
+        else:
+            cleaned.used.append(entry.name)
+    return cleaned

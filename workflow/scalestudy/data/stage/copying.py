@@ -1,70 +1,36 @@
-"""Copying files by several threads: read, checksum and write block by block; what is whole is recorded as it becomes so.
+"""Copying files by several threads: read, checksum and write block by block, and record each file that is whole.
 
 A file from a folder is copied by one thread. A large one from elsewhere comes in pieces, several at a time, and is read
-once more, from memory, for its checksum. A record follows the bytes that it speaks of, so that a kill loses what was
-under way and nothing else.
+once more, from the page cache, for its checksum. A record is written after its bytes, so that a kill loses only the
+pieces being copied.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
+from scalestudy.data.stage.checksum import Digest, digest_of
+from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import Check, Wanted
+from scalestudy.data.stage.wanted import Wanted
 from scalestudy.errors import UserError
 
 BLOCK_BYTES = 1 << 20
 """Read and written at once: it stays in a core's cache between reading, checksum and writing. For writes of 2 MiB,
 Linux 6.18 looks for huge pages in the page cache: where memory is fragmented, that takes eight times as long."""
 PIECE_BYTES = 8 << 20
-"""Of one request to a store that is no folder."""
-WHOLE = 0xFFFFFFFF
-_RECORD = struct.Struct("=IIQ")
-REMEDY = "see that the storage is there and holds the same files; what is whole stays, and the next run goes on"
-
-
-class Journal:
-    """Which files and pieces are whole: records of file, piece (or WHOLE) and checksum, appended."""
-
-    def __init__(self, path: Path) -> None:
-        records = path.read_bytes() if path.exists() else b""
-        cut = len(records) // _RECORD.size * _RECORD.size
-        self.whole: dict[int, int] = {}
-        self.pieces: dict[int, set[int]] = {}
-        for number, piece, digest in _RECORD.iter_unpack(records[:cut]):
-            if piece == WHOLE:
-                self.whole[number] = digest
-            else:
-                self.pieces.setdefault(number, set()).add(piece)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._descriptor, cut)
-        os.lseek(self._descriptor, cut, os.SEEK_SET)
-        self._lock = threading.Lock()
-
-    def add(self, number: int, piece: int, digest: int = 0) -> None:
-        """Thread-safe; a write of one record is whole or absent."""
-        with self._lock:
-            os.write(self._descriptor, _RECORD.pack(number, piece, digest))
-            if piece == WHOLE:
-                self.whole[number] = digest
-
-    def close(self) -> None:
-        """Let go of the file."""
-        os.close(self._descriptor)
+"""Size of one request to a store that is not a folder."""
+REMEDY = "check that the storage is available and holds the same files; whole files are kept, and the next run resumes"
 
 
 @dataclass(frozen=True)
@@ -80,27 +46,12 @@ class Piece:
     """Bytes of the whole file."""
 
 
-def missing(wanted: Wanted, folder: Path, journal: Journal) -> NDArray[np.int64]:
-    """Numbers of the files that are not whole: not recorded, or not there with their size any more."""
-    found = []
-    for number, size in enumerate(wanted.sizes.tolist()):
-        if number in journal.whole:
-            try:
-                if (folder / wanted.name(number)).stat().st_size == size:
-                    continue
-            except OSError:
-                pass
-            journal.pieces.pop(number, None)
-        found.append(number)
-    return np.array(found, np.int64)
-
-
 def copy(
     source: Source, wanted: Wanted, numbers: NDArray[np.int64], folder: Path, journal: Journal, streams: int
 ) -> int:
     """Copy these files below `folder`, recording each; returns the bytes copied.
 
-    Raises UserError for the first file that cannot be had, or whose checksum is another one; the others end.
+    Raises UserError for the first file that cannot be read, or whose checksum is wrong; the other threads end.
     """
     copier = _Copier(source, wanted, numbers, folder, journal)
     others = min(source.threads(streams), copier.units) - 1
@@ -114,7 +65,7 @@ def copy(
 
 
 class _Ended(Exception):
-    """Another thread has failed, and says why."""
+    """Another thread has failed, and raises the error."""
 
 
 class _Copier:
@@ -141,7 +92,7 @@ class _Copier:
                 continue
             there = self.journal.pieces.get(number, set())
             count = -(-size // PIECE_BYTES)
-            # At least one is always fetched: the last to come takes the checksum.
+            # At least one is always fetched: the thread of the last one computes the checksum.
             left = [piece for piece in range(count) if piece not in there] or [count - 1]
             self._left[number] = len(left)
             for piece in left:
@@ -149,7 +100,7 @@ class _Copier:
                 yield Piece(number, name, piece, start, min(PIECE_BYTES, size - start), size)
 
     def work(self) -> None:
-        """What one thread does: piece after piece, until there is none or another thread has failed."""
+        """Copy piece after piece in this thread, until none is left or another thread has failed."""
         buffer = memoryview(bytearray(BLOCK_BYTES if self.source.folder else PIECE_BYTES))
         try:
             while (piece := self._next()) is not None:
@@ -172,9 +123,8 @@ class _Copier:
             else:
                 digest = self._from_store(piece, path, buffer[: piece.size])
         except (OSError, EOFError) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                remedy = "let `scratch` of the site name a larger place"
-                raise UserError(f"is full: {error.strerror}", str(self.folder), remedy) from None
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise  # about the copies, not about the file
             raise UserError(f"cannot be copied: {error}", self.source.store.path(piece.name), REMEDY) from None
         with self._lock:
             self.bytes += piece.size
@@ -198,7 +148,7 @@ class _Copier:
         return f"{self.folder}/{name}"
 
     def _from_folder(self, piece: Piece, path: str, buffer: memoryview) -> int:
-        digest = _Digest(self.wanted.check)
+        digest = Digest(self.wanted.check)
         reading = os.open(f"{self.source.folder}/{piece.name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -225,7 +175,7 @@ class _Copier:
     def _from_store(self, piece: Piece, path: str, out: memoryview) -> int:
         self.source.wait(len(out))
         self.source.store.read_into(piece.name, piece.start, out)
-        # A file that comes in pieces is not truncated: others are written at the same time.
+        # A file that comes in pieces is not truncated: other threads are writing to it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if piece.piece == WHOLE else 0)
         writing = os.open(path, flags, 0o600)
         try:
@@ -240,12 +190,12 @@ class _Copier:
             os.close(writing)
         if piece.piece != WHOLE:
             return 0
-        digest = _Digest(self.wanted.check)
+        digest = Digest(self.wanted.check)
         digest.update(out)
         return digest.value
 
     def _check(self, piece: Piece, digest: int) -> None:
-        """The content is what was stored, as far as that is known."""
+        """UserError where the checksum of a copy is known, and another one."""
         if not len(self.wanted.checks) or digest == int(self.wanted.checks[piece.number]):
             return
         what = f"the copy has {self.wanted.check} {digest:x}, {int(self.wanted.checks[piece.number]):x} was stored"
@@ -258,30 +208,3 @@ def _write(descriptor: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(descriptor, data[done : done + BLOCK_BYTES])
-
-
-class _Digest:
-    """A checksum that grows."""
-
-    def __init__(self, kind: Check) -> None:
-        self._xxh3: Any = xxhash.xxh3_64() if kind == "xxh3_64" else None
-        self._crc = 0
-
-    def update(self, data: memoryview) -> None:
-        if self._xxh3 is not None:
-            self._xxh3.update(data)
-        else:
-            self._crc = zlib.crc32(data, self._crc)
-
-    @property
-    def value(self) -> int:
-        return int(self._xxh3.intdigest()) if self._xxh3 is not None else self._crc
-
-
-def digest_of(path: str, kind: Check, buffer: memoryview) -> int:
-    """Checksum of a file."""
-    digest = _Digest(kind)
-    with open(path, "rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            digest.update(buffer[:count])
-    return digest.value

@@ -1,4 +1,4 @@
-"""Where copies come from: a folder, an http(s) address, or an object store; each slowed down where that is asked for."""
+"""Where copies come from: a folder, an http(s) address, or an object store; each can be slowed down."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ObjectStore(Store):
         self._address = address.rstrip("/")
         try:
             self._store: Any = from_url(self._address)
-        except Exception as error:  # obstore's errors have no base of their own
+        except Exception as error:  # obstore's errors have no common base class
             raise UserError(f"obstore cannot open it: {error}", self._address, "see stage.from") from None
 
     def path(self, name: str) -> str:
@@ -61,8 +61,8 @@ class ObjectStore(Store):
 class PlainHttpStore(HttpStore):
     """An http address, read from the socket itself: http.client's parsing of headers costs as much as a small file does.
 
-    What is unusual (a transfer coding, a connection that is to be closed, an answer that is no 206) is asked for again
-    in the usual way. Connections are lent for a request, so that a thread that writes a file holds none.
+    After an unusual answer (a transfer coding, a connection to be closed, a status other than 206) http.client repeats
+    the request. A connection is lent for one request, so that a thread that writes a file holds none.
     """
 
     def __init__(self, address: str) -> None:
@@ -71,7 +71,7 @@ class PlainHttpStore(HttpStore):
         self.lend(1)
 
     def lend(self, connections: int) -> None:
-        """So many connections for all threads together; to be said before the first request."""
+        """Set the number of connections for all threads together, before the first request."""
         self._free = queue.LifoQueue()
         for _ in range(connections):
             self._free.put(SimpleNamespace(socket=None))
@@ -117,7 +117,7 @@ class PlainHttpStore(HttpStore):
         return True
 
     def _socket(self) -> tuple[socket.socket, bytearray]:
-        """The connection that this thread was lent, and memory for the head of an answer and what comes with it."""
+        """The connection lent to this thread, and memory for the head of an answer and what follows it."""
         found = self._local.lent.socket
         if found is None:
             host, _, port = self._host.rpartition(":") if ":" in self._host else (self._host, "", "80")
@@ -151,7 +151,7 @@ def _usual(head: bytes, size: int) -> bool:
 
 
 class Source:
-    """A store, and what it costs to read from it."""
+    """A store, and the throttles that slow down reading from it."""
 
     def __init__(self, address: str, throttles: list[Throttle]) -> None:
         """`throttles` limit the rate, all of them together."""
@@ -167,7 +167,7 @@ class Source:
         elif scheme in OBJECT_STORES:
             self.store = ObjectStore(address)
         elif scheme:
-            remedy = "it can be a folder, or begin with http, https, s3, gs or az"
+            remedy = "name a folder, or an address that begins with http, https, s3, gs or az"
             raise UserError(f"nothing can be copied from `{address}`", "stage.from", remedy)
         else:
             self.store = FolderStore(self.folder, kept_open=False)
@@ -180,24 +180,24 @@ class Source:
         return streams + 1
 
     def wait(self, size: int) -> None:
-        """Return when that many bytes may be read."""
+        """Wait until that many bytes may be read."""
         for throttle in self.throttles:
             throttle.wait(size)
 
     def size(self, name: str) -> int:
-        """Bytes of a file; UserError where the storage does not tell."""
+        """Bytes of a file; UserError where the storage does not report them."""
         if isinstance(self.store, ObjectStore):
             return self.store.size(name)
         if self.folder:
             try:
                 return Path(self.folder, name).stat().st_size
             except OSError as error:
-                remedy = "prepare the data again, or see that `stage.from` holds the same files"
+                remedy = "prepare the data again, or check that `stage.from` holds the same files"
                 raise UserError(f"cannot be read: {error.strerror}", f"{self.folder}/{name}", remedy) from None
         return _http_size(self.store.path(name))
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self.store.close()
 
 
@@ -213,7 +213,7 @@ def _http_size(address: str) -> int:
             raise OSError(f"the server answers {answer.status} {answer.reason}")
         return int(length)
     except (OSError, http.client.HTTPException) as error:
-        remedy = "see that the server runs and holds the same files"
-        raise UserError(f"its size cannot be had: {error or type(error).__name__}", address, remedy) from None
+        remedy = "check that the server runs and holds the same files"
+        raise UserError(f"its size is unknown: {error or type(error).__name__}", address, remedy) from None
     finally:
         connection.close()

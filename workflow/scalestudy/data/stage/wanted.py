@@ -1,4 +1,4 @@
-"""What a node needs of a dataset: files, their sizes, and what is known of their content. Imports no torch."""
+"""The files that a node needs of a dataset, with sizes and checksums where they are known. Imports no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Share:
         return self.of == 1
 
     def sentence(self, unit: str) -> str:
-        """The assignment, as a result states it."""
+        """The assignment, as results show it."""
         if self.whole:
             return "everything"
         return f"training {unit} k with k mod {self.of} = {self.part}, and all held-out data"
@@ -61,27 +61,27 @@ class Wanted:
 
 
 def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> Wanted:
-    """What a node with this share needs; `size_of` asks the storage where the manifest does not know.
+    """The files that a node with this share needs; `size_of` queries the storage where the manifest has no size.
 
-    Raises UserError where the data is not stored, or cannot be had in parts.
+    Raises UserError where the data is not stored, or cannot be divided.
     """
     if not manifest.bulk:
-        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave it away")
+        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
     if manifest.format == "files":
         return _files(manifest_path, manifest, share)
     if manifest.format == "shards" and not manifest.containers:
         return _shards(manifest_path, manifest, share)
     if manifest.format == "shards":
         names = manifest.containers["train"][share.part :: share.of] + manifest.containers.get("test", [])
-        return _asked(list(dict.fromkeys(names)), size_of)
+        return _sized(list(dict.fromkeys(names)), size_of)
     if not share.whole:
-        raise UserError(NO_PARTS, "stage.share", "take `all`")
+        raise UserError(NO_PARTS, "stage.share", "set `stage.share: all`")
     if manifest.format == "database":
-        return _asked(["train.lmdb/data.mdb", "test.lmdb/data.mdb"], size_of)
-    return _asked([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
+        return _sized(["train.lmdb/data.mdb", "test.lmdb/data.mdb"], size_of)
+    return _sized([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
 
 
-def _asked(names: list[str], size_of: Callable[[str], int]) -> Wanted:
+def _sized(names: list[str], size_of: Callable[[str], int]) -> Wanted:
     sizes = np.array([size_of(name) for name in names], np.int64)
     return Wanted(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
 
@@ -101,7 +101,7 @@ def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
 
 
 def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
-    """Shards by the lists that were written beside them."""
+    """Shards, from the lists that were written with them."""
     bulk = bulk_folder(manifest_path, manifest)
     rows = []
     splits: tuple[Split, Split] = ("train", "test")

@@ -1,8 +1,8 @@
 """The kernel: from a JPEG, or stored pixels, to one picture of a batch, in one call without the interpreter lock.
 
-kernel.c says what it computes. `python -m scalestudy.data.decode.kernel.build` compiles it, once, where there is a C compiler
-and libjpeg-turbo's headers; without it everything works the plain way, with the same pictures to within a few levels.
-`SCALESTUDY_KERNEL=0` does without it.
+kernel.c describes what it computes. `python -m scalestudy.data.decode.kernel.build` compiles it once, where there is a C
+compiler and libjpeg-turbo's headers. Without it, or with `SCALESTUDY_KERNEL=0`, the plain path is used, whose pictures
+are the same to within a few levels.
 """
 
 from __future__ import annotations
@@ -153,6 +153,6 @@ def loaded() -> Kernel | None:
 
 
 def state() -> str:
-    """How pictures are made here, in words, for results."""
+    """How pictures are decoded here, as text for results."""
     kernel = loaded()
     return f"kernel, {kernel.instructions}" if kernel else "plain: simplejpeg and torch"

@@ -1,6 +1,6 @@
 """Compile the kernel: `python -m scalestudy.data.decode.kernel.build`. Does nothing where it is built already.
 
-Called by envs/venv.py. A machine without a compiler or libjpeg-turbo's headers keeps the plain path, and is told so.
+Called by envs/venv.py. Without a compiler or libjpeg-turbo's headers, the plain path stays, and a message reports it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def build(options: tuple[str, ...] = OPTIONS, folder: Path = BUILT) -> Path:
     """The library for this source and compiler, compiled where it is not there; RuntimeError where it cannot be."""
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or "cc"]
     try:
-        asked = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
+        version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise RuntimeError(f"there is no C compiler ({error})") from None
-    identity = hashlib.sha256(" ".join([asked.stdout, *compiler, *options]).encode()).hexdigest()[:12]
+        raise RuntimeError(f"no C compiler was found ({error})") from None
+    identity = hashlib.sha256(" ".join([version.stdout, *compiler, *options]).encode()).hexdigest()[:12]
     library = folder / f"kernel-{source_key()}-{identity}.so"
     if library.is_file():
         return library
@@ -46,7 +46,7 @@ def build(options: tuple[str, ...] = OPTIONS, folder: Path = BUILT) -> Path:
 
 
 def main() -> None:
-    """Build, and say what is used from now on."""
+    """Build, or report that the plain path is used."""
     try:
         build()
     except (RuntimeError, OSError, AttributeError) as error:

@@ -2,7 +2,7 @@
 
     reader.read(sample, epoch) -> buffer
 
-`open_reader` chooses by the dataset's format and the run's input mode.
+`choose.open_reader` opens the one for a dataset's format and a run's input mode.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.manifest import Split
 from scalestudy.data.modes import MODES, Mode
 from scalestudy.errors import UserError
 
@@ -25,14 +26,15 @@ REMEDY = "replace it, or delete the manifest and prepare the data again"
 
 
 QUEUED_MIB = 64.0
+"""Data that other workers may have requested from an emulated storage before a sample."""
 
 
 @dataclass(frozen=True)
 class How:
-    """How a run wants its data read: plain data, so that it can be handed to a worker process."""
+    """How a run reads its data; plain data, so that it can be sent to a worker process."""
 
     mode: Mode | None = None
-    """None: the one that is the format's own."""
+    """None: the first mode of the format."""
     origin: str | None = None
     """A folder or an http(s) address that holds the same files as the bulk."""
     shuffle_buffer: int = 1000
@@ -44,17 +46,26 @@ class How:
     place: str | None = None
     """File through which the processes of a node share the emulated storage."""
     memory: str | None = None
-    """File in which worker processes find what mode `memory` keeps."""
+    """File of the samples that mode `memory` keeps, which worker processes share."""
 
     @property
     def patience_s(self) -> float:
-        """How much longer than from a real storage one sample may take: behind so many bytes that others asked for."""
+        """How much longer than from a real storage one sample may take: others may have requested QUEUED_MIB before."""
         return self.latency_ms / 1000 + (QUEUED_MIB / self.mib_per_s if self.mib_per_s else 0.0)
 
     @property
     def limited(self) -> bool:
         """Whether a slower storage is emulated."""
         return self.mib_per_s is not None or self.latency_ms > 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that another process needs to open the same dataset; plain data."""
+
+    manifest: Path
+    split: Split
+    how: How
 
 
 def mode_of(how: How, format: str) -> Mode:
@@ -64,7 +75,7 @@ def mode_of(how: How, format: str) -> Mode:
         return has[0]
     if how.mode not in has:
         what = f"data of format `{format}` cannot be read in mode `{how.mode}`"
-        raise UserError(what, "loader.mode", f"it has {', '.join(has)}")
+        raise UserError(what, "loader.mode", f"set it to one of: {', '.join(has)}")
     return how.mode
 
 
@@ -75,16 +86,16 @@ class Reader(ABC):
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
 
-        Raises OSError, EOFError, or another exception of the storage: `where` says which file and bytes.
+        Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
         """
 
     @abstractmethod
     def where(self, sample: int) -> tuple[str, str]:
-        """File of a sample, and what more to say about its place: `` or `bytes 512 to 9000`."""
+        """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
 
     @abstractmethod
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """What reading these samples reads of local files: path, offset, bytes."""
+        """Path, offset and bytes of what is read of local files for these samples."""
 
     @property
     def files(self) -> list[Path]:
@@ -92,31 +103,31 @@ class Reader(ABC):
         return []
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:  # noqa: B027
-        """The samples of this epoch that will be read, in this order; a stream begins to bring them.
+        """Announce the samples of this epoch that will be read, in this order; a stream begins to fetch them.
 
-        At any time, not more than the next `ahead` of them are asked for.
+        At any time, at most the next `ahead` of them are requested.
         """
 
     def leave(self) -> None:  # noqa: B027
-        """No longer bring what was followed; those who wait for it get an error."""
+        """Stop fetching; readers that wait for a sample get an error."""
 
     @property
     def readiness(self) -> dict[str, float]:
-        """By queue of this reader, the share of time in which something waited in it."""
+        """By queue of this reader, the share of time in which it was not empty."""
         return {}
 
     def close(self) -> None:  # noqa: B027
-        """Let go of files, connections and threads."""
+        """Close files and connections, and end threads."""
 
 
-class Kept:
-    """A buffer per thread: a fresh one for each sample costs its page faults each time."""
+class ThreadLocalBuffer:
+    """A reused buffer per thread: a new one for each sample would cost page faults each time."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def __call__(self, size: int) -> memoryview:
-        """A writable buffer of `size` bytes; more lies behind it, so that a decoder may read a few bytes too far."""
+        """A writable buffer of `size` bytes; more memory follows it, so that a decoder may read a few bytes too far."""
         if len(getattr(self._local, "buffer", b"")) < size + 64:
             self._local.buffer = bytearray(size + size // 2 + 64)
         return memoryview(self._local.buffer)[:size]

@@ -36,7 +36,7 @@ def _opened(folder: Path) -> lmdb.Environment:
 
 
 class DatabaseReader(Reader):
-    """Records are handed out as they lie in the mapped file; each thread keeps one read transaction.
+    """Records are returned as they lie in the mapped file; each thread keeps one read transaction.
 
     Opened without locks: the database is written once, whole, before it has readers.
     """

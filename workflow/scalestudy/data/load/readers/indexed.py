@@ -1,4 +1,4 @@
-"""Samples that are files, or ranges of shards, as an index says."""
+"""Samples that are files, or ranges of shards, listed by an index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.load.readers import Indices, Kept, Reader
+from scalestudy.data.load.readers import Indices, Reader, ThreadLocalBuffer
 from scalestudy.data.stores import Store
 
 
@@ -26,10 +26,10 @@ class IndexedReader(Reader):
     ) -> None:
         """`name(sample)` is its file; `starts` None: each sample is a whole file; `names`: the files of all samples."""
         self.store, self.name, self.sizes, self.starts = store, name, sizes, starts
-        self._names, self._kept = names, Kept()
+        self._names, self._buffer = names, ThreadLocalBuffer()
 
     def read(self, sample: int, epoch: int) -> Any:
-        out = self._kept(int(self.sizes[sample]))
+        out = self._buffer(int(self.sizes[sample]))
         self.store.read_into(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
         return out
 

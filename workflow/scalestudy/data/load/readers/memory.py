@@ -16,7 +16,7 @@ from scalestudy.errors import UserError
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping, as the kernel estimates it."""
+    """Memory available without swapping, as the kernel estimates it."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
@@ -33,12 +33,12 @@ class MemoryReader(Reader):
         total = int(self._offsets[-1])
         if place is None and total > available_bytes():
             what = f"{total / 2**20:,.0f} MiB do not fit into the {available_bytes() / 2**20:,.0f} MiB of free memory"
-            raise UserError(what, "loader.mode: memory", "take another mode, or lower `data.scale`")
+            raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale`")
         self._descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
         if not place:
             os.ftruncate(self._descriptor, total)
         self._memory = memoryview(mmap.mmap(self._descriptor, total))
-        # Whether a sample is there; written after its bytes. Two that read one sample at a time write the same.
+        # Whether a sample is present; written after its bytes. Workers that read the same sample write the same bytes.
         self._there = self._memory[: len(sizes)]
 
     @property

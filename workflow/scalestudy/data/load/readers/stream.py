@@ -1,4 +1,4 @@
-"""Samples brought in the order in which they are stored, ahead of their use, and never written to a disk."""
+"""Samples fetched in the order in which they are stored, ahead of their use, and never written to a disk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scalestudy.data.load.readiness import Readiness
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
 GAP_BYTES = 64 << 10
-"""A gap between two wanted samples up to which they are brought in one request (headers of a tar, samples not wanted)."""
+"""Largest gap between two samples fetched in one request (headers of a tar, samples not needed)."""
 CONNECTIONS = 4
 WAIT_S = 28.0
-"""Longer than a store needs to say that it cannot deliver."""
+"""Longer than a store takes to report that it cannot deliver."""
 
 
 class StreamReader(Reader):
@@ -76,14 +76,14 @@ class _Block:
     samples: list[tuple[int, int, int]]
 
     def reaches(self, start: int, size: int) -> bool:
-        """Whether a sample is brought in the same request."""
+        """Whether a sample can be fetched in the same request."""
         return start - (self.start + self.size) <= GAP_BYTES and start + size - self.start <= BLOCK_BYTES
 
 
 class Feed:
-    """The samples of one epoch on their way.
+    """Fetches the samples of one epoch.
 
-    A request is made when a sample of it will be used soon: what is held is the shuffle buffer, the batches being made
+    A request is made when one of its samples will be used soon: memory holds the shuffle buffer, the batches being made
     and a request per connection, whatever the size of the data.
     """
 
@@ -110,7 +110,7 @@ class Feed:
         return self._left == 0
 
     def take(self, sample: int) -> Any:
-        """The bytes of a sample, when they have come."""
+        """Wait for the bytes of a sample."""
         deadline = time.monotonic() + self._wait_s
         with self._turn:
             while sample not in self._there:
@@ -119,7 +119,7 @@ class Feed:
                 if self._closed:
                     raise OSError("the stream was closed")
                 if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
-                    raise TimeoutError(f"it has not come for {self._wait_s:.0f} s")
+                    raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
             found = self._there[sample]
             self._left -= 1
             self._used += 1
@@ -138,15 +138,15 @@ class Feed:
             except Exception as error:
                 self._one_by_one(block, error)
                 continue
-            # Copies, or the last sample of a request would hold all of it until its turn comes.
+            # Copies: otherwise the last sample of a request would keep all of it in memory.
             self._arrived({sample: bytes(buffer[at : at + length]) for sample, at, length in block.samples})
 
     def _one_by_one(self, block: _Block, error: Exception) -> None:
-        """Samples of a request that failed; the one that cannot be read gets the error."""
+        """Read the samples of a failed request one by one; those that cannot be read get the error."""
         for sample, _, _ in block.samples:
             try:
                 if isinstance(error, OSError) and not self._storage.store.local:
-                    raise error  # a server that is gone: asking it again for each sample would take minutes
+                    raise error  # a server that is gone: trying again for each sample would take minutes
                 self._arrived({sample: bytes(self._storage.read(sample, 0))})
             except Exception as own:
                 with self._turn:
@@ -160,7 +160,7 @@ class Feed:
             self._turn.notify_all()
 
     def _due(self) -> _Block | None:
-        """The next request, when its turn has come; None when there is no more to do."""
+        """Wait until the next request is due; None when there is none left."""
         with self._turn:
             while True:
                 if self._closed or self._next == len(self._blocks):
@@ -182,7 +182,7 @@ class Feed:
 def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> list[_Block]:
     """Requests in the order in which they are due: each when the first of its samples is.
 
-    Samples are sorted by where they lie; neighbours are brought together.
+    Samples are sorted by where they lie; neighbours are fetched together.
     """
     starts = np.zeros(len(samples), np.int64) if storage.starts is None else storage.starts[samples]
     numbers: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """A worker process of a loader: `main` with the descriptors of its connection and memory, and its parent, as arguments.
 
-It imports torch only where the data, or a picture that the kernel does not take, needs it.
+It imports torch only where the data needs it, or a picture that the kernel does not decode.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.load.pictures import NOTHING, UNWATCHED, Pictures, Recipe
+from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED, StoredPictures
+from scalestudy.data.load.readers import Recipe
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
 
-PARENT_LOOK_S = 2.0
+PARENT_CHECK_S = 2.0
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What one worker has to know; plain data."""
+class WorkerSetup:
+    """Everything that a worker needs; plain data."""
 
     recipe: Recipe
     size: int | None
@@ -44,13 +45,13 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a worker says of one batch."""
+class MadeBatch:
+    """The outcome of one batch: an error, or what does not lie in its slot."""
 
     ready_s: float
     """When it was ready, on the monotonic clock, which processes share."""
     error: tuple[str, str, str] | str | None = None
-    """The parts of a UserError, or the trace of a fault of ours."""
+    """The parts of a UserError, or the traceback of another exception."""
     x: tuple[tuple[int, ...], str] | None = None
     """Shape and type of what lies in the slot, where it is not pictures."""
     y: NDArray[Any] | None = None
@@ -59,20 +60,20 @@ class Answer:
 class Worker:
     """Makes batches until its connection ends."""
 
-    def __init__(self, setup: Setup, memory: int) -> None:
+    def __init__(self, setup: WorkerSetup, memory: int) -> None:
         self.setup = setup
         head = setup.workers * 16
         shared = np.frombuffer(mmap.mmap(memory, head + setup.slots * setup.slot_bytes), np.uint8)
         self.progress = shared[:head].view(np.int64).reshape(setup.workers, 2)[setup.number]
         self.ring = shared[head:].reshape(setup.slots, setup.slot_bytes)
-        self.pictures: Pictures | None = None
+        self.pictures: StoredPictures | None = None
         self.dataset: Any = None
 
     def open(self) -> None:
-        """Open the data as the loader's process did."""
+        """Open the data as the process of the loader did."""
         recipe = self.setup.recipe
         if self.setup.side is not None:
-            self.pictures = Pictures(recipe, read_manifest(recipe.manifest))
+            self.pictures = StoredPictures(recipe, read_manifest(recipe.manifest))
         else:
             import torch
 
@@ -80,10 +81,10 @@ class Worker:
 
             torch.set_num_threads(1)
             self.dataset = opened(recipe)
-        self.progress[0] = NOTHING
+        self.progress[0] = NO_SAMPLE
 
-    def answer(self, epoch: int, indices: NDArray[np.int64], slot: int) -> Answer:
-        """Make one batch; errors are answers."""
+    def make(self, epoch: int, indices: NDArray[np.int64], slot: int) -> MadeBatch:
+        """Make one batch; errors are returned, not raised."""
         try:
             if self.pictures is None and self.dataset is None:
                 self.open()
@@ -92,12 +93,12 @@ class Worker:
                 time.sleep(self.setup.slow_decode_s)
             made = self._made(epoch, indices, slot)
         except UserError as error:
-            return Answer(time.monotonic(), (error.what, error.where, error.remedy))
+            return MadeBatch(time.monotonic(), (error.what, error.where, error.remedy))
         except Exception:
-            return Answer(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
+            return MadeBatch(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
         finally:
-            self.progress[0] = NOTHING
-        return Answer(time.monotonic(), None, *made)
+            self.progress[0] = NO_SAMPLE
+        return MadeBatch(time.monotonic(), None, *made)
 
     def _made(self, epoch: int, indices: NDArray[np.int64], slot: int) -> tuple[Any, Any]:
         setup = self.setup
@@ -118,21 +119,21 @@ class Worker:
 
 
 def main() -> None:
-    """Until the loader's process closes the connection, or is gone."""
+    """Make batches until the loader's process closes the connection or ends."""
     connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A worker that waits sees its connection end; one that hangs or computes has to be looked after.
+    # A worker that waits sees its connection end; one that hangs or computes does not.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         worker = Worker(connection.recv(), memory)
         os.close(memory)
         while True:
-            connection.send(worker.answer(*connection.recv()))
+            connection.send(worker.make(*connection.recv()))
     except (EOFError, ConnectionError):
         pass
 
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(PARENT_LOOK_S)
+        time.sleep(PARENT_CHECK_S)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,122 @@
+"""Making one batch of a loader, and the counters of all batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scalestudy.data.load.dataset import Dataset, PictureDataset
+from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED
+from scalestudy.data.pagecache import CacheLimit
+from scalestudy.errors import UserError
+from scalestudy.spec import run
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+HANG_S = 20.0
+"""A worker that stays at one sample for longer than this hangs: every store reports an error earlier."""
+
+
+@dataclass
+class BatchTask:
+    """One batch to be made into one slot of the ring."""
+
+    epoch: int
+    indices: NDArray[np.int64]
+    slot: int
+    started_s: float = field(default_factory=time.monotonic)
+    ready_s: float = 0.0
+    """When the batch was ready, on the monotonic clock."""
+    batch: Batch | None = None
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    worker: int = -1
+
+
+class BatchMaker:
+    """Makes the batches of a loader, and counts what they read."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        spec: run.Loader,
+        seed: int,
+        augment: str,
+        slow_decode_s: float,
+        cache_limit: CacheLimit | None,
+    ) -> None:
+        self.dataset, self.spec, self.seed, self.augment = dataset, spec, seed, augment
+        self.slow_decode_s, self.cache_limit = slow_decode_s, cache_limit
+        self.slow_decode = self.bytes = 0
+        self.closed = threading.Event()
+        self._lock = threading.Lock()
+        self._ring: dict[int, torch.Tensor] = {}
+
+    def batch(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
+        """Make one batch in this thread."""
+        self.slow_down(progress)
+        if isinstance(self.dataset, PictureDataset):
+            x = self.slot(task.slot, len(task.indices), self.dataset.side(self.spec.size))
+            self.dataset.pictures.make(
+                task.indices, x.numpy(), augment=self.augment, seed=self.seed, epoch=task.epoch, progress=progress
+            )
+            batch = x.permute(0, 3, 1, 2), self.dataset.labels_of(task.indices)
+        else:
+            progress[0] = UNWATCHED
+            batch = self.dataset.batch(
+                task.indices,
+                size=self.spec.size,
+                augment=self.augment,
+                seed=self.seed,
+                epoch=task.epoch,
+                train=self.augment != "none",
+            )
+        self.count(task)
+        return batch
+
+    def slow_down(self, progress: NDArray[np.int64]) -> None:
+        """Wait as long as the injected slow decode takes."""
+        if self.slow_decode_s:
+            progress[0] = UNWATCHED
+            self.closed.wait(self.slow_decode_s)
+
+    def count(self, task: BatchTask) -> None:
+        """Count a batch that was made, and what it read."""
+        if self.cache_limit is not None:
+            for path, offset, size in self.dataset.ranges(task.indices):
+                self.cache_limit.touched(path, size, offset)
+        with self._lock:
+            self.bytes += self.dataset.bytes_of(task.indices)
+            self.slow_decode += bool(self.slow_decode_s)
+
+    def slot(self, number: int, rows: int, side: int) -> torch.Tensor:
+        """uint8 [rows, side, side, 3] of the ring: memory whose pages are already allocated."""
+        found = self._ring.get(number)
+        if found is None or len(found) < rows:
+            found = self._ring[number] = torch.empty((rows, side, side, 3), dtype=torch.uint8)
+            if self.spec.pin_memory:
+                pin(found)
+        return found[:rows]
+
+    def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
+        """The error to raise where the worker of a due task hangs; None where it does not."""
+        sample, since_ns = progress.tolist()
+        since_s = max(since_ns / 1e9, task.started_s)
+        limit_s = HANG_S + self.dataset.recipe.how.patience_s
+        if sample == UNWATCHED or time.monotonic() - since_s < limit_s:
+            return None
+        if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):
+            return self.dataset.pictures.unreadable(sample, f"{who} has worked on it for {limit_s:.0f} s")
+        return UserError(
+            f"{who} has made no progress for {limit_s:.0f} s", "loader", "check what else runs on this node"
+        )
+
+
+def pin(memory: torch.Tensor) -> None:
+    """Lock the pages of a tensor for asynchronous copies, where there is a GPU. Not yet run on a GPU."""
+    if torch.cuda.is_available():
+        torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)

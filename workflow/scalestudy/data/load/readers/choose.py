@@ -1,0 +1,46 @@
+"""The reader for a dataset's format and a run's input mode."""
+
+from __future__ import annotations
+
+from scalestudy.data.load.places import Places
+from scalestudy.data.load.readers import Reader, Recipe
+from scalestudy.data.load.readers.database import DatabaseReader
+from scalestudy.data.load.readers.indexed import IndexedReader
+from scalestudy.data.load.readers.memory import MemoryReader
+from scalestudy.data.load.readers.stream import StreamReader
+from scalestudy.data.manifest import Manifest, bulk_folder, database_path
+from scalestudy.data.modes import Mode
+from scalestudy.data.stores import FolderStore, HttpStore, Store, ThrottledStore
+from scalestudy.emulation.storage import Throttle
+from scalestudy.errors import UserError
+
+
+def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: Places) -> Reader:
+    """Open the reader of one split; UserError where the data cannot be read so."""
+    how = recipe.how
+    throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None
+    reader: Reader
+    if manifest.format == "database":
+        if how.origin is not None:
+            raise UserError(
+                "a database is read only where it lies", "loader.origin", "leave it out, or store the data in shards"
+            )
+        reader = DatabaseReader(database_path(recipe.manifest, manifest, recipe.split).absolute(), throttle)
+    else:
+        store = _store(how.origin or str(bulk_folder(recipe.manifest, manifest).absolute()), manifest.format != "files")
+        if throttle is not None:
+            store = ThrottledStore(store, throttle)
+        starts = places.start if len(places.start) else None
+        reader = IndexedReader(store, places.name, places.sizes, starts, places.names)
+    if mode == "memory":
+        return MemoryReader(reader, places.sizes, how.memory)
+    if mode == "stream":
+        assert isinstance(reader, IndexedReader)
+        return StreamReader(reader, how.patience_s)
+    return reader
+
+
+def _store(origin: str, large_files: bool) -> Store:
+    if origin.startswith(("http://", "https://")):
+        return HttpStore(origin)
+    return FolderStore(origin, kept_open=large_files)

@@ -1,0 +1,117 @@
+"""The manifest of a dataset: what was stored, measured from its indexes and files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.decode import images
+from scalestudy.data.index import Index, fingerprint
+from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
+from scalestudy.data.prepare.select import Selection, evenly_spread
+from scalestudy.data.scale import wanted_samples
+from scalestudy.data.sources import Labels, Live, Pictures
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, sha256_text
+
+NOT_OURS = ("manifest.json", "lock.mdb")
+"""Files in a bulk that its size leaves out: the manifest's copy, and what readers of a database leave."""
+
+
+def describe_live(manifest: Manifest, scale: float | str, source: Live) -> Manifest:
+    """Samples made while they are read: nothing is stored; `data.scale` sets how many samples there are."""
+    counts = dict(source.samples)
+    counts["train"] = wanted_samples(scale, counts["train"], source.sample_bytes)
+    infos: dict[str, Any] = {split: SplitInfo(count, count * source.sample_bytes) for split, count in counts.items()}
+    recipe = sha256_text(f"{manifest.id} {canonical_json(manifest.spec)}")
+    return dataclasses.replace(manifest, **infos, **shape_of(source.shape), task=source.task, fingerprint=recipe)
+
+
+def describe_pictures(
+    manifest: Manifest, spec: DatasetSpec, source: Pictures, selection: dict[Split, Selection],
+    indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
+) -> Manifest:  # fmt: skip
+    """The manifest completed from the indexes; UserError where a split or a class has no readable picture.
+
+    `shards` holds the number of shards written for each split; None: the data is used where it lies.
+    """
+    for split, index in indexes.items():
+        if not len(index):
+            what = f"none of the pictures of {split} can be read; the first: {left_out[0]}"
+            raise UserError(what, str(source.root or manifest.id), "check whether these files are pictures")
+    _refuse_lost_classes(selection["train"].labels, indexes["train"].labels, source)
+    left_out = [*source.left_out, *left_out]
+    infos: dict[str, Any] = {}
+    for split, index in indexes.items():
+        count = (shards or {}).get(split, len(manifest.containers.get(split, [])))
+        infos[split] = SplitInfo(len(index), int(index.bytes.sum()), count)
+    width, height = _mean_sides(source, indexes["train"])
+    return dataclasses.replace(
+        manifest,
+        **infos,
+        task=task_of(indexes["train"].labels),
+        channels=3,
+        index="" if manifest.format == "raw" else INDEX,
+        fingerprint=fingerprint(indexes),
+        width=width,
+        height=height,
+        left_out=len(left_out),
+        left_out_list=left_out[:LISTED],
+    )
+
+
+def shape_of(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Channels, height and width of samples [C, H, W]; other shapes have no height and width."""
+    height, width = shape[1:] if len(shape) == 3 else (None, None)
+    return {"channels": shape[0] if shape else 1, "height": height, "width": width}
+
+
+def task_of(labels: Labels) -> Task:
+    """`multilabel` where a sample has any number of labels."""
+    return "multilabel" if labels.ndim == 2 else "classification"
+
+
+def _refuse_lost_classes(planned: Labels, kept: Labels, source: Pictures) -> None:
+    """UserError where a class lost all its training pictures: the model would have an output that is never trained."""
+    lost = np.setdiff1d(planned, kept) if planned.ndim == 1 else np.zeros(0, np.int64)
+    if len(lost):
+        index = source.indexes["train"]
+        first = source.name("train", int(np.flatnonzero(index.labels == lost[0])[0]))
+        more = f" (and of {len(lost) - 1:,} more classes)" if len(lost) > 1 else ""
+        what = f"none of the training pictures of its class can be read{more}"
+        raise UserError(what, first, "replace them, or remove the folder of the class")
+
+
+def _mean_sides(source: Pictures, index: Index) -> tuple[float | None, float | None]:
+    """Mean width and height of training pictures; estimated from some where the index does not hold them."""
+    if len(index.width):
+        return float(index.width.mean()), float(index.height.mean())
+    shapes = []
+    readable = dataclasses.replace(source, indexes={"train": index})
+    for sample in evenly_spread(len(index)):
+        # A damaged picture is reported where it is read for training, with its number; not here.
+        with contextlib.suppress(*images.UNREADABLE):
+            shapes.append(images.header(readable.read("train", sample)))
+    height, width = np.mean(shapes, axis=0).tolist() if shapes else (None, None)
+    return width, height
+
+
+def is_whole(bulk: Path, manifest: Manifest) -> bool:
+    """Whether all files of a stored bulk are there, by their number or their bytes."""
+    if manifest.format in ("shards", "database"):
+        return size_of(bulk) == manifest.cost.bytes_out
+    files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
+    record = 1
+    return sum(len(names) for _, _, names in os.walk(bulk)) == files + record
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder, except NOT_OURS."""
+    found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return sum(file.stat().st_size for file in found if file.name not in NOT_OURS)

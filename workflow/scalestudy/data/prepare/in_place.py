@@ -1,0 +1,74 @@
+"""Pictures used where they lie: only an index of them is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.index import Index, joined, write_index
+from scalestudy.data.manifest import INDEX, Cost, Manifest, Split
+from scalestudy.data.prepare import parts, shard
+from scalestudy.data.prepare.convert import converted
+from scalestudy.data.prepare.describe import describe_pictures
+from scalestudy.data.prepare.parts import Gathered, Part, PartJob
+from scalestudy.data.prepare.select import Selection, mean_bytes, plan_of, selected
+from scalestudy.data.progress import shown
+from scalestudy.data.scale import wanted_samples
+from scalestudy.data.sources import Pictures
+
+
+def usable_in_place(spec: DatasetSpec, source: Pictures) -> bool:
+    """Whether the pictures can be used where they lie: none has to be changed, and none is needed twice."""
+    if source.root is None or spec.preprocess != "none" or spec.shard.format != "files":
+        return False
+    available = len(source.indexes["train"])
+    return wanted_samples(spec.scale, available, mean_bytes(spec, source)) <= available
+
+
+def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path, work: Path) -> Manifest:
+    """Write the index into `folder`; with `on_error: skip`, decode every picture first. Records lie in `work`."""
+    assert source.root is not None
+    indexes, left_out, bytes_in = {}, [], 0
+    selection = selected(spec, source)
+    for split, chosen in selection.items():
+        indexes[split] = source.indexes[split].taken(chosen.order)
+        if spec.on_error == "skip":
+            found = _examined(spec, source, split, chosen, work)
+            kept = joined([part.index for part in found])
+            left_out += [name for part in found for name in part.left_out]
+            bytes_in += sum(part.bytes_in for part in found)
+            # In these indexes, `start` is the planned number of each picture.
+            readable = indexes[split].taken(kept.start)
+            indexes[split] = dataclasses.replace(readable, width=kept.width, height=kept.height)
+    write_index(folder / INDEX, indexes)
+    manifest = dataclasses.replace(
+        manifest,
+        format="shards" if source.containers else "files",
+        bulk=str(source.root),
+        containers={str(split): names for split, names in source.containers.items()},
+        cost=Cost(bytes_in=bytes_in),
+    )
+    return describe_pictures(manifest, spec, source, selection, indexes, left_out)
+
+
+def _examined(spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path) -> list[Part]:
+    """Parts whose index holds the pictures that can be decoded; `start` is their planned number."""
+    nothing = np.zeros(0, np.int64)
+
+    def examine(job: PartJob) -> Part:
+        gathered = Gathered(lambda n: converted(spec, source, split, int(selection.order[n])), skip=True)
+        for _ in gathered.samples(job.begin, job.end):
+            pass
+        kept = np.array(gathered.kept, np.int64)
+        blank = Index(
+            np.zeros(0, np.uint8), nothing, kept, nothing, np.zeros(0, np.uint32), start=kept, **gathered.sides()
+        )
+        return Part(blank, gathered.bytes_in, gathered.left_out)
+
+    records = parts.records_folder(work, plan_of(spec, source, {split: selection}), split)
+    with shown(f"examining {split}", len(selection.order)) as progress:
+        jobs = list(shard.file_jobs(split, len(selection.order)))
+        return parts.done(records, jobs, examine, lambda part: True, progress)

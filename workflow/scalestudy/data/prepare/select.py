@@ -1,0 +1,87 @@
+"""Which of a source's pictures each split consists of, in the order in which they are stored."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data import draw
+from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.manifest import Split
+from scalestudy.data.prepare.convert import Unreadable, converted
+from scalestudy.data.scale import chosen, wanted_samples
+from scalestudy.data.sources import Labels, Pictures
+from scalestudy.files import canonical_json
+
+SPLITS: tuple[Split, Split] = ("train", "test")
+SAMPLED = 64
+"""Pictures by which mean sizes are estimated."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The pictures of one split, in the order in which they are stored."""
+
+    order: NDArray[np.int64]
+    """[samples] numbers of the source's pictures."""
+    labels: Labels
+    sizes: NDArray[np.int64]
+    """[samples] stored bytes of each picture; the mean for all of them where sizes are not known beforehand."""
+
+
+def selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
+    """As many training pictures as `data.scale` requests, repeated or made anew beyond those available; all others."""
+    known = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
+    mean = mean_bytes(spec, source)
+    available = source.indexes["train"].labels
+    count = wanted_samples(spec.scale, len(available), mean)
+    endless = source.endless
+    orders = {
+        "train": np.arange(count) if endless else chosen(available, count),
+        "test": np.arange(len(source.indexes["test"])),
+    }
+    found: dict[Split, Selection] = {}
+    for split in SPLITS:
+        order = orders[split]
+        if spec.shard.format != "files":
+            # Shuffled when written: otherwise, reading in sequence would show one class after the other.
+            order = order[draw.permutation(len(order), draw.SHARD, split == "test")]
+        labels = order % source.classes if endless and split == "train" else source.indexes[split].labels[order]
+        sizes = source.indexes[split].bytes[order] if known else np.full(len(order), max(1, round(mean)))
+        found[split] = Selection(order, labels, sizes)
+    return found
+
+
+def mean_bytes(spec: DatasetSpec, source: Pictures) -> float:
+    """Mean size of a training picture as it will be stored; pictures that cannot be read do not count."""
+    index = source.indexes["train"]
+    if spec.preprocess == "raw":
+        return float(3 * spec.resize**2)
+    if spec.preprocess == "none" and len(index.bytes):
+        return float(index.bytes.mean())
+    sizes = []
+    for number in evenly_spread(len(index)):
+        with contextlib.suppress(Unreadable):
+            sizes.append(len(converted(spec, source, "train", number).data))
+    return float(np.mean(sizes)) if sizes else 1.0
+
+
+def evenly_spread(count: int) -> list[int]:
+    """At most SAMPLED numbers below `count`, evenly spread."""
+    return sorted({number * count // SAMPLED for number in range(SAMPLED)})
+
+
+def plan_of(spec: DatasetSpec, source: Pictures, selection: dict[Split, Selection]) -> str:
+    """SHA-256 of everything that decides which bytes a part of the work holds."""
+    digest = hashlib.sha256(canonical_json(spec.plain()).encode())
+    for split, chosen_pictures in selection.items():
+        index = source.indexes[split]
+        for array in (
+            chosen_pictures.order, chosen_pictures.labels, chosen_pictures.sizes, index.names, index.start,
+        ):  # fmt: skip
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
