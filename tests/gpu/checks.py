@@ -314,7 +314,7 @@ def visible_devices_are_counted_as_cuda_does(suite: Suite) -> Values:
     uuid = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     first = re.search(r"GPU-[0-9a-f-]+", uuid)
     forms = ["0", "", "-1", "0,99", *([first[0]] if first else [])]
-    code = "import torch; from scalestudy.launch.launch import gpus; print(gpus(), torch.cuda.device_count())"
+    code = "import torch; from scalestudy.measure.placement import visible_gpus as v; print(len(v()), torch.cuda.device_count())"
     found: Values = {}
     for form in forms:
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(CUDA_VISIBLE_DEVICES=form),
