@@ -1,6 +1,7 @@
 # make run    from a bare machine to figures of real training: three studies
 # make all    every study
 # make check  linters, documentation and tests
+# make quick  linters and the tests that take no time, in a minute or so
 # make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
@@ -9,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 SHELL := /bin/bash -o pipefail
 
-.PHONY: run all soak setup check lint docs gallery test format lock schemas bench-loader box
+.PHONY: run all soak setup check lint docs gallery test quick format lock schemas bench-loader box
 
 run: setup
 	@scalestudy check
@@ -45,6 +46,12 @@ gallery: setup
 
 test: .venv-dev
 	pytest
+
+quick: .venv-dev
+	@ruff check --quiet .
+	@ruff format --check --quiet .
+	@mypy
+	@pytest tests/unit -m "not slow"
 
 box: setup
 	@python -m tests.cluster.try_box

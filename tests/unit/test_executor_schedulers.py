@@ -393,7 +393,19 @@ def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
 
 
 def test_a_command_that_does_not_exist_is_no_answer() -> None:
-    with pytest.raises(NoAnswer, match="nosuchcommand: No such file or directory"):
+    with pytest.raises(NoAnswer, match="nosuchcommand: command not found"):
+        run_command(["nosuchcommand"], 1)
+
+
+def test_a_command_is_not_found_where_path_names_a_folder_that_may_not_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # root may read every folder: what the kernel says to others is put in its place
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "nosuchcommand")
+
+    monkeypatch.setattr("subprocess.Popen", denied)
+    with pytest.raises(NoAnswer, match="nosuchcommand: command not found"):
         run_command(["nosuchcommand"], 1)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+NOT_FOUND = "command not found"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ def run_command(argv: Sequence[str], limit_s: float) -> Answer:
     It runs in a process group of its own: a Ctrl-C at the driver's terminal does not tear a submission apart, and a
     command that hangs is ended with its children.
     """
+    # Not left to the kernel: where PATH names a folder that may not be read, it answers "permission denied".
+    if shutil.which(argv[0]) is None:
+        raise NoAnswer(f"{argv[0]}: {NOT_FOUND}")
     try:
         process = subprocess.Popen(
             list(argv),

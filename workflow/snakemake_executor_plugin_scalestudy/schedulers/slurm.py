@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer, run_command
+from snakemake_executor_plugin_scalestudy.schedulers.command import NOT_FOUND, Answer, NoAnswer, run_command
 from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     Cause,
     Job,
@@ -84,7 +84,6 @@ AWAY = (
 FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 UNKNOWN_ID = "Invalid job id specified"
 NO_ACCOUNTING = "accounting storage is disabled"
-NOT_INSTALLED = "No such file or directory"
 REMEMBERED_S = 60
 """A controller that remembers an ended job so long has told of it before it is forgotten."""
 MIN_JOB_AGE = re.compile(r"^MinJobAge\s*=\s*(\d+)", re.MULTILINE)
@@ -226,7 +225,7 @@ class Slurm(Scheduler):
             try:
                 rows += self._account([*where, *words])
             except NoAnswer as error:
-                if NOT_INSTALLED in str(error):
+                if NOT_FOUND in str(error):
                     return {}
                 return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
         ids = {job.name: job.id for job in jobs}
