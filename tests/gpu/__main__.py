@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ def main() -> int:
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     arguments.out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(arguments.out / "files", ignore_errors=True)  # runs of an earlier call would be resumed
     suite = Suite(arguments.out.resolve(), time.monotonic() + 60 * arguments.minutes, device)
     print(
         f"{'no GPU here: the dry part' if suite.dry else torch.cuda.get_device_name(device)}, torch {torch.__version__}"

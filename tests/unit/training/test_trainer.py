@@ -115,3 +115,11 @@ def test_the_loader_alone_is_timed_and_leaves_the_order_of_training_as_it_was(tm
     assert rate is not None and rate > 0
     assert plain.recorder.report.loader_samples_per_s is None
     assert np.array_equal(plain.recorder.all_losses(), timed.recorder.all_losses())
+
+
+def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_path: Path) -> None:
+    # resnet18 has 1 x 1 convolutions, whose channels-last weights count as contiguous too
+    resnet = {"model": "resnet18", "data": {"source": "synthetic", "samples": 32, "shape": [3, 32, 32]}}
+    plain = trainer(job(tmp_path, **resnet)).replica.digest()
+    assert plain is not None
+    assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
