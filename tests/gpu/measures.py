@@ -125,7 +125,7 @@ def the_loop_beside_a_bare_loop(suite: Suite) -> Values:
     }  # fmt: skip
     found: Values = {}
     for name, (full_batch, autocast, tf32, last, settings) in list(cases.items())[: suite.size(2, 1)]:
-        batch, steps = suite.size(full_batch, 8), suite.size(60, 12)
+        batch, steps = suite.size(full_batch, 8), suite.size(60, 300)
         ratios = []
         for turn in range(suite.size(3, 1)):
             own = _own_step_s(suite, f"loop-{name}-{turn}", batch, settings, steps)

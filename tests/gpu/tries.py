@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.gpu.suite import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,9 +19,10 @@ CALL = "import sys; from scalestudy.cli import main; sys.argv[0] = 'scalestudy';
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The clone's packages first; each run starts its own processes."""
+    """The clone's packages first. On a GPU each run starts its own processes, so that what runs first holds in them."""
     path = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "SCALESTUDY_WARM": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **more}
+    own = {"SCALESTUDY_WARM": "0"} if torch.cuda.is_available() else {}
+    return {**os.environ, "PYTHONPATH": path, **own, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **more}
 
 
 def scalestudy(*words: str, before: str = "", timeout_s: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
