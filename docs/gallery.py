@@ -21,12 +21,8 @@ from typing import Any
 
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
+from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Study
-
-try:
-    from scalestudy.spec.read_study import read_studies
-except ImportError:
-    from scalestudy.spec.study import read_studies  # type: ignore[attr-defined, no-redef]
 
 GALLERY = Path("docs/gallery")
 UNMADE = "<!-- no results -->"

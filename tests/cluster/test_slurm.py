@@ -219,7 +219,7 @@ def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
     assert code == 1
     assert workflow.results() == 2
     assert "it may use 0.5 GPU hours" in output
-    assert "of the budget of 1.2 are used or asked for; raise budget_gpu_hours to go on" in output
+    assert "of the budget of 1.2 are used or asked for; raise budget_gpu_hours to continue" in output
 
 
 def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:

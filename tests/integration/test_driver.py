@@ -1,4 +1,4 @@
-"""A driver on this machine that is killed: the same command simply goes on, and no run is trained by two processes."""
+"""A driver on this machine that is killed: the same command simply resumes, and no run is trained by two processes."""
 
 from __future__ import annotations
 

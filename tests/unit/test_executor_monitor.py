@@ -578,7 +578,7 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     bench.add("train b", gpus=2)
     bench.until(lambda: bench.told.failures)
     assert bench.told.failures["train b"] == (
-        "not submitted: it may use 2 GPU hours, 2 of the budget of 2.5 are used or asked for; raise budget_gpu_hours to go on."
+        "not submitted: it may use 2 GPU hours, 2 of the budget of 2.5 are used or asked for; raise budget_gpu_hours to continue."
     )
     assert len(bench.scheduler.submitted) == 1
     name = bench.scheduler.submitted[0]

@@ -130,7 +130,7 @@ class Submitter:
         if spent + hours > budget:
             raise ValueError(
                 f"it may use {hours:.4g} GPU hours, {spent:.4g} of the budget of {budget:.4g} are used or asked for; "
-                "raise budget_gpu_hours to go on"
+                "raise budget_gpu_hours to continue"
             )
 
 
