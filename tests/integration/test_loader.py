@@ -48,7 +48,7 @@ def test_a_streamed_run_sees_every_sample_and_says_how_ready_its_stream_was(tmp_
     ("loader", "said"),
     [
         ("mode: database", "`database` cannot read `synthetic_jpeg` in this form"),
-        ("mode: stream, kind: processes", "brought by threads"),
+        ("mode: stream, kind: processes", "threads of the rank read a stream"),
         ("storage: {}", "neither a rate nor a latency"),
     ],
 )

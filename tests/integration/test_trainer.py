@@ -219,7 +219,7 @@ def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp
         (("strategy=alreduce",), "did you mean `allreduce`?"),
         (("model=resnet5",), "did you mean `resnet50`?"),
         (("data.source=digit",), "did you mean `digits`?"),
-        (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be shared equally"),
+        (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be divided equally"),
         (("epochs",), "is not a setting"),
         (("seed=.nan",), "`.nan` is not a finite number"),
         (("batch={per_rank: 5000}",), "a step takes 5000 samples"),

@@ -70,5 +70,5 @@ def test_the_figure_the_table_and_the_runs_are_there(walked: tuple[Project, dict
 def test_a_changed_title_draws_again_and_trains_nothing(walked: tuple[Project, dict[str, list[str]]]) -> None:
     _, printed = walked
     first, again = printed["snakemake batch_size --profile profiles/local"]
-    assert first.partition("To do:")[2].splitlines()[0] == " 4 runs, 1 figure, 1 table"
-    assert again.partition("To do:")[2].splitlines()[0] == " 1 figure"
+    assert first.partition("To do:")[2].startswith(" 4 runs, 1 figure, 1 table")
+    assert again.partition("To do:")[2].startswith(" 1 figure, ")
