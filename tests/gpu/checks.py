@@ -292,7 +292,7 @@ def normalising_on_the_device_equals_the_cpu(suite: Suite) -> Values:
 
 def nccl_works_with_one_rank(suite: Suite) -> Values:
     """DistributedDataParallel over NCCL on one GPU; on a CPU over gloo."""
-    result = tried(suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", "train.epochs=2")
+    result = tried(suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", "train.epochs=12")
     valid(result)
     backend = result["resolved"]["backend"]
     assert backend == ("gloo" if suite.dry else "nccl"), f"the backend is {backend}"
