@@ -47,11 +47,14 @@ gallery: setup
 test: .venv-dev
 	pytest
 
+# Left out: what starts processes, servers or compilers.
+WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup test_executor_jobscript
+
 quick: .venv-dev
 	@ruff check --quiet .
 	@ruff format --check --quiet .
 	@mypy
-	@pytest tests/unit -m "not slow"
+	@pytest tests/unit -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py)
 
 box: setup
 	@python -m tests.cluster.try_box
