@@ -70,11 +70,16 @@ def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
 def read_json(path: Path | str) -> Any:
     """Read a JSON file of ours; a damaged one is a UserError that says which."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise UserError("no such file", str(path)) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    """`NaN` and infinities are not JSON, and nothing of ours writes them."""
+    raise ValueError(f"{name} is not a value of JSON")
 
 
 SEAL = "digest"

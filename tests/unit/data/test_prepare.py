@@ -233,6 +233,13 @@ def test_a_link_is_never_followed_to_what_it_replaces(name: str, tmp_path: Path)
     assert thesis.read_text() == "years of work"
 
 
+def test_a_manifest_with_a_value_that_is_not_json_is_refused(prepared: Prepared) -> None:
+    path, _ = prepared(**JPEG)
+    path.write_text(path.read_text().replace('"classes": 10', '"classes": NaN'))
+    with pytest.raises(UserError, match="NaN is not a value of JSON"):
+        read_manifest(path)
+
+
 def test_an_edited_manifest_is_refused(prepared: Prepared) -> None:
     path, _ = prepared(**JPEG)
     path.write_text(path.read_text().replace('"samples": 30', '"samples": 20'))

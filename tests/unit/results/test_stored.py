@@ -90,7 +90,10 @@ def test_what_no_run_of_this_spec_can_have_written_is_named(study: Study, change
     assert found["reason"].startswith(f"not what was measured: {difference}")
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "7", "{", "\x00", '{"status": "valid"}'])
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", "7", "{", "\x00", '{"status": "valid"}', '{"metrics": {"loss": NaN}, "digest": ""}', "[" * 100_000],
+)
 def test_a_file_that_is_not_a_result_is_invalid(study: Study, content: str) -> None:
     run = study.runs[0]
     file = stored(run)
