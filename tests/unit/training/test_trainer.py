@@ -67,7 +67,7 @@ def test_a_training_reports_its_steps_samples_and_evaluations(tmp_path: Path) ->
     (report,) = found.reports
     assert (report.steps_done, report.samples_seen, report.epochs_done, report.window) == (24, 96, 3.0, (5, 24))
     assert [(evaluation.epoch, evaluation.step) for evaluation in report.evaluations] == [(2, 16), (3.0, 24)]
-    assert (found.marks.shape, found.losses.shape) == ((1, 24, 5), (1, 24))
+    assert (found.marks.shape, found.losses.shape) == ((1, 24, 7), (1, 24))
     assert report.finite and report.parameter_digest == own.replica.digest()
 
 
