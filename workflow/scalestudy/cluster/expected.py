@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
 from scalestudy.cluster.used import read_ledger, start_up
-from scalestudy.emulation.step_times import emulated_step_time
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse

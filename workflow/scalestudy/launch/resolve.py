@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.emulation.step_times import emulated_step_time
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.errors import Skipped
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi

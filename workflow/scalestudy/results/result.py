@@ -9,10 +9,11 @@ from typing import Any
 
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import instrument
-from scalestudy.results.metrics import intervals, kinds, metrics
+from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
+from scalestudy.results.reads import judge_reads
 from scalestudy.results.records import staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.validity import invalid_reason
+from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import warnings
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
@@ -37,9 +38,11 @@ def measured_result(
     return {
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
+        "unchecked": unchecked(job, measured, values, manifest),
         "metrics": values,
         "kinds": kinds(job.spec, measured, values),
         "intervals": intervals(job, measured, manifest),
+        "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
         "oversubscribed": is_oversubscribed(job),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
@@ -51,7 +54,10 @@ def measured_result(
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
         "instrument": {**instrument(first.device_name), "decoder": first.decoder},
         "affinity": [report.affinity for report in reports],
-        "warnings": list(warnings(job, reports)),
+        "warnings": [
+            *warnings(job, reports),
+            *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
+        ],
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }

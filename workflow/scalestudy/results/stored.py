@@ -70,6 +70,9 @@ def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> I
             return
     if not isinstance(result.get("reason") or "", str):
         yield f"its reason is {_shown(result['reason'])}"
+    unchecked = result.get("unchecked", [])
+    if not isinstance(unchecked, list) or not all(isinstance(sentence, str) for sentence in unchecked):
+        yield f"its `unchecked` is {_shown(unchecked)}"
     if spec is not None and (difference := _other_question(result.get("spec"), spec)):
         yield difference
     for name, value in (result.get("metrics") or {}).items():
