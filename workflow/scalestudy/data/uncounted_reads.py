@@ -36,7 +36,7 @@ def uncounted_file_system(path: Path) -> str | None:
     if _LIBC.statfs(os.fsencode(path), buffer):
         return None
     magic = ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
-    return name_if_uncounted(magic, os.major(os.stat(path).st_dev))
+    return name_if_uncounted(magic, os.major(path.stat().st_dev))
 
 
 def name_if_uncounted(magic: int, major: int) -> str | None:
