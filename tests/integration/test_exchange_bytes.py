@@ -35,7 +35,7 @@ def tcp_bytes() -> dict[str, tuple[int, int]]:
     found = {}
     for link in Path("/proc/self/fd").iterdir():
         try:
-            name = os.readlink(link)
+            name = str(link.readlink())
             if not name.startswith("socket:"):
                 continue
             connection = socket.socket(fileno=os.dup(int(link.name)))

@@ -17,20 +17,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import multiprocessing
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import beta
 
-from scalestudy.results.extrapolate import LEAST_STEPS, training_time
 from scalestudy.spec.run import RunSpec
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "long_runs.npz"
