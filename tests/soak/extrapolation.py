@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest, SplitInfo
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.results.metrics import training_time
 from scalestudy.results.reports import Measured
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.training.report import CheckpointCost, Evaluation, Report
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"

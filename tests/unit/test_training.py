@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from scalestudy.data.manifest import Manifest, SplitInfo
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, metrics
@@ -215,17 +214,6 @@ def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
     assert expected_read_bytes(spec(loader={"cache": "cold"}), data, 0.5) == 2 * mib
     assert expected_read_bytes(spec(loader={"cache": "warm"}), data, 3.0) == 0.0
     assert expected_read_bytes(spec(), data, 3.0) is None
-
-
-def test_an_emulated_step_takes_as_long_as_the_nearest_published_batch() -> None:
-    assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
-    assert emulated_step_time("resnet50", "p100", 64) == pytest.approx(64 / 219)
-    assert emulated_step_time("resnet50", "infinite", 64) == 0.0
-
-
-def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_one() -> None:
-    with pytest.raises(UserError, match="no step time of `small_cnn` on `p100` is known"):
-        emulated_step_time("small_cnn", "p100", 32)
 
 
 def test_auroc_is_known_for_labels_that_have_both_classes() -> None:

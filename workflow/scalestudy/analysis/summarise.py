@@ -140,6 +140,7 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "configuration": run.configuration,
         "status": result["status"],
         "reason": result.get("reason") or "",
+        "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
         "emulated": emulated,
         "oversubscribed": bool(result.get("oversubscribed", False)),

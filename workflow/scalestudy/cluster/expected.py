@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
 from scalestudy.cluster.used import read_ledger, start_up
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
@@ -31,6 +30,7 @@ from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
 
 Kind = Literal["repeats", "neighbours", "published", "flops", "unknown"]

@@ -69,6 +69,8 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
         click.echo(f"warning: {warning}")
+    for sentence in result.get("unchecked", []):
+        click.echo(f"unchecked: {sentence}")
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")

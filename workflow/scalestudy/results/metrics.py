@@ -12,6 +12,7 @@ import numpy as np
 
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
 from scalestudy.measure.window import relative_half_width
 from scalestudy.results.extrapolate import Cost, Estimate
@@ -100,8 +101,10 @@ def step_parts(job: Job, measured: Measured) -> Values:
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Seconds of the full training, of staging, and of one evaluation."""
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
+    extent = extrapolation(job.spec, measured, manifest)
     return {
         "training_time_s": seconds,
+        "extrapolation_factor": None if extent is None else extent["factor"],
         "time_to_train_s": seconds + (stage["stage_s"] or 0.0),
         **stage,
         "evaluation_s": measured.reports[0].evaluation_s,
@@ -126,11 +129,18 @@ def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
         "preparation_s": manifest.seconds,
         "preparation_cpu_s": manifest.cost.cpu_s,
         "resident_share": largest(report.resident_share for report in reports),
-        "read_bytes": total(report.read_bytes for report in reports),
+        "read_bytes": counted_reads(reports),
         "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),
         "batch_readiness": mean(report.readiness.get("batches") for report in reports),
         "stream_readiness": mean(report.readiness.get("stream") for report in reports),
     }
+
+
+def counted_reads(reports: list[Report]) -> float | None:
+    """Bytes that all ranks had storage read; None where the kernel does not count them: 0 would be a false number."""
+    if any(report.uncounted_reads not in (None, *IN_MEMORY) for report in reports):
+        return None
+    return total(report.read_bytes for report in reports)
 
 
 def largest(values: Iterable[float | None]) -> float | None:
@@ -205,6 +215,18 @@ def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, lis
         "training_time_s": [found.low, found.high],
         "time_to_train_s": [found.low + stage_s, found.high + stage_s],
     }
+
+
+def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
+    """How far the training time is extrapolated: seconds of the window and of the whole, and their ratio `factor`.
+
+    None where the training was timed in full.
+    """
+    window_s = float(measured.window_s.max())
+    if timed_in_full(spec, measured) or window_s <= 0:
+        return None
+    whole_s = training_time(spec, measured, manifest).value
+    return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
 
 
 def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:

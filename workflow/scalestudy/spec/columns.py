@@ -40,6 +40,9 @@ METRICS: dict[str, Column] = {
     "training_time_s": Column(
         "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
     ),
+    "extrapolation_factor": Column(
+        "Extrapolation", "", "Training time over the measured window that it is extrapolated from; empty for a full run"
+    ),
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
     "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes together copied, without what was there"),
