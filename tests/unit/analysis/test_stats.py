@@ -63,7 +63,8 @@ def test_times_rates_and_sizes_are_averaged_on_logarithms_and_shares_are_not() -
 
 def extrapolated(*runs: tuple[float, float, float]) -> list[dict[str, float]]:
     return [
-        {"training_time_s": value, "training_time_s_low": low, "training_time_s_high": high} for value, low, high in runs
+        {"training_time_s": value, "training_time_s_low": low, "training_time_s_high": high}
+        for value, low, high in runs
     ]
 
 

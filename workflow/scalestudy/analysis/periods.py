@@ -50,7 +50,9 @@ def tie(rows: Sequence[Row], first: int, second: int, column: str) -> Interval |
     ratios = []
     for name in dict.fromkeys(row["configuration"] for row in rows):
         means = [
-            interval([row[column] for row in rows if row["configuration"] == name and row["period"] == number], log=True)
+            interval(
+                [row[column] for row in rows if row["configuration"] == name and row["period"] == number], log=True
+            )
             for number in (first, second)
         ]
         if means[0] is not None and means[1] is not None and means[0].mean > 0 and means[1].mean > 0:

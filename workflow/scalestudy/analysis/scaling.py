@@ -7,7 +7,7 @@ look best. So the base is common, and its absolute rate is stated (Hoefler and B
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
@@ -79,6 +79,8 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
         pooled = alone if len(alone) else fewest
         rate = interval(pooled[RATE].tolist(), log=True)
         assert rate is not None
+        if not len(alone):
+            rate = replace(rate, low=None, high=None)  # their spread is that between unlike series
         found[str(name)] = Base(
             "single" if len(alone) else "pooled",
             int(pooled["ranks"].iloc[0]),

@@ -126,7 +126,9 @@ DERIVED: dict[str, Column] = {
     "own_efficiency": Column(
         "Efficiency over own base", "", "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series"
     ),
-    "own_speedup": Column("Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"),
+    "own_speedup": Column(
+        "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
+    ),
     "device_hours": Column(
         "Device hours",
         "h",
