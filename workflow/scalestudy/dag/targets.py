@@ -6,6 +6,7 @@ from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
+from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
 
@@ -36,11 +37,11 @@ class Targets:
         return [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
 
     def shown(self, machine: str, scale: str, name: str) -> str:
-        """What of a study changes its summary without changing its runs: order, labels, titles."""
+        """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
-        return canonical_json(
-            [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
-        )
+        known = [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
+        prices = read_machine(machine).prices
+        return canonical_json([*known, *([prices.plain()] if prices else [])])
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:
         """How a figure is declared."""
