@@ -8,7 +8,6 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -65,7 +64,7 @@ class Control:
         config = AgentConfig(self.job, rendezvous.addresses(), port, token, self.launcher)
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
-            stream.write(pickle.dumps(config))
+            stream.write(config.to_json())
         self.launchers.start(launchers.write_script(self.job.folder))
 
     def start(self) -> None:
