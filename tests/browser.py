@@ -49,7 +49,9 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer.get('error')}"
                 return dict(answer["result"])
 
-    def open(self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light", script: bool = True) -> None:
+    def open(
+        self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light", script: bool = True
+    ) -> None:
         """Load a file in a window of that size, in a light or dark scheme, with or without JavaScript."""
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

@@ -111,7 +111,9 @@ def doubts(study: Study, keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
             f"Disturbed: other programs used the processor during {len(disturbed)} of {len(valid)} valid runs: "
             + listed(disturbed, 4)
         )
-    unchecked = Counter(str(row["unchecked"]) for row in valid if isinstance(row.get("unchecked"), str) and row["unchecked"])
+    unchecked = Counter(
+        str(row["unchecked"]) for row in valid if isinstance(row.get("unchecked"), str) and row["unchecked"]
+    )
     found += [f"Not checked in {count} of {len(valid)} valid runs: {what}" for what, count in unchecked.most_common()]
     return found
 
@@ -122,7 +124,9 @@ def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[s
     place, _, campaign = machine.partition("+")
     begun = sorted(str(row["started"])[:16].replace("T", " ") for row in made if row.get("started"))
     hardware = [_values(made, key) for key in ("cpu", "cores", "device_name")]
-    versions = [f"{notes.INSTRUMENT[key]} {value}" for key in ("torch", "python", "code") if (value := _values(made, key))]
+    versions = [
+        f"{notes.INSTRUMENT[key]} {value}" for key in ("torch", "python", "code") if (value := _values(made, key))
+    ]
     facts = [
         ("Machine", ", ".join(filter(None, [place, hardware[0], hardware[1] and f"{hardware[1]} cores", hardware[2]]))),
         ("Instrument", ", ".join(versions)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scalestudy.errors import UserError
-from scalestudy.figures.words import number, quantity
+from scalestudy.figures.words import number
 from scalestudy.files import read_json
 from scalestudy.spec.layout import claims_file
 
@@ -25,7 +26,16 @@ VERDICTS = {
 """Verdicts in the order in which they are told, each with the sign that stands before it."""
 OF_TABLES = ("consistent", "inconsistent")
 """Verdicts on a published table's own arithmetic, which say nothing of any run."""
+NOT_HERE = "not testable here"
+ON_MEASURED, ON_EMULATED = "judged on measured runs", "judged on emulated parts"
+OF_PUBLISHED = "arithmetic of published tables"
+BASES = (ON_MEASURED, ON_EMULATED, OF_PUBLISHED, NOT_HERE)
 MOST_SENTENCES = 3
+"""Findings with one verdict that an answer tells; the others it counts."""
+
+
+NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
+"""A number with its interval in a verdict's sentence: `0.571 [0.532 … 0.610]`."""
 
 
 class Judged(BaseModel):
@@ -37,31 +47,30 @@ class Judged(BaseModel):
     statement: str
     source: str = ""
     place: str = ""
-    kind: str = ""
     verdict: str = Field(pattern=f"^({'|'.join(VERDICTS)})$")
     sentence: str
     estimate: float | None = None
     low: float | None = None
     high: float | None = None
-    unit: str | None = None
-    threshold: float | str | None = None
-    margin_reason: str | None = None
+    confidence: float | None = None
+    unit: str = ""
+    threshold: str = ""
+    margin_reason: str = ""
     n: int | None = None
     emulated: bool = False
-    disturbed: bool = False
+    emulated_parts: tuple[str, ...] = ()
+    disturbed: int = 0
     runs: tuple[str, ...] = ()
-    reason: str | None = None
-    repeats_needed: int | None = None
-    cost_s: float | None = None
     changed_after_measuring: bool = False
-    digest: str | None = None
     p_holm: float | None = None
 
     @property
     def label(self) -> str:
-        """The verdict in words; emulated compute is part of it."""
-        judged = self.verdict in ("reproduced", "not reproduced", "inconclusive")
-        return f"{self.verdict} on emulated compute" if judged and self.emulated else self.verdict
+        """The verdict in words; what was emulated is part of it."""
+        if self.basis != ON_EMULATED:
+            return self.verdict
+        *others, last = self.emulated_parts or ("parts",)
+        return f"{self.verdict} on emulated {', '.join(others)}{' and ' if others else ''}{last}"
 
     @property
     def sign(self) -> str:
@@ -69,33 +78,39 @@ class Judged(BaseModel):
         return VERDICTS[self.verdict]
 
     @property
+    def finding(self) -> str:
+        """The sentence without the verdict that it begins with and without its full stop, for where the verdict stands beside it."""
+        head, colon, rest = self.sentence.partition(": ")
+        told = bool(colon) and head.lower().startswith(self.verdict)
+        return (rest if told else self.sentence).strip().rstrip(".")
+
+    @property
+    def finding_parts(self) -> tuple[str, str, str]:
+        """The finding before its number, the number with its interval, and what follows; no number: all before."""
+        found = NUMBER.search(self.finding)
+        return (
+            (self.finding[: found.start()], found[0], self.finding[found.end() :]) if found else (self.finding, "", "")
+        )
+
+    @property
     def interval(self) -> str:
-        """`1.4 (1.2 to 1.6) s`; empty where nothing was estimated."""
+        """`1.4 s (95 % interval 1.2 to 1.6)`; empty where nothing was estimated."""
         if self.estimate is None:
             return ""
-        ends = "" if self.low is None or self.high is None else f" ({number(self.low)} to {number(self.high)})"
-        return f"{number(self.estimate)}{ends} {self.unit or ''}".strip()
-
-    @property
-    def threshold_text(self) -> str:
-        """What it is held against."""
-        if isinstance(self.threshold, float):
-            return f"{number(self.threshold)} {self.unit or ''}".strip()
-        return str(self.threshold)
-
-    @property
-    def cost_text(self) -> str:
-        """How long the repeats take that would decide it."""
-        return quantity(self.cost_s or 0.0, "s")
+        value = f"{number(self.estimate, 4)} {self.unit}".strip()
+        if self.low is None or self.high is None:
+            return value
+        level = f"{self.confidence:.0%} ".replace("%", " %") if self.confidence else ""
+        return f"{value} ({level}interval {number(self.low, 4)} to {number(self.high, 4)})"
 
     @property
     def basis(self) -> str:
         """What the verdict rests on."""
         if self.verdict in OF_TABLES:
-            return "arithmetic of published tables"
-        if self.verdict == "not testable here":
-            return "not testable here"
-        return "judged on emulated compute" if self.emulated else "judged on measured runs"
+            return OF_PUBLISHED
+        if self.verdict == NOT_HERE:
+            return NOT_HERE
+        return ON_EMULATED if self.emulated else ON_MEASURED
 
 
 class _File(BaseModel):
@@ -132,14 +147,6 @@ class Tally:
         return f"{self.basis}: {self.count}{inside}"
 
 
-BASES = (
-    "judged on measured runs",
-    "judged on emulated compute",
-    "arithmetic of published tables",
-    "not testable here",
-)
-
-
 def tallies(claims: Sequence[Judged]) -> list[Tally]:
     """How many claims each basis bears: the denominators of all that is said of them."""
     found = []
@@ -157,12 +164,12 @@ def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
     Claims that were decided are told with their sentences, the others are counted. Empty without claims.
     """
     groups: dict[str, list[Judged]] = {}
-    for claim in sorted(claims, key=lambda claim: (list(VERDICTS).index(claim.verdict), claim.emulated)):
+    for claim in sorted(claims, key=lambda claim: (list(VERDICTS).index(claim.verdict), claim.emulated, claim.label)):
         groups.setdefault(claim.label, []).append(claim)
     said = []
     for label, group in groups.items():
         if group[0].verdict in ("reproduced", "not reproduced"):
-            sentences = [claim.sentence.strip().rstrip(".") for claim in group[:MOST_SENTENCES]]
+            sentences = [claim.finding for claim in group[:MOST_SENTENCES]]
             rest = len(group) - len(sentences)
             said.append((label, "; ".join([*sentences, *([f"{rest} more"] if rest else [])])))
         else:
