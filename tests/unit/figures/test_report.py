@@ -132,14 +132,15 @@ def test_a_study_is_answered_by_its_claims_and_says_how_it_was_run(text: str) ->
 
 
 def test_disturbed_and_unchecked_runs_are_named(study: Study) -> None:
+    write_results(study, lambda run: {"unchecked": ["Lustre counts no reads."]} if run in study.runs[:2] else {})
     rows = [
-        {"run": run.id, "status": "valid", "repeat": run.spec.repeat, "ranks": run.spec.ranks, "disturbed": k == 0, "unchecked": "bytes read" if k < 2 else ""}
-        for k, run in enumerate(study.runs)
+        {"run": run.id, "status": "valid", "repeat": 0, "ranks": 2, "disturbed": run == study.runs[0], "unchecked": run in study.runs[:2]}
+        for run in study.runs
     ]  # fmt: skip
 
-    assert doubts(study, ["ranks"], rows) == [
-        "Disturbed: other programs used the processor during 1 of 12 valid runs: 1 rank, repeat 1",
-        "Not checked in 2 of 12 valid runs: bytes read",
+    assert doubts(study, MACHINE, ["ranks"], rows) == [
+        "Disturbed by other programs: 2 ranks, repeat 1",
+        "Not checked in 2 of 12 valid runs: Lustre counts no reads",
     ]
 
 

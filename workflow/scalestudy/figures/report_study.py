@@ -20,6 +20,7 @@ from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of
 from scalestudy.figures.verdicts import Judged, answer, read_verdicts
 from scalestudy.figures.words import column_label, listed, number, run_text, value_text
+from scalestudy.results.stored import read_result
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Study
 
@@ -90,7 +91,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
         [column_label(key) for key in keys],
         {row["run"]: _run_line(study, keys, row) for row in rows},
         [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
-        [*notes.trust(rows), *doubts(study, keys, rows)],
+        [*notes.trust(rows), *doubts(study, machine, keys, rows)],
         _conditions(study, machine, rows),
     )
 
@@ -101,21 +102,21 @@ def counts_of(rows: Iterable[Row]) -> dict[str, int]:
     return {status: found[status] for status in STATUSES}
 
 
-def doubts(study: Study, keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
+def doubts(study: Study, machine: str, keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """Valid runs that other programs disturbed, and what could not be checked of valid runs."""
     valid = [row for row in rows if row["status"] == "valid"]
-    found = []
-    disturbed = [run_text(study, keys, row) for row in valid if row.get("disturbed") is True]
-    if disturbed:
-        found.append(
-            f"Disturbed: other programs used the processor during {len(disturbed)} of {len(valid)} valid runs: "
-            + listed(disturbed, 4)
-        )
-    unchecked = Counter(
-        str(row["unchecked"]) for row in valid if isinstance(row.get("unchecked"), str) and row["unchecked"]
-    )
-    found += [f"Not checked in {count} of {len(valid)} valid runs: {what}" for what, count in unchecked.most_common()]
-    return found
+    disturbed = [run_text(study, keys, row) for row in valid if row.get("disturbed")]
+    found = [f"Disturbed by other programs: {listed(disturbed, 4)}"] if disturbed else []
+    runs = {run.id: run for run in study.runs}
+    unchecked: Counter[str] = Counter()
+    for row in valid:
+        if row.get("unchecked"):
+            result = read_result(machine, runs[row["run"]]) or {}
+            unchecked.update(result.get("unchecked", []))
+    return found + [
+        f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}"
+        for what, count in unchecked.most_common()
+    ]
 
 
 def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -151,7 +152,7 @@ def _run_line(study: Study, keys: Sequence[str], row: Row) -> RunLine:
         run_text(study, keys, row),
         tuple(value_text(study, key, row.get(key)) for key in keys),
         row["repeat"] + 1,
-        row["status"] + (", disturbed" if row.get("disturbed") is True else ""),
+        row["status"] + (", disturbed" if row.get("disturbed") else ""),
         "" if row["status"] == "valid" else said(row),
         "–" if rate is None or math.isnan(rate) else number(rate, 4),
         str(row.get("started") or "")[:16].replace("T", " "),
