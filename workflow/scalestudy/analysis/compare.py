@@ -68,7 +68,7 @@ def compare(
     """
     if before.folder.resolve() == after.folder.resolve():
         raise UserError("both are the same folder", str(before.folder), "give two folders")
-    _direction(column)
+    direction_of(column)
     old, new = (
         {key: runs for key, runs in records.by_configuration().items() if only is None or key in only}
         for records in (before, after)
@@ -79,7 +79,7 @@ def compare(
         raise UserError(what, remedy="measure the same studies at the same scale in both")
     found = differences(_pairs(old, new, common))
     refuse_unasked(found, across)
-    ratios = [log_ratios(_speeds(old[key], column), _speeds(new[key], column)) for key in common]
+    ratios = [log_ratios(speeds(old[key], column), speeds(new[key], column)) for key in common]
     rows = [
         _compared(key, old[key], new[key], change, column)
         for key, change in zip(common, judged(ratios, margin), strict=True)
@@ -91,7 +91,7 @@ def compare(
     )  # fmt: skip
 
 
-def _direction(column: str) -> int:
+def direction_of(column: str) -> int:
     """1 where more of a column is faster, -1 where less is."""
     unit = METRICS[column].unit if column in METRICS else None
     if unit in SPEEDS:
@@ -112,10 +112,10 @@ def _pairs(
                 yield old[key][repeat], new[key][repeat]
 
 
-def _speeds(runs: Mapping[int, Recorded], column: str) -> dict[int, float]:
+def speeds(runs: Mapping[int, Recorded], column: str) -> dict[int, float]:
     """By repeat, of valid runs: the column, or of times their inverse."""
     values = {repeat: run.metric(column) for repeat, run in runs.items() if run.is_valid}
-    direction = _direction(column)
+    direction = direction_of(column)
     return {repeat: value**direction for repeat, value in values.items() if value is not None and value > 0}
 
 
