@@ -64,7 +64,9 @@ def command(
     found = selected(rows, dict(setting(where, "results") for where in wheres), statuses)
     asked = [name.strip() for name in columns.split(",") if name.strip()]
     if not found:
-        raise UserError(f"none of {len(rows)} runs matches", "results", "ask for more: loosen --study, --where or --status")
+        raise UserError(
+            f"none of {len(rows)} runs matches", "results", "ask for more: loosen --study, --where or --status"
+        )
     if out is not None:
         frame = frame_of(found, asked)
         for file in write_table(frame, out):
