@@ -27,7 +27,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id
-from scalestudy.spec.layout import history_file
+from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
@@ -95,7 +95,7 @@ class Expectation:
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[Took]] = defaultdict(list)
         wall_s: dict[str, list[float]] = defaultdict(list)
-        for took in read_history(history_file(name)):
+        for took in (took for file in history_files(name) for took in read_history(file)):
             self.repeats[took.configuration].append(took.seconds)
             self.like[took.like].append(took)
             wall_s[took.run].append(took.seconds)

@@ -161,7 +161,7 @@ class Plan:
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
-    name = machine_of(seen) or project.config.machine
+    name = machine_of(seen) or project.config.folder
     machine = project.resources.planner(name).machine
     drafts = [_planned(project, job) for job in seen]
     submitted = [job for job in drafts if job.submitted]

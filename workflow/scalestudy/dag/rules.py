@@ -48,7 +48,7 @@ class Rules:
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
         config = self.project.config
-        return [self.project.report, *self.project.targets.of_report(config.machine, config.scale)]
+        return [self.project.report, *self.project.targets.of_report(config.folder, config.scale)]
 
     def study(self, name: str) -> Callable[[Any], list[str]]:
         """Everything of one study; its errors, where it is wrong."""
@@ -58,7 +58,7 @@ class Rules:
             if name in runs.wrong:
                 end(runs.wrong[name])
             self._warn()
-            return self.project.targets.of_study(runs.study(runs.config.machine, runs.config.scale, name))
+            return self.project.targets.of_study(runs.study(runs.config.folder, runs.config.scale, name))
 
         return targets
 
