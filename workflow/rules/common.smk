@@ -18,6 +18,7 @@ wildcard_constraints:
 localrules:
     spec,
     summarise,
+    judge,
     figure,
     table,
     report,

@@ -43,6 +43,16 @@ def table_file(machine: str, scale: str, study: str, table: str, suffix: str = "
     return RESULTS / machine / scale / "tables" / study / f"{table}.{suffix}"
 
 
+def claims_file(machine: str, scale: str, study: str, suffix: str = "json") -> Path:
+    """The verdicts on a study's claims; json, csv, md and tex are in the same folder."""
+    return RESULTS / machine / scale / "claims" / f"{study}.{suffix}"
+
+
+def fixed_claims_file(machine: str, scale: str, study: str) -> Path:
+    """What a study's claims were when the first of their runs was made."""
+    return RESULTS / machine / scale / "claims" / f"{study}.fixed.json"
+
+
 def report_file(machine: str, scale: str) -> Path:
     """The report of everything at one scale on one machine."""
     return RESULTS / machine / scale / "report.html"
