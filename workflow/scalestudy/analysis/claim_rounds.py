@@ -37,7 +37,7 @@ def estimate(claim: Sampled, part: Part) -> Estimate:
     """What the valid runs of a part say. Raises NotJudged where they are too few or have no such number.
 
     Sides are compared round by round, because runs of one round share their seed and were made one after the other; where
-    too few rounds have both, as two samples (Welch).
+    too few rounds have both, as two independent samples.
     """
     log = is_log(claim)
     if claim.over is not None:
