@@ -77,8 +77,6 @@ class Comparison(Claim):
     Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
     each: str | None = None
     """The claim must hold for each value that this column has on either side."""
-    take: Literal["most", "least"] | None = None
-    """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
     margin_reason: str | None = None
     """Why the limit or the margin is what it is."""
 
@@ -96,6 +94,8 @@ class Sampled(Comparison):
     over: str | None = None
     """With one side: the slope of log `column` over the log of this column, over the side's configurations. With two
     sides: the slope of `column` over this column of `of` over that of `against`."""
+    take: Literal["most", "least"] | None = None
+    """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
     judged_on: Literal["measured", "emulated"] = "measured"
     """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
@@ -107,8 +107,9 @@ class Direction(Sampled):
     is short of it, else *inconclusive*."""
 
     kind: Literal["direction"]
+    """How it is judged."""
     above: float | None = None
-    """Limit that the ratio, difference, slope or value must exceed: `1.05` is 5 % more."""
+    """Limit that the ratio, difference, slope or value must exceed; of a ratio, `1.05` is 5 % more."""
     below: float | None = None
     """Limit that it must stay below."""
 
@@ -126,8 +127,10 @@ class Equivalence(Sampled):
     needed = ("column", "margin_reason", "against", "within")
 
     kind: Literal["equivalence"]
+    """How it is judged."""
     within: Annotated[float, Field(gt=0)] | None = None
-    """Margin: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit."""
+    """Margin. For equivalence: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit. Else
+    the tolerance around `value`, in its unit; for published what rounding in the document allows."""
 
 
 class Quantity(Sampled):
@@ -137,8 +140,9 @@ class Quantity(Sampled):
     needed = ("column", "margin_reason", "value", "within")
 
     kind: Literal["quantity"]
+    """How it is judged."""
     value: float | None = None
-    """The claimed number, in the column's unit."""
+    """The claimed number, in the unit of what is compared."""
     within: Annotated[float, Field(gt=0)] | None = None
     """Tolerance, in the same unit."""
 
@@ -160,10 +164,11 @@ class Exact(Claim):
     needed = ("checks",)
 
     kind: Literal["exact"]
+    """How it is judged."""
     where: Where = {}
     """Only runs with these values."""
     checks: Annotated[tuple[Check, ...], Field(min_length=1)] | None = None
-    """What has to be there."""
+    """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
     judged_on: Literal["measured", "emulated"] = "measured"
     """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -176,6 +181,7 @@ class Published(Comparison):
     needed = ("column", "margin_reason", "reference")
 
     kind: Literal["published"]
+    """How it is judged."""
     reference: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Names of files in config/reference/, whose rows are put together; `where`, `of` and `against` choose one row each."""
     above: float | None = None
