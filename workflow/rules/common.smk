@@ -19,6 +19,7 @@ wildcard_constraints:
 localrules:
     spec,
     summarise,
+    judge,
     figure,
     table,
     report,

@@ -137,6 +137,21 @@ class Rules:
         return self.project.targets.table(w.machine, w.scale, w.study, w.table)
 
     @_answers
+    def claims(self, w: Any) -> str:
+        """How a study's claims are declared."""
+        return self.project.targets.claims(w.machine, w.scale, w.study)
+
+    @_answers
+    def claim_references(self, w: Any) -> list[str]:
+        """The published numbers that a study's claims are about."""
+        return self.project.targets.claim_references(w.machine, w.scale, w.study)
+
+    @_answers
+    def all_claims(self, w: Any) -> list[str]:
+        """The verdicts of all configured studies. A study that is wrong is an error here."""
+        return self.project.targets.all_claims()
+
+    @_answers
     def reference(self, w: Any) -> list[str]:
         """The published numbers that a figure shows."""
         return self.project.targets.reference(w.machine, w.scale, w.study, w.figure)

@@ -6,6 +6,7 @@ from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
+from scalestudy.spec.claims import Published
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
@@ -55,6 +56,24 @@ class Targets:
         tables = self.runs.study(machine, scale, study).tables
         return _declared(study, "table", name, {table.name: canonical_json(table.plain()) for table in tables})
 
+    def claims(self, machine: str, scale: str, study: str) -> str:
+        """How a study's claims are declared."""
+        return canonical_json([claim.plain() for claim in self.runs.study(machine, scale, study).claims])
+
+    def claim_references(self, machine: str, scale: str, study: str) -> list[str]:
+        """The published numbers that a study's claims are about."""
+        claims = [claim for claim in self.runs.study(machine, scale, study).claims if isinstance(claim, Published)]
+        names = dict.fromkeys(name for claim in claims for name in claim.reference or ())
+        return [f"config/reference/{name}.csv" for name in names]
+
+    def all_claims(self) -> list[str]:
+        """The verdicts of all configured studies that have claims."""
+        self.runs.raise_errors()
+        return [file for study in self.runs.chosen for file in self._claims_of(study)]
+
+    def _claims_of(self, study: Study) -> list[str]:
+        return [str(layout.claims_file(self.runs.config.machine, study.scale, study.name))] if study.claims else []
+
     def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
         """The published numbers that a figure shows."""
         for found in self.runs.study(machine, scale, study).figures:
@@ -70,6 +89,7 @@ class Targets:
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
             *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
+            *self._claims_of(study),
         ]
 
     def of_report(self, machine: str, scale: str) -> list[str]:

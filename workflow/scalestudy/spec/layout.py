@@ -64,6 +64,11 @@ def claims_file(machine: str, scale: str, study: str, suffix: str = "json") -> P
     return RESULTS / machine / scale / "claims" / f"{study}.{suffix}"
 
 
+def fixed_claims_file(machine: str, scale: str, study: str) -> Path:
+    """What a study's claims were when the first of their runs was made."""
+    return RESULTS / machine / scale / "claims" / f"{study}.fixed.json"
+
+
 def report_file(machine: str, scale: str) -> Path:
     """The report of everything at one scale on one machine."""
     return RESULTS / machine / scale / "report.html"

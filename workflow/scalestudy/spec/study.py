@@ -12,6 +12,7 @@ from pydantic import Field
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec
+from scalestudy.spec.claims import AnyClaim
 from scalestudy.spec.config import Name
 from scalestudy.spec.run import RunSpec
 
@@ -19,7 +20,7 @@ Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
 MOST_REPEATS = 10_000
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 
-RESERVED = ("all", "dataset", "figure", "horovod", "report", "spec", "summarise", "table", "train")
+RESERVED = ("all", "claims", "dataset", "figure", "horovod", "judge", "report", "spec", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
 
 
@@ -42,6 +43,8 @@ class ScaleSpec(Spec):
     """Replaces `figures`."""
     tables: list[TableSpec] | None = None
     """Replaces `tables`."""
+    claims: list[dict[str, Any]] = []
+    """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
 
 
 class StudySpec(Spec):
@@ -73,6 +76,8 @@ class StudySpec(Spec):
     """What is drawn."""
     tables: list[TableSpec] = []
     """What is tabulated."""
+    claims: list[AnyClaim] = []
+    """Published statements that the runs, or published rows, are judged against."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Study:
     labels: dict[str, dict[str, str]]
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
+    claims: tuple[AnyClaim, ...] = ()
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
