@@ -194,6 +194,9 @@ DERIVED: dict[str, Column] = {
 }
 
 
+STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
+"""What a row says of its run besides the spec and what was measured."""
+
 MEASURED = {**METRICS, **DERIVED}
 
 LOGARITHMIC_UNITS = ("s", "h", "B", "MiB", "samples/s")
