@@ -214,7 +214,7 @@ def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSp
 
 def _differs(study: Study, rows: Sequence[Row], row: Row) -> str:
     """What tells a workload's base run from those of the others."""
-    keys = [key for key in OWN_PANEL if len({canonical_json(other.get(key)) for other in rows}) > 1]
+    keys = [key for key in varied_columns(study) if len({canonical_json(other.get(key)) for other in rows}) > 1]
     return ", ".join(value_text(study, key, row.get(key), named=True) for key in keys)
 
 
