@@ -106,7 +106,5 @@ def test_rounds_follow_each_other_and_the_seed_draws_the_order_within_each(folde
 def test_the_first_study_is_measured_before_the_second(folder: Path) -> None:
     order(folder, seed=1)
     project = Project({})
-    first, second = (
-        [project.resources.priority("local", run.id) for run in study.runs] for study in project.chosen
-    )
+    first, second = ([project.resources.priority("local", run.id) for run in study.runs] for study in project.chosen)
     assert min(first) > max(second)

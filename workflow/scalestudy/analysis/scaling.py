@@ -20,7 +20,10 @@ RATE = "throughput_samples_per_s"
 COLUMNS = tuple(
     f"{own}{name}"
     for own in ("", "own_")
-    for name in ("baseline_ranks", *(f"{ratio}{end}" for ratio in ("efficiency", "speedup") for end in ("", "_low", "_high")))
+    for name in (
+        "baseline_ranks",
+        *(f"{ratio}{end}" for ratio in ("efficiency", "speedup") for end in ("", "_low", "_high")),
+    )
 )
 
 
@@ -111,7 +114,9 @@ def _compare(rows: pd.DataFrame, members: pd.DataFrame, base: pd.DataFrame, base
     for index, row in members.iterrows():
         found = by_round.get(row["round"])
         used, scale = found or overall, base_ranks / int(row["ranks"])
-        values = {"": used.mean} if found or overall.low is None else {"": used.mean, "_low": used.high, "_high": used.low}
+        values = (
+            {"": used.mean} if found or overall.low is None else {"": used.mean, "_low": used.high, "_high": used.low}
+        )
         for end, rate in values.items():
             rows.loc[index, f"{prefix}speedup{end}"] = float(row[RATE]) / float(rate or math.nan)
             rows.loc[index, f"{prefix}efficiency{end}"] = float(row[RATE]) / float(rate or math.nan) * scale
