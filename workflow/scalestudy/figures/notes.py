@@ -41,7 +41,7 @@ INSTRUMENT = {
 
 def repeats(lines: Iterable[Line]) -> str:
     """`n = 3 runs per point (dots); bars: 95 % interval of the mean`."""
-    measured = [line for line in lines if line.role in ("series", "band")]
+    measured = [line for line in lines if line.role in ("series", "band", "bar")]
     counts = {point.n for line in measured for point in line.points}
     if not counts:
         return ""
@@ -49,14 +49,15 @@ def repeats(lines: Iterable[Line]) -> str:
     text += " run per point" if counts == {1} else " runs per point"
     if max(counts) < FEWEST:
         return f"{text}{' (dots)' if max(counts) > 1 else ''}: too few for an interval"
-    drawn = "band" if any(line.role == "band" for line in measured) else "bars"
+    roles = {line.role for line in measured}
+    drawn = "band" if "band" in roles else "whiskers"
     few = f" (from {FEWEST} runs on)" if min(counts) < FEWEST else ""
     return f"{text}{'' if drawn == 'band' else ' (dots)'}; {drawn}: 95 % interval of the mean{few}"
 
 
 def extrapolated(lines: Iterable[Line]) -> str:
     """Said where any point is extrapolated or predicted."""
-    points = [point for line in lines if line.role == "series" for point in line.points]
+    points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
     found = []
     if any(point.kind == "extrapolated" for point in points):
         own = max((point.own for point in points if point.own is not None), default=None)
