@@ -41,6 +41,8 @@ class ScaleSpec(Spec):
     """Replaces `figures`."""
     tables: list[TableSpec] | None = None
     """Replaces `tables`."""
+    cannot_show: str | None = None
+    """What of the question this scale cannot answer, and why; a sentence."""
 
 
 class StudySpec(Spec):
@@ -72,6 +74,8 @@ class StudySpec(Spec):
     """What is drawn."""
     tables: list[TableSpec] = []
     """What is tabulated."""
+    cannot_show: str | None = None
+    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class Study:
     labels: dict[str, dict[str, str]]
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
+    cannot_show: str = ""
+    """What of the question this scale cannot answer, and why."""
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
