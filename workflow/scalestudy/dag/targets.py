@@ -40,7 +40,15 @@ class Targets:
         """What of a study changes its summary without changing its runs: order, labels, titles."""
         study = self.runs.study(machine, scale, name)
         return canonical_json(
-            [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
+            [
+                study.title,
+                study.question,
+                study.source,
+                study.cannot_show,
+                study.varied,
+                study.labels,
+                [run.id for run in study.runs],
+            ]
         )
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:

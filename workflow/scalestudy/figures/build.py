@@ -337,4 +337,6 @@ def _citations(
             f"Published numbers of {cited} are not drawn: {why_none(published, runs, drawing.x, drawing.y, series)}"
         ]
     remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
-    return [f"Published: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]
+    kinds = {row.get("kind") for row in shown}
+    what = "Derived from published numbers" if kinds == {"derived"} else "Published"
+    return [f"{what}: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]
