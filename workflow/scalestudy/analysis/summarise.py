@@ -143,6 +143,8 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
         "emulated": emulated,
         "oversubscribed": bool(result.get("oversubscribed", False)),
+        "disturbed": bool(result.get("disturbed", False)),
+        "window_ended_by": str(result.get("window_ended_by") or ""),
         "instrument": instrument_digest(instrument, emulated),
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),

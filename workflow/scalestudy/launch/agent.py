@@ -87,7 +87,7 @@ def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: s
     with reaper() as group:
         processes = Ranks(job, ranks, group, environment)
         processes.start()
-        sampler = Sampler(processes.pids)
+        sampler = Sampler(processes.pids, group)
         sampler.start()
         try:
             return report(processes, channel, job.folder / f"system.{index}.json", sampler)

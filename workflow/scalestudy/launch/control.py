@@ -29,6 +29,8 @@ NAME_MISSING_S = 30.0
 """After so long it is printed which nodes have not come up."""
 POLL_S = 0.2
 GRACE_S = 4.0
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "cores", "machine_cpu_percent")
+"""Of a sample: what is the same for all agents of a host."""
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
 
@@ -175,7 +177,7 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     for at_once in zip_longest(*agents):
         known = [row for row in at_once if row is not None]
         summed = {name: sum(row[name] for row in known) for name in known[0]}
-        rows.append({**summed, **{name: known[0][name] for name in ("time_s", "machine_cpu_percent")}})
+        rows.append({**summed, **{name: known[0][name] for name in OF_THE_HOST if name in known[0]}})
     return rows
 
 

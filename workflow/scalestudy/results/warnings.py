@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scalestudy.measure.system import MOST_FOREIGN
+from scalestudy.measure.window import change_of_halves, is_steady
+from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
 from scalestudy.training.rendezvous import speed
 from scalestudy.training.report import Report
@@ -18,6 +21,27 @@ def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
     if job.processes > 1:
         yield from transport_warnings(job, reports[0].backend, reports[0].interface)
+
+
+# What happened in the window
+
+
+def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iterator[str]:
+    """Whether the window was steady, and whether others computed on the same cores."""
+    steps = measured.step_intervals
+    change = change_of_halves(steps)
+    if change is not None and not is_steady(steps):
+        by, half_width = change
+        how = "slower" if by > 0 else "faster"
+        yield (
+            f"the second half of the window was {abs(by):.1%} {how} than the first (± {half_width:.1%}): the run was not "
+            "steady; raise measure.warmup_steps, or look for what changed"
+        )
+    if foreign_cpu_share is not None and foreign_cpu_share > MOST_FOREIGN:
+        yield (
+            f"disturbed: other processes took {foreign_cpu_share:.0%} of the cores during the window, more than "
+            f"{MOST_FOREIGN:.0%}"
+        )
 
 
 # Where processes ran

@@ -27,6 +27,9 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
     yield from _precision_problems(spec)
     if spec.measure.steps is not None and spec.measure.minutes is not None:
         yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
+    if spec.measure.precision is not None and spec.runs_full_training:
+        what = "ends the window early, and no window is given"
+        yield Problem(("measure", "precision"), what, "set `measure.steps` or `measure.minutes` as its limit")
     yield from _node_problems(spec)
     yield from _loader_problems(spec)
     yield from _stage_problems(spec)

@@ -93,6 +93,10 @@ class Report(_Plain):
     """Numbers of steps done after which something else was done: an evaluation, a checkpoint."""
     window_left_s: float | None = None
     """At a checkpoint: what is left of `measure.minutes`, None before the window."""
+    window_ended_by: str | None = None
+    """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
+    window_clock: tuple[float, float] | None = None
+    """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
     loop_s: float = 0.0
     """Time of the steps and what is between them, without the time from a stop to the resumption."""
     epochs_done: float = 0.0
@@ -117,6 +121,8 @@ class Report(_Plain):
     backend: str = "none"
     overlapped: bool = False
     """The exchange happens inside backward and has no time of its own."""
+    forward_apart: bool = True
+    """Forward and backward have times of their own."""
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -137,6 +143,7 @@ class Report(_Plain):
         report = super().from_plain(plain)
         first, last = report.window
         report.window = (first, last)
+        report.window_clock = None if report.window_clock is None else (report.window_clock[0], report.window_clock[1])
         report.left_out = [(first, last) for first, last in report.left_out]
         report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
         report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]

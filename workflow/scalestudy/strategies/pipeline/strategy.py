@@ -43,6 +43,7 @@ class Pipeline(Strategy):
 
     options: Options
     wants_example = True
+    forward_apart = False
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
