@@ -12,20 +12,26 @@ from scalestudy.spec.config import NAME, SCALES, Config, read_machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import RESERVED, Run, Study
 
-COMPILED = 100_000
-"""Rounds from this one on come after everything else, and after what has to be compiled for them."""
-
 
 class Planned(NamedTuple):
-    """A run, with the position of its study and its round: the order of measurement."""
+    """A run, with the position of its study, and its place in the order in which the study's runs are measured.
+
+    Late runs are counted by themselves.
+    """
 
     study: int
-    round: int
+    place: int
+    late: bool
+    """Whether it comes after everything else, and after what has to be compiled for it."""
     run: Run
 
 
-def _planned(position: int, study: Study, run: Run) -> Planned:
-    return Planned(position, (COMPILED if run.id in study.late else 0) + run.spec.repeat % study.repeats, run)
+def _planned(position: int, study: Study) -> Iterator[Planned]:
+    places = {run: place for place, run in enumerate(study.order)}
+    before = len(study.runs) - len(study.late)
+    for run in study.runs:
+        late = run.id in study.late
+        yield Planned(position, places[run.id] - (before if late else 0), late, run)
 
 
 class RunIndex:
@@ -103,9 +109,9 @@ class RunIndex:
     @functools.cached_property
     def _configured(self) -> dict[str, Planned]:
         return {
-            run.id: _planned(position, study, run)
+            planned.run.id: planned
             for position, study in reversed(list(enumerate(self.chosen)))
-            for run in study.runs
+            for planned in _planned(position, study)
         }
 
     def _all_runs(self, machine: str) -> dict[str, Planned]:
@@ -114,8 +120,8 @@ class RunIndex:
             found = self._runs.setdefault(machine, {})
             for scale in [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]:
                 for position, study in enumerate(self._studies_at(machine, scale)):
-                    for run in study.runs:
-                        found.setdefault(run.id, _planned(position, study, run))
+                    for planned in _planned(position, study):
+                        found.setdefault(planned.run.id, planned)
         return self._runs[machine]
 
     def _studies_at(self, machine: str, scale: str) -> list[Study]:

@@ -7,6 +7,7 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
 from scalestudy.spec.claims import Published
+from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
 
@@ -37,19 +38,11 @@ class Targets:
         return [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
 
     def shown(self, machine: str, scale: str, name: str) -> str:
-        """What of a study changes its summary without changing its runs: order, labels, titles."""
+        """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
-        return canonical_json(
-            [
-                study.title,
-                study.question,
-                study.source,
-                study.cannot_show,
-                study.varied,
-                study.labels,
-                [run.id for run in study.runs],
-            ]
-        )
+        known = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        prices = read_machine(machine).prices
+        return canonical_json([*known, [run.id for run in study.runs], *([prices.plain()] if prices else [])])
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:
         """How a figure is declared."""

@@ -207,15 +207,22 @@ def _mark(axes: Axes, place: float, label: str) -> None:
 def _shade(axes: Axes, panel: Panel, factor: float) -> None:
     """Where ranks share cores."""
     assert panel.shaded_from is not None
-    places = sorted({point.x / factor for point in points_of(panel.lines)})
-    start = panel.shaded_from / factor
-    before = [place for place in places if place < start]
-    edge = (
-        (math.sqrt(before[-1] * start) if panel.x.log else (before[-1] + start) / 2) if before else axes.get_xlim()[0]
-    )
+    # Published points were measured elsewhere: they are not shaded.
+    ours = [line for line in panel.lines if line.role != "published"]
+    places = sorted({point.x / factor for point in points_of(ours)})
+    theirs = sorted({point.x / factor for point in points_of(panel.lines)} - set(places))
+    start, last = panel.shaded_from / factor, places[-1]
     limits = axes.get_xlim()
-    axes.axvspan(edge, limits[1], facecolor=SHADE, edgecolor="none", zorder=0)
+    before = [place for place in places if place < start]
+    beyond = [place for place in theirs if place > last]
+    left = _between(before[-1], start, panel.x.log) if before else limits[0]
+    right = _between(last, beyond[0], panel.x.log) if beyond else limits[1]
+    axes.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0)
     axes.set_xlim(limits)
+
+
+def _between(first: float, second: float, log: bool) -> float:
+    return math.sqrt(first * second) if log else (first + second) / 2
 
 
 def _line(axes: Axes, panel: Panel, line: Line, x: float, y: float, offset: float) -> None:

@@ -169,14 +169,42 @@ DERIVED: dict[str, Column] = {
     "efficiency": Column(
         "Scaling efficiency",
         "",
-        "Weak: X(N)·N0/(N·X(N0)); strong: T(N0)·N0/(N·T(N)); N0 is the smallest rank count of the series",
+        "X(N)·N0/(N·X(N0)), X the throughput; the base X(N0) is the same for all series of a workload: one rank without exchange",
     ),
-    "speedup": Column("Speed-up", "", "Throughput over that of the smallest rank count of the series"),
+    "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
+    "own_efficiency": Column(
+        "Efficiency over own base", "", "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series"
+    ),
+    "own_speedup": Column(
+        "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
+    ),
+    "device_hours": Column(
+        "Device hours",
+        "h",
+        "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices count)",
+    ),
+    "cost": Column(
+        "Cost",
+        "",
+        "Device hours and node hours of the full training at the machine's prices, in their currency; none where compute is emulated",
+    ),
 }
 
-STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed")
 
 MEASURED = {**METRICS, **DERIVED}
+
+LOGARITHMIC_UNITS = ("s", "h", "B", "MiB", "samples/s")
+POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
+"""Columns without a unit that are positive by their nature."""
+
+
+def on_logarithms(column: str) -> bool:
+    """Whether means of a column are taken on logarithms: times, rates, sizes and ratios, which are positive.
+
+    What multiplies them (a slower clock, a busier host) then shifts all of them alike, and an interval never reaches
+    below 0. Shares, losses, scores and counts are averaged as they are.
+    """
+    return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:

@@ -98,6 +98,12 @@ def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
     return checked(Machine, read_yaml(Path(folder) / f"{name}.yaml"))
 
 
+def find_machine(name: str, folder: Path | str = "config/machines") -> Machine | None:
+    """The machine of that name, or of `name+campaign`; None where results were brought here without its file."""
+    name = name.partition("+")[0]
+    return read_machine(name, folder) if (Path(folder) / f"{name}.yaml").is_file() else None
+
+
 def read_site() -> Site:
     """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
     file = os.environ.get(SITE)

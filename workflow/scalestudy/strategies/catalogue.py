@@ -55,6 +55,14 @@ class StrategySpec(Spec):
         """Whether it needs something that is compiled on the machine first, after the runs that do not."""
         return False
 
+    @property
+    def idle_alone(self) -> bool:
+        """Whether one rank alone does just what `single` does: no gradient is packed, copied or sent.
+
+        Such runs are measurements of the same thing, and efficiencies are relative to all of them together.
+        """
+        return False
+
 
 Algorithm = Literal["ring", "halving_doubling"]
 """What sums one buffer over some ranks: gloo's or NCCL's own all-reduce (gloo's is a ring), or halving and doubling."""
@@ -68,6 +76,11 @@ class Scheduled(StrategySpec):
     bucket_mib: Annotated[float, Field(gt=0, le=4096)] = 25.0
     """Size of a bucket where the exchange is overlapped, MiB; as with `allreduce`."""
 
+    @property
+    def idle_alone(self) -> bool:
+        # Overlapped, DistributedDataParallel fills its buckets on one rank too; and mpirun places a process its own way.
+        return self.schedule != "overlapped" and not self.needs_mpi
+
 
 class Single(StrategySpec):
     """One process, no exchange."""
@@ -77,6 +90,10 @@ class Single(StrategySpec):
     @property
     def most_ranks(self) -> int | None:
         return 1
+
+    @property
+    def idle_alone(self) -> bool:
+        return True
 
 
 class AllReduce(StrategySpec):

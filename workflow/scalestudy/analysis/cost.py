@@ -1,0 +1,40 @@
+"""What the full training of each run costs: device hours, and money or points at the machine's prices."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from scalestudy.spec.config import find_machine
+from scalestudy.spec.machine import Prices
+
+HOUR_S = 3600.0
+
+
+def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
+    """`rows` with the columns `device_hours` and `cost`, of the whole training and of the staging before it.
+
+    A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
+    machine the cores of the rank. Parameter servers occupy none. The cost adds up what the machine prices: device
+    hours, and hours of the nodes that the run used. Where compute is emulated there is no cost: the prices are those
+    of another device.
+    """
+    rows = rows.copy()
+    found = find_machine(machine)
+    prices = None if found is None else found.prices
+    for end in ("", "_low", "_high"):
+        hours = (rows[f"time_to_train_s{end}"] / HOUR_S).where(rows["status"] == "valid")
+        rows[f"device_hours{end}"] = rows["ranks"].astype(float) * hours
+        rows[f"cost{end}"] = math.nan if prices is None else _cost(rows, hours, prices)
+    rows["device_hours_kind"] = rows["cost_kind"] = rows["time_to_train_s_kind"]
+    rows["currency"] = "" if prices is None else prices.currency
+    return rows
+
+
+def _cost(rows: pd.DataFrame, hours: pd.Series, prices: Prices) -> pd.Series:
+    """The cost of so many hours of each run."""
+    cost = (prices.per_device_hour or 0.0) * rows["ranks"].astype(float) * hours
+    if prices.per_node_hour:
+        cost += prices.per_node_hour * pd.to_numeric(rows["nodes_used"]) * hours
+    return cost.where(~rows["emulated"])
