@@ -14,7 +14,7 @@ SHELL := /bin/bash -o pipefail
 
 run: setup
 	@scalestudy check
-	@snakemake all --profile profiles/local --config studies=gpu_scaling,loader_workers,dataset_size
+	@snakemake all --profile profiles/local --config studies=worker_items,loader_workers,gpu_scaling
 
 all: setup
 	@scalestudy check

@@ -45,7 +45,7 @@ for study in PROJECT.names:
 onstart:
     dag.own_folder(workflow, PROJECT.begin)
     dag.calm_driver(workflow)
-    dag.fix_claims(PROJECT)
+    dag.fix_claims(workflow, PROJECT)
 
 
 # An account of everything, where everything of a study was asked for.

@@ -96,6 +96,8 @@ def head(study: Study) -> Iterator[str]:
     yield f"{{.question}}\n**{plain(study.question)}**"
     if study.source and study.source != "own":
         yield f"After: {plain(study.source)}."
+    if study.cannot_show:
+        yield f"Scale `{study.scale}` cannot show: {plain(study.cannot_show)}"
 
 
 def unmade(study: Study, scale: str) -> Iterator[str]:

@@ -28,6 +28,12 @@ from scalestudy.training.report import Report
 Values = dict[str, float | None]
 """By name of the metric; None where it is not known."""
 
+OF_STEADY_STEPS = (
+    "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
+    "accelerator_utilisation", "data_stall",
+)  # fmt: skip
+"""What a window of steps says of all others; a run that is timed as a whole program has no such window."""
+
 
 def metrics(
     job: Job,
@@ -41,7 +47,7 @@ def metrics(
     if not measured.in_window.any():
         return dict.fromkeys(METRICS)
     reports = measured.reports
-    return {
+    values = {
         **speed(job, measured, manifest),
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
@@ -57,6 +63,7 @@ def metrics(
         "setup_s": largest(report.setup_s for report in reports),
         **of_strategy(reports),
     }
+    return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
 
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
@@ -200,7 +207,7 @@ def checkpoint_costs(report: Report) -> Values:
 def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
     """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
     found = {}
-    if not timed_in_full(spec, measured):
+    if not timed_in_full(spec, measured) and not spec.measure.whole_program:
         found = dict.fromkeys(("training_time_s", "time_to_train_s"), "extrapolated")
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
@@ -208,7 +215,7 @@ def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
 def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
     """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
     found = training_time(job.spec, measured, manifest)
-    if found.low is None or found.high is None:
+    if job.spec.measure.whole_program or found.low is None or found.high is None:
         return {}
     stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
     return {

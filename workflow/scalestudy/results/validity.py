@@ -83,7 +83,9 @@ def full_training_is_complete(run: Evidence) -> Iterator[str]:
 
 
 def window_is_long_enough(run: Evidence) -> Iterator[str]:
-    """The measurement window is long enough to mean something."""
+    """The measurement window is long enough to mean something, where steps are what is measured."""
+    if run.job.spec.measure.whole_program:
+        return
     steps, window_s = int(run.measured.in_window.sum()), float(run.measured.window_s.max())
     if steps < LEAST_WINDOW_STEPS or window_s < LEAST_WINDOW_S:
         yield (

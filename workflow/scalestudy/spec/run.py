@@ -91,6 +91,9 @@ class Measure(Spec):
     window that ends on its first even stretch has not seen what comes later: emptied buffers, a page cache that fills."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are loaded first, without training, to measure the loader alone."""
+    whole_program: bool = False
+    """The program is timed, not its steps: `wall_s`, `setup_s` and the sums of phases count, however few steps there are,
+    and the run has no throughput."""
 
 
 class Storage(Spec):

@@ -45,6 +45,8 @@ class ScaleSpec(Spec):
     """Replaces `tables`."""
     claims: list[dict[str, Any]] = []
     """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
+    cannot_show: str | None = None
+    """What of the question this scale cannot answer, and why; a sentence."""
 
 
 class StudySpec(Spec):
@@ -78,6 +80,8 @@ class StudySpec(Spec):
     """What is tabulated."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
+    cannot_show: str | None = None
+    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ class Study:
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
     claims: tuple[AnyClaim, ...] = ()
+    cannot_show: str = ""
+    """What of the question this scale cannot answer, and why."""
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
