@@ -77,7 +77,7 @@ METRICS: dict[str, Column] = {
         "updates",
         "Mean number of updates made by others while a gradient was computed (asynchronous servers)",
     ),
-    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
+    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
