@@ -129,7 +129,7 @@ METRICS: dict[str, Column] = {
         "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
         "included; largest of hosts",
     ),
-    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
+    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
