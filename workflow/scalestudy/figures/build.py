@@ -73,7 +73,9 @@ def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Dr
                 [
                     notes.repeats(lines),
                     notes.extrapolated(lines),
+                    notes.factors(runs, lines),
                     notes.emulated(runs),
+                    notes.by_construction(runs, shown),
                     *(group.note for group in groups),
                     _cores(panels),
                     *_citations(published, shown, runs, drawing, series),
