@@ -73,7 +73,9 @@ def chart_over(
                 [
                     notes.repeats(lines),
                     notes.extrapolated(lines),
+                    notes.factors(runs, lines),
                     notes.emulated(runs),
+                    notes.by_construction(runs, shown),
                     *(group.note for group in groups),
                     *_base_notes(drawing, panels, of_group),
                     *dict.fromkeys(panel.shaded_why for panel in panels),
