@@ -202,7 +202,7 @@ def test_labels_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path) 
 
 def test_a_loss_that_is_not_finite_makes_the_run_invalid_and_keeps_its_weights(tmp_path: Path) -> None:
     done = attempt(tmp_path, "train.epochs=3", "optimiser.learning_rate=1000", "keep=weights")
-    assert done.returncode == 0
+    assert done.returncode == 1
     found = result(tmp_path)
     assert found["status"] == "invalid"
     assert "not finite" in found["reason"] and "learning_rate" in found["reason"]
@@ -223,6 +223,22 @@ def test_a_device_that_is_not_there_is_a_skipped_run_not_a_crash(tmp_path: Path)
     assert done.returncode == 0
     found = result(tmp_path)
     assert found["status"] == "skipped" and "GPU" in found["reason"]
+
+
+def test_a_model_that_ends_its_process_is_named_as_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "config" / "extensions").mkdir(parents=True)
+    (tmp_path / "config" / "extensions" / "quits.py").write_text(
+        "import os, torch\n\n\n"
+        "class Quits(torch.nn.Linear):\n"
+        "    def __init__(self, classes, channels):\n"
+        "        super().__init__(64 * channels, classes)\n\n"
+        "    def forward(self, x):\n"
+        "        os._exit(0)\n"
+    )
+    done = attempt(tmp_path / "out", "model.import=quits:Quits", "train.epochs=1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "rank 0 ended before its work was done (exit status 0)" in done.stdout and "Traceback" not in done.stdout
+    assert not (tmp_path / "out" / "result.json").exists()
 
 
 def test_a_killed_rank_ends_the_run_names_itself_and_leaves_nothing(tmp_path: Path) -> None:
