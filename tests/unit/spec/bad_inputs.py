@@ -319,6 +319,12 @@ BAD = [
         "s.yaml:3: base.measure: `steps` and `minutes` both end the run\n    keep one of them, set the other to null",
     ),
     Bad(
+        "a precision without a window",
+        "question: How?\nbase:\n  measure: {precision: 0.02}\n",
+        "s.yaml:3: base.measure.precision: ends the window early, and no window is given\n"
+        "    set `measure.steps` or `measure.minutes` as its limit",
+    ),
+    Bad(
         "ranks that nodes cannot share",
         "question: How?\nbase:\n  strategy: allreduce\n  ranks: 3\n  nodes: 2\n",
         "s.yaml:5: base.nodes: 3 ranks cannot be divided equally among 2 nodes\n"
