@@ -181,6 +181,11 @@ DERIVED: dict[str, Column] = {
     "own_speedup": Column(
         "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
     ),
+    "time_to_accuracy_s": Column(
+        "Time to the accuracy",
+        "s",
+        "Until the first evaluation that reaches the study's `target_accuracy`; empty where none does, or the study names none",
+    ),
     "device_hours": Column(
         "Device time",
         "device h",
