@@ -44,8 +44,9 @@ docs: .venv-dev
 gallery: setup
 	@python docs/gallery.py $(OPTIONS)
 
+# Groups of tests side by side; `pytest` runs them one after the other.
 test: .venv-dev
-	pytest
+	@python -m tests.side_by_side
 
 # Left out: what starts processes, servers or compilers.
 WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup test_executor_jobscript

@@ -26,6 +26,12 @@ rule all:
         ask.everything,
 
 
+rule claims:
+    """The verdicts on the claims of all configured studies: `snakemake claims`."""
+    input:
+        ask.all_claims,
+
+
 # One target per study: `snakemake gpu_scaling`.
 for study in PROJECT.names:
 
@@ -39,6 +45,7 @@ for study in PROJECT.names:
 onstart:
     dag.own_folder(workflow, PROJECT.begin)
     dag.calm_driver(workflow)
+    dag.fix_claims(PROJECT)
 
 
 # An account of everything, where everything of a study was asked for.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.browser import chromium
 from tests.integration.project import Project, make_project
 
 DRAWN = {"summarise": 1, "figure": 2, "table": 1, "report": 1}
@@ -230,22 +230,10 @@ def test_a_wrong_study_that_is_not_requested_is_named_and_left_out(project: Proj
 
 @pytest.mark.parametrize("width", [500, 1200])
 def test_the_report_loads_whole_and_fits_its_window_in_a_browser(finished: Project, tmp_path: Path, width: int) -> None:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("Debian's package chromium is not installed")
-    page = (finished.folder / "results/local/mini/report.html").read_text()
-    # What the page finds out about itself goes where the dumped page shows it.
-    asks = (
-        "<script>onload = () => { document.title = [document.documentElement.scrollWidth <= innerWidth,"
-        " document.images.length, [...document.images].every(image => image.naturalWidth > 0)].join(' ') }</script>"
-    )
-    (tmp_path / "report.html").write_text(page.replace("</body>", asks + "</body>"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900", "--dump-dom"]
-    done = subprocess.run(
-        [chromium, *flags, (tmp_path / "report.html").as_uri()], capture_output=True, text=True, timeout=90, check=False
-    )
-    assert "<title>true 2 true</title>" in done.stdout, done.stdout[:500] + done.stderr[-500:]
+    with chromium(tmp_path / "profile") as browser:
+        browser.open(finished.folder / "results/local/mini/report.html", width=width)
+        assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.ask("[...document.images].map(image => image.naturalWidth > 0)") == [True, True]
 
 
 def test_what_was_skipped_is_looked_for_again_once_it_is_forgotten(project: Project) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -77,6 +81,76 @@ def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accura
     assert found["metrics"]["accuracy"] is None and found["metrics"]["loss"] is None
     assert found["resolved"]["step_time_s"] == pytest.approx(32 / 195)
     assert found["metrics"]["compute_s"] >= 32 / 195
+
+
+def test_an_accelerator_that_never_waits_for_a_batch_is_busy_for_99_percent_of_the_time(tmp_path: Path) -> None:
+    # To normalise such a batch, which an emulated GPU's host has no business with, would take a tenth of a step.
+    data = "data={source: synthetic, samples: 4096, shape: [3, 640, 640]}"
+    settings = ("model=resnet50", "device=emulated:k80", data, "batch.per_rank=32", "loader.workers=2")
+    attempt(tmp_path, *settings, "measure.steps=8", "measure.warmup_steps=2")
+    found = result(tmp_path)["metrics"]
+    assert found["accelerator_utilisation"] >= 0.99
+    assert found["data_stall"] <= 0.01 and found["convert_s"] <= 0.01 * found["step_time_s"]
+
+
+PARTS = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
+
+
+@pytest.mark.parametrize(
+    "strategy", ["single", "allreduce", "ring", "zero1", "fsdp", "pipeline", "async_parameter_server"]
+)
+def test_the_parts_of_a_step_sum_to_it_under_every_strategy(tmp_path: Path, strategy: str) -> None:
+    ranks = 1 if strategy == "single" else 2
+    attempt(
+        tmp_path, f"strategy={strategy}", f"ranks={ranks}", "train.epochs=2", "model={name: mlp, hidden: 64, layers: 3}"
+    )
+    found = result(tmp_path)["metrics"]
+    assert sum(found[part] or 0.0 for part in PARTS) == pytest.approx(found["step_time_s"])
+    apart = found["forward_s"] is not None and found["backward_s"] is not None
+    assert apart == (strategy in ("single", "ring", "zero1", "async_parameter_server"))
+    if apart:
+        assert found["forward_s"] + found["backward_s"] == pytest.approx(found["compute_s"])
+    assert (found["exchange_s"] is None) == (strategy in ("allreduce", "fsdp"))
+
+
+def test_two_ranks_end_their_window_at_the_same_step_when_it_is_precise_enough(tmp_path: Path) -> None:
+    settings = ("strategy=ring", "ranks=2", "train.epochs=100000", "train.evaluate_every_epochs=0")
+    attempt(tmp_path, *settings, "measure={steps: 1000000, precision: 0.5}")
+    found = result(tmp_path)
+    assert (found["status"], found["window_ended_by"]) == ("valid", "precision")
+    assert found["steps_done"] < 100_000
+    assert found["metrics"]["window_half_width"] is not None
+
+
+def test_a_window_whose_cores_others_use_is_measured_once_more_and_marked(tmp_path: Path) -> None:
+    settings = ("train={epochs: 1000, evaluate_every_epochs: 0}",)
+    with busy_cores():
+        attempt(tmp_path / "window", *settings, "measure.minutes=0.03")
+        attempt(tmp_path / "whole", "train.epochs=60", "train.evaluate_every_epochs=0")
+    window, whole = result(tmp_path / "window"), result(tmp_path / "whole")
+    for found in (window, whole):
+        assert found["disturbed"] is True
+        assert found["metrics"]["foreign_cpu_share"] > 0.05
+        assert any(warning.startswith("disturbed: other processes took") for warning in found["warnings"])
+    assert [any("measured once more" in each for each in found["warnings"]) for found in (window, whole)] == [
+        True,
+        False,
+    ]
+    assert (window["window_ended_by"], whole["window_ended_by"]) == ("limit", None)
+    assert len(window["links"]) == 1
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Another program that computes on each core that this one may use."""
+    program = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", program, str(core)]) for core in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def test_an_unknown_accelerator_is_answered_with_those_that_are_known(tmp_path: Path) -> None:

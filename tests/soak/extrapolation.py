@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.manifest import Manifest, SplitInfo
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.results.metrics import training_time
 from scalestudy.results.reports import Measured
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.training.report import CheckpointCost, Evaluation, Report
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"
@@ -138,7 +138,7 @@ def make(case: Case, seconds: float, out: Path) -> None:
         samples = json.loads(manifest.read_text())["train"]["samples"]
     assert result["status"] == "valid", result["reason"]
     parts = {
-        rank: np.stack([rows["begin_s"], rows["begin_s"] + rows.filter(regex="(data|compute|exchange|optimiser)_s").sum(axis=1)], axis=1)
+        rank: np.stack([rows["begin_s"], rows["begin_s"] + rows.filter(regex="(data|convert|compute|exchange|optimiser)_s").sum(axis=1)], axis=1)
         for rank, rows in steps.groupby("rank")
     }  # fmt: skip
     marks = max(parts.values(), key=lambda part: part[-1, 1])

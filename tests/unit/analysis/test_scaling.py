@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from pydantic import TypeAdapter
 
+from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.summarise import study_rows
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -16,15 +20,69 @@ def at(rows: pd.DataFrame, strategy: str, ranks: int, repeat: int) -> pd.Series:
     return rows[(rows["strategy"] == strategy) & (rows["ranks"] == ranks) & (rows["repeat"] == repeat)].iloc[0]
 
 
-def test_weak_efficiency_compares_each_repeat_with_the_same_repeat_on_one_rank(study: Study) -> None:
+WITH_SINGLE = SCALING.replace("[1, 2]", "[1, 2]\nexclude: [{strategy: single, ranks: 2}]").replace(
+    ", parameter_server]", ", parameter_server, ring, single]"
+)
+
+
+def test_all_series_are_compared_with_one_rank_without_exchange(study: Study, tmp_path: Path) -> None:
+    single = read_study(tmp_path, WITH_SINGLE, "single")
+    write_results(single)
+
+    rows = study_rows(single, MACHINE)
+
+    # X(1) = 101 of `single` and of `ring` in that repeat; X(2) = 161, of a parameter server 80.5.
+    assert at(rows, "allreduce", 2, 1)["speedup"] == pytest.approx(1.594059, abs=1e-6)
+    assert at(rows, "allreduce", 2, 1)["efficiency"] == pytest.approx(0.797030, abs=1e-6)
+    assert at(rows, "parameter_server", 2, 1)["efficiency"] == pytest.approx(0.398515, abs=1e-6)
+    assert at(rows, "parameter_server", 1, 1)["efficiency"] == pytest.approx(0.5)
+    assert set(rows["baseline_ranks"]) == {1.0}
+
+
+def test_the_slower_exchange_never_has_the_higher_efficiency(study: Study, tmp_path: Path) -> None:
+    """A server that is slow already on one rank scales well from there: over the common base that does not count."""
+    single = read_study(tmp_path, WITH_SINGLE, "single")
+    rates = {("parameter_server", 1): 50.0, ("parameter_server", 2): 95.0, ("allreduce", 2): 150.0}
+    write_results(
+        single, lambda run: {"throughput_samples_per_s": rates.get((run.spec.strategy.name, run.spec.ranks), 100.0)}
+    )
+
+    rows = study_rows(single, MACHINE)
+
+    server, ring = at(rows, "parameter_server", 2, 0), at(rows, "allreduce", 2, 0)
+    assert (server["efficiency"], ring["efficiency"]) == (pytest.approx(0.475), pytest.approx(0.75))
+    assert (server["own_efficiency"], ring["own_efficiency"]) == (pytest.approx(0.95), pytest.approx(0.75))
+
+
+def test_runs_that_compute_the_same_on_one_rank_are_pooled_and_no_others(study: Study, tmp_path: Path) -> None:
+    single = read_study(tmp_path, WITH_SINGLE, "single")
+    rates = {"single": 100.0, "ring": 121.0, "allreduce": 500.0}
+    write_results(single, lambda run: {"throughput_samples_per_s": rates.get(run.spec.strategy.name, 50.0)})
+
+    (base,) = bases(study_rows(single, MACHINE), single).values()
+
+    assert (base.kind, base.ranks, base.strategies, base.rate.n) == ("single", 1, ("ring", "single"), 6)
+    assert base.rate.mean == pytest.approx(110.0)
+
+
+def test_without_such_a_run_the_base_is_the_mean_over_series_at_the_fewest_ranks(study: Study) -> None:
     write_results(study)
 
-    row = at(study_rows(study, MACHINE), "allreduce", 2, 1)
+    rows = study_rows(study, MACHINE)
+    (base,) = bases(rows, study).values()
 
-    # X(1) = 101, X(2) = 161: speed-up 1.594059, efficiency half of it.
-    assert row["speedup"] == pytest.approx(1.594059, abs=1e-6)
-    assert row["efficiency"] == pytest.approx(0.797030, abs=1e-6)
-    assert row["baseline_ranks"] == 1
+    assert (base.kind, base.strategies) == ("pooled", ("allreduce", "parameter_server"))
+    # The geometric mean of 101 and 50.5.
+    assert at(rows, "allreduce", 2, 1)["speedup"] == pytest.approx(161 / 101 * 2**0.5)
+
+
+def test_strategies_that_have_nothing_to_do_alone_are_those_that_sum_after_backward() -> None:
+    names = ("single", "ring", "halving_doubling", "hierarchical", "two_dimensional", "mpi_allreduce", "allreduce",
+             "parameter_server", "async_parameter_server", "zero1", "fsdp", "horovod", "pipeline")  # fmt: skip
+    strategies = TypeAdapter[Any](RunSpec.model_fields["strategy"].annotation)
+    idle = [name for name in names if strategies.validate_python({"name": name}).idle_alone]
+    assert idle == ["single", "ring", "halving_doubling", "hierarchical", "two_dimensional"]
+    assert not strategies.validate_python({"name": "ring", "schedule": "overlapped"}).idle_alone
 
 
 def test_a_repeat_without_its_baseline_is_compared_with_the_mean_of_the_others(study: Study) -> None:
@@ -36,28 +94,28 @@ def test_a_repeat_without_its_baseline_is_compared_with_the_mean_of_the_others(s
 
     row = at(study_rows(study, MACHINE), "allreduce", 2, 2)
 
-    # X(2) = 162 over the mean of 100 and 101.
-    assert row["speedup"] == pytest.approx(162 / 100.5)
+    # X(2) = 162 over the geometric mean of 100 and 101.
+    assert row["own_speedup"] == pytest.approx(162 / (100 * 101) ** 0.5)
 
 
-def test_each_strategy_is_compared_with_itself(study: Study) -> None:
+def test_each_strategy_is_compared_with_itself_too(study: Study) -> None:
     write_results(study)
 
     row = at(study_rows(study, MACHINE), "parameter_server", 2, 0)
 
     # X(1) = 50, X(2) = 80.
-    assert row["efficiency"] == pytest.approx(0.8)
+    assert row["own_efficiency"] == pytest.approx(0.8)
 
 
-def test_strong_efficiency_compares_training_times(study: Study, tmp_path: Path) -> None:
+def test_weak_and_strong_efficiency_leave_evaluations_out(study: Study, tmp_path: Path) -> None:
     strong = read_study(tmp_path, SCALING.replace("{per_rank: 32}", "{global: 64}"), "strong")
-    write_results(strong, lambda run: {"metrics": {"training_time_s": {1: 100.0, 2: 80.0}[run.spec.ranks]}})
+    write_results(strong, lambda run: {"metrics": {"training_time_s": {1: 100.0, 2: 99.0}[run.spec.ranks]}})
 
     row = at(study_rows(strong, MACHINE), "allreduce", 2, 0)
 
-    # 100 · 1 / (2 · 80)
-    assert row["efficiency"] == pytest.approx(0.625)
-    assert row["speedup"] == pytest.approx(1.6)
+    # X(1) = 100, X(2) = 160: T(1)·1/(2·T(2)) of an epoch, whatever evaluations add to the training time.
+    assert row["own_efficiency"] == pytest.approx(0.8)
+    assert row["own_speedup"] == pytest.approx(1.6)
 
 
 def test_ranks_that_share_cores_get_no_efficiency(study: Study) -> None:
@@ -65,8 +123,8 @@ def test_ranks_that_share_cores_get_no_efficiency(study: Study) -> None:
 
     rows = study_rows(study, MACHINE)
 
-    assert rows.loc[rows["ranks"] == 2, "efficiency"].isna().all()
-    assert (rows.loc[rows["ranks"] == 1, "efficiency"] == 1).all()
+    assert rows.loc[rows["ranks"] == 2, ["efficiency", "own_efficiency"]].isna().all(axis=None)
+    assert (rows.loc[rows["ranks"] == 1, "own_efficiency"] == 1).all()
 
 
 def test_emulated_ranks_may_share_cores(study: Study) -> None:
@@ -100,4 +158,4 @@ def test_keys_that_move_with_the_ranks_do_not_split_a_series(study: Study, tmp_p
 
     rows = study_rows(zipped, MACHINE)
 
-    assert at(rows, "allreduce", 2, 0)["efficiency"] == pytest.approx(0.8)
+    assert at(rows, "allreduce", 2, 0)["own_efficiency"] == pytest.approx(0.8)

@@ -1,12 +1,14 @@
-"""Means, intervals and drift against numbers worked out by hand."""
+"""Means and intervals against numbers worked out by hand, and their coverage by simulation."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from scalestudy.analysis.stats import drift, interval, interval_of
+from scalestudy.analysis.stats import interval, interval_of
+from scalestudy.spec.columns import on_logarithms
 
 
 def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
@@ -19,11 +21,27 @@ def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
     assert found.high == pytest.approx(12.484138, abs=1e-6)
 
 
-def test_two_repeats_have_their_range() -> None:
+def test_on_logarithms_the_mean_is_geometric_and_the_interval_lies_wider_above() -> None:
+    found = interval([1.0, math.e, math.e**2], log=True)
+
+    assert found is not None and found.low is not None and found.high is not None
+    # Logarithms 0, 1, 2: mean 1, half width 2.484138.
+    assert found.mean == pytest.approx(math.e)
+    assert math.log(found.low) == pytest.approx(1 - 2.484138, abs=1e-6)
+    assert math.log(found.high) == pytest.approx(1 + 2.484138, abs=1e-6)
+    assert found.half_width == pytest.approx(found.high - math.e)
+
+
+def test_values_with_a_zero_are_averaged_as_they_are() -> None:
+    found = interval([0.0, 1.0, 2.0], log=True)
+    assert found is not None and found.mean == 1.0
+
+
+def test_two_repeats_have_a_mean_and_no_interval() -> None:
     found = interval([1.0, 3.0])
 
     assert found is not None
-    assert (found.mean, found.low, found.high, found.half_width) == (2.0, 1.0, 3.0, 1.0)
+    assert (found.mean, found.low, found.high, found.half_width) == (2.0, None, None, None)
 
 
 def test_one_repeat_has_a_mean_and_no_interval() -> None:
@@ -37,29 +55,56 @@ def test_nothing_measured_has_no_mean() -> None:
     assert interval([math.nan]) is None
 
 
-def test_drift_is_the_spread_of_first_middle_and_last_round_over_their_mean() -> None:
-    # 100, 104 and 96 of five rounds: (104 - 96) / 100
-    assert drift([100.0, 999.0, 104.0, 999.0, 96.0]) == pytest.approx(0.08)
+def test_times_rates_and_sizes_are_averaged_on_logarithms_and_shares_are_not() -> None:
+    positive = ("training_time_s", "throughput_samples_per_s", "read_bytes", "memory_mib", "efficiency", "cost")
+    assert all(on_logarithms(column) for column in positive)
+    assert not any(on_logarithms(column) for column in ("accuracy", "data_stall", "loss", "staleness", "no_such"))
 
 
-def test_drift_needs_two_rounds() -> None:
-    assert drift([100.0]) is None
-    assert drift([100.0, math.nan, math.nan]) is None
-
-
-def test_one_extrapolated_run_has_its_own_interval_and_several_have_that_of_their_mean() -> None:
-    rows = [
-        {"training_time_s": 10.0, "training_time_s_low": 9.0, "training_time_s_high": 12.0},
-        {"training_time_s": 20.0, "training_time_s_low": 19.0, "training_time_s_high": 21.0},
+def extrapolated(*runs: tuple[float, float, float]) -> list[dict[str, float]]:
+    return [
+        {"training_time_s": value, "training_time_s_low": low, "training_time_s_high": high}
+        for value, low, high in runs
     ]
-    one, two = interval_of(rows[:1], "training_time_s"), interval_of(rows, "training_time_s")
-    assert one is not None and two is not None
-    assert (one.mean, one.low, one.high, one.n) == (10.0, 9.0, 12.0, 1)
-    assert (two.mean, two.low, two.high, two.n) == (15.0, 10.0, 20.0, 2)
 
 
-def test_one_measured_run_has_no_interval() -> None:
-    found = interval_of(
-        [{"training_time_s": 10.0, "training_time_s_low": math.nan, "training_time_s_high": None}], "training_time_s"
-    )
-    assert found is not None and found.high is None
+def test_what_extrapolation_does_not_know_is_part_of_the_interval_of_a_mean() -> None:
+    same = interval_of(extrapolated(*[(100.0, 90.0, 100.0 / 0.9)] * 3), "training_time_s")
+
+    assert same is not None and same.low is not None and same.high is not None
+    # No spread, and an own interval of a factor 1/0.9 to both sides.
+    assert (same.low, same.high) == (pytest.approx(90.0), pytest.approx(100.0 / 0.9))
+
+
+def test_two_extrapolated_runs_have_no_interval() -> None:
+    found = interval_of(extrapolated((10.0, 9.0, 12.0), (20.0, 19.0, 21.0)), "training_time_s")
+
+    assert found is not None
+    assert (found.mean, found.low, found.n) == (pytest.approx(math.sqrt(200)), None, 2)
+
+
+def test_spread_and_own_interval_add_up_in_squares() -> None:
+    runs = extrapolated(*[(math.exp(value), math.exp(value - 0.3), math.exp(value + 0.3)) for value in (-0.1, 0, 0.1)])
+    found = interval_of(runs, "training_time_s")
+
+    assert found is not None and found.high is not None
+    # t-half = 0.1 · 2.484138
+    assert math.log(found.high) == pytest.approx(math.hypot(0.2484138, 0.3), abs=1e-6)
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 10])
+@pytest.mark.parametrize("common", [0.0, 0.01])
+def test_intervals_cover_the_truth_with_and_without_an_error_that_all_repeats_share(
+    repeats: int, common: float
+) -> None:
+    """Spread 0.1 % and a common error of 1 %, whose 95 % interval each run states; or spread 5 % alone."""
+    generator, covered, tries = np.random.default_rng(repeats), 0, 2000
+    spread, own = (0.001, math.exp(1.96 * common)) if common else (0.05, 1.0)
+    for _ in range(tries):
+        logs = generator.normal(0, common) + generator.normal(0, spread, repeats)
+        runs = [(value, value / own, value * own) for value in 100 * np.exp(logs)]
+        found = interval_of(extrapolated(*runs), "training_time_s")
+        assert found is not None and found.low is not None and found.high is not None
+        covered += found.low <= 100 <= found.high
+    # 95 % of 2000, less three standard errors of such a count.
+    assert 0.935 <= covered / tries <= 0.98

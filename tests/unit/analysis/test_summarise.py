@@ -64,10 +64,10 @@ def test_the_summary_has_labels_means_and_intervals(study: Study) -> None:
 
     row = next(row for row in summary_of(study) if row["strategy"] == "allreduce" and row["ranks"] == "2")
 
-    # 160, 161 and 162: mean 161, half width 4.302653 / sqrt(3).
+    # 160, 161 and 162: geometric mean 160.99793, t-interval of the logarithms.
     assert row["strategy (label)"] == "ring & all_reduce"
-    assert float(row["throughput_samples_per_s"]) == pytest.approx(161)
-    assert float(row["throughput_samples_per_s_low"]) == pytest.approx(158.515862, abs=1e-6)
+    assert float(row["throughput_samples_per_s"]) == pytest.approx(160.997930, abs=1e-6)
+    assert float(row["throughput_samples_per_s_low"]) == pytest.approx(158.532786, abs=1e-4)
     assert row["n_valid"] == "3"
 
 
@@ -77,17 +77,71 @@ def test_a_mean_with_an_extrapolated_time_is_extrapolated(study: Study) -> None:
     assert {row["kind"] for row in summary_of(study)} == {"extrapolated"}
 
 
-def test_drift_over_five_percent_marks_all_rows(study: Study) -> None:
-    write_results(study, lambda run: {"throughput_samples_per_s": [100.0, 103.0, 106.0][run.spec.repeat]})
+def test_two_repeats_have_a_mean_and_empty_ends(study: Study) -> None:
+    write_results(study, lambda run: None if run.spec.repeat == 2 else {})
+
+    row = summary_of(study)[0]
+
+    assert row["n_valid"] == "2" and row["throughput_samples_per_s"] != ""
+    assert (row["throughput_samples_per_s_low"], row["throughput_samples_per_s_high"]) == ("", "")
+
+
+def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
+    own = {
+        "kinds": {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"},
+        "intervals": {"training_time_s": [90.0, 170.0], "time_to_train_s": [95.0, 175.0]},
+        "metrics": {"time_to_train_s": 120.0},
+    }
+    write_results(study, lambda run: own)
+
+    rows, row = study_rows(study, MACHINE), summary_of(study)[0]
+
+    assert (rows["time_to_train_s_low"][0], rows["time_to_train_s_high"][0]) == (95.0, 175.0)
+    kinds = [row[f"{name}_kind"] for name in ("training_time_s", "time_to_train_s", "epoch_time_s", "step_time_s")]
+    assert kinds == ["extrapolated", "extrapolated", "extrapolated", ""]
+    assert row["throughput_samples_per_s_kind"] == "measured"
+    assert float(row["time_to_train_s_low"]) == pytest.approx(120.0 / (175 / 95) ** 0.5)
+
+
+def test_a_round_that_is_slower_in_every_configuration_marks_its_rows(study: Study) -> None:
+    write_results(
+        study, lambda run: {"throughput_samples_per_s": [100.0, 100.0, 80.0][run.spec.repeat] * run.spec.ranks}
+    )
 
     rows = study_rows(study, MACHINE)
 
-    assert rows["drifted"].all()
-    # (106 - 100) / 103
-    assert rows["drift"][0] == pytest.approx(0.058252, abs=1e-6)
+    assert rows.loc[rows["round"] == 2, "drifted"].all()
+    # 0.8 over the geometric mean of 1, 1 and 0.8
+    assert rows.loc[rows["round"] == 2, "drift"].iloc[0] == pytest.approx(0.8 / 0.8 ** (1 / 3) - 1)
 
 
-def test_drift_below_five_percent_marks_none(study: Study) -> None:
+def test_runs_that_were_disturbed_are_marked_and_counted(study: Study) -> None:
+    write_results(study, lambda run: {"disturbed": run.spec.repeat == 1})
+
+    rows = study_rows(study, MACHINE)
+
+    assert rows["disturbed"].sum() == 4
+    assert {row["n_disturbed"] for row in summary_of(study)} == {"1"}
+
+
+def test_results_that_do_not_say_whether_they_were_disturbed_were_not(study: Study) -> None:
+    write_results(study)
+    assert not study_rows(study, MACHINE)["disturbed"].any()
+
+
+def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(tmp_path: Path) -> None:
+    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
+    emulated = read_study(tmp_path, text.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "emulated")
+    write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})
+
+    rows = study_rows(emulated, MACHINE)
+
+    # Two cores; a parameter server is one process more.
+    marked = {(row["strategy"], row["ranks"]) for _, row in rows[rows["exchange_shares_cores"]].iterrows()}
+    assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}
+
+
+def test_rounds_that_hardly_differ_mark_none(study: Study) -> None:
     write_results(study)
 
     assert not study_rows(study, MACHINE)["drifted"].any()

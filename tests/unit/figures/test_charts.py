@@ -40,8 +40,18 @@ def test_a_point_is_the_mean_of_the_valid_repeats_with_its_interval(study: Study
 
     point = series(chart(study, "throughput"), "ring & all_reduce").points[1]
 
-    assert (point.x, point.y, point.n) == (2.0, 161.0, 3)
-    assert point.low == pytest.approx(158.515862, abs=1e-6)
+    assert (point.x, point.n) == (2.0, 3)
+    assert (point.y, point.low) == (pytest.approx(160.997930, abs=1e-5), pytest.approx(158.5328, abs=1e-4))
+
+
+def test_two_repeats_are_dots_without_an_interval(study: Study) -> None:
+    write_results(study, lambda run: None if run.spec.repeat == 2 else {})
+
+    made = chart(study, "throughput")
+
+    point = series(made, "ring & all_reduce").points[0]
+    assert (point.low, point.high, point.repeats) == (None, None, (100.0, 101.0))
+    assert said(made, "n = 2 runs per point (dots): too few for an interval")
 
 
 def test_invalid_skipped_and_missing_runs_are_counted_with_their_reasons_and_not_drawn(study: Study) -> None:
@@ -66,21 +76,40 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     points = series(chart(study, "time"), "ring & all_reduce").points
 
     assert [point.kind for point in points] == ["measured", "extrapolated"]
-    assert said(chart(study, "time"), "Open markers: extrapolated")
+    assert said(chart(study, "time"), "Extrapolated: the full training, from a measured window")
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
-def test_a_single_extrapolated_run_is_drawn_with_its_own_interval(study: Study) -> None:
+def test_every_time_that_was_extrapolated_is_drawn_so_with_its_own_interval(tmp_path: Path, study: Study) -> None:
+    drawn = "{kind: lines, name: train, x: ranks, y: time_to_train_s}"
+    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "to_train")
+    own = {
+        "kinds": {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"},
+        "intervals": {"time_to_train_s": [90.0, 100 / 0.9]},
+        "metrics": {"time_to_train_s": 100.0},
+    }
+    write_results(study, lambda run: own)
+
+    point = series(chart(study, "train"), "ring & all_reduce").points[0]
+
+    assert (point.kind, point.low, point.high) == ("extrapolated", pytest.approx(90.0), pytest.approx(100 / 0.9))
+
+
+def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncertain_it_is(study: Study) -> None:
     def one(run: Run) -> dict[str, Any] | None:
-        own = {"kinds": {"training_time_s": "extrapolated"}, "intervals": {"training_time_s": [90.0, 170.0]}}
+        own = {
+            "kinds": {"training_time_s": "extrapolated"},
+            "intervals": {"training_time_s": [95.0, 105.0]},
+            "metrics": {"training_time_s": 100.0},
+        }
         return own if run.spec.repeat == 0 else None
 
     write_results(study, one)
 
     points = series(chart(study, "time"), "ring & all_reduce").points
-    assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, 90.0, 170.0, "extrapolated")] * 2
-    assert said(chart(study, "time"), "n = 1 run per point; bars: 95 % interval of its extrapolation")
-    assert said(chart(study, "throughput"), "n = 1 run per point, so no interval")
+    assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, None, None, "extrapolated")] * 2
+    assert said(chart(study, "time"), "from a measured window, which alone is uncertain by up to ±5 %")
+    assert said(chart(study, "throughput"), "n = 1 run per point: too few for an interval")
 
 
 def test_a_figure_without_a_valid_run_says_so(study: Study) -> None:
@@ -97,7 +126,8 @@ def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(
     made = chart(three, "efficiency")
 
     assert [point.x for point in series(made, "ring & all_reduce").points] == [1.0, 2.0]
-    assert said(made, "Weak scaling: X(N)·N₀ / (N·X(N₀)), N₀ = 1")
+    assert said(made, "Weak scaling (the batch of a rank is fixed): X(N)·N₀ / (N·X(N₀))")
+    assert said(made, "Base X(N₀) = 71.4 samples/s, N₀ = 1: mean of 6 runs of all series at their fewest ranks")
     assert said(made, "Left out, more threads than cores: 4 ranks")
 
 
@@ -142,7 +172,7 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
     made = chart(two, "throughput")
 
     assert [panel.title for panel in made.panels] == ["small_cnn", "resnet50, compute emulated"]
-    assert said(made, "Emulated compute waits")
+    assert said(made, "Compute is emulated: a step waits as long as published for P100. Real: exchange and loading")
 
 
 def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_path: Path) -> None:
@@ -156,16 +186,16 @@ def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_pat
 
     lines = [(line.label, line.points[0].y, line.points[0].kind) for line in made.lines]
     assert lines == [
-        ("ring & all_reduce", 1.5, "predicted"),
-        ("ring & all_reduce", 2.0, "measured"),
-        ("parameter server", 2.0, "measured"),
+        ("ring & all_reduce", pytest.approx(1.5), "predicted"),
+        ("ring & all_reduce", pytest.approx(2.0), "measured"),
+        ("parameter server", pytest.approx(2.0), "measured"),
     ]
     assert len({line.style for line in made.lines[:2]}) == 1
-    assert said(made, "Hollow: predicted before the first step")
+    assert said(made, "Predicted: before the first step")
     assert "ring & all_reduce, predicted: 1.5 s at 1" in alt_text(made)
 
 
-def test_curves_are_drawn_over_elapsed_time_with_the_range_of_the_repeats(study: Study) -> None:
+def test_curves_are_drawn_over_elapsed_time_with_the_interval_of_the_repeats(study: Study) -> None:
     def change(run: Run) -> dict[str, Any]:
         accuracy = [0.7, 0.8, 0.9][run.spec.repeat]
         return {"evaluations": [{"epoch": 1, "step": 5, "time_s": 2.0 + run.spec.repeat, "accuracy": accuracy}]}
@@ -174,7 +204,9 @@ def test_curves_are_drawn_over_elapsed_time_with_the_range_of_the_repeats(study:
 
     point = series(chart(study, "accuracy"), "ring & all_reduce, 2 ranks").points[0]
 
-    assert (point.x, point.y, point.low, point.high, point.n) == (3.0, pytest.approx(0.8), 0.7, 0.9, 3)
+    # 0.7, 0.8, 0.9: half width 0.1 · 2.484138
+    assert (point.x, point.y, point.n) == (3.0, pytest.approx(0.8), 3)
+    assert (point.low, point.high) == (pytest.approx(0.5515862), pytest.approx(1.0484138))
 
 
 def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous_runs(tmp_path: Path) -> None:
@@ -213,7 +245,7 @@ def test_an_axis_of_names_has_no_lines_between_its_places(study: Study) -> None:
 
 def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
     def change(run: Run) -> dict[str, Any]:
-        rate = [100.0, 110.0, 120.0][run.spec.repeat]
+        rate = [100.0, 100.0, 80.0][run.spec.repeat] + run.spec.ranks
         return {"throughput_samples_per_s": rate, "instrument": {**INSTRUMENT, "torch": f"2.{run.spec.ranks}"}}
 
     write_results(study, change)
@@ -221,7 +253,55 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
     made = chart(study, "time")
 
     assert said(made, "Instruments mixed: torch 2.1 / 2.2")
-    assert said(made, "throughput differs by 18% between rounds")
+    assert said(made, "Drift: in round 3 throughput differs by -13.6")
+
+
+def test_disturbed_runs_are_counted_and_their_points_marked(study: Study) -> None:
+    write_results(study, lambda run: {"disturbed": run.spec.ranks == 2 and run.spec.repeat < 2})
+
+    made = chart(study, "throughput")
+
+    assert [point.disturbed for point in series(made, "ring & all_reduce").points] == [0, 2]
+    assert said(made, "†: holds disturbed runs (4 of 12), beside which others used the host")
+
+
+def test_a_figure_of_runs_that_were_measured_weeks_apart_says_so_with_dates(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        later = not is_ring(run)
+        return {"started": f"2026-{'12-03' if later else '11-20'}T08:{run.spec.repeat}0:00+00:00"}
+
+    write_results(study, change)
+
+    made = chart(study, "throughput")
+
+    assert said(made, "Measured apart: 2026-11-20 (6 runs); 2026-12-03 (6 runs). Nothing was measured in both")
+
+
+def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_at_the_best(
+    study: Study, tmp_path: Path
+) -> None:
+    text = SCALING.replace("allreduce, label", "ring, label").replace(", parameter_server]", ", halving_doubling]")
+    equal = read_study(tmp_path, text, "equal")
+    rates = {"ring": 100.0, "halving_doubling": 121.0}
+    write_results(equal, lambda run: {"throughput_samples_per_s": rates[run.spec.strategy.name] * run.spec.ranks})
+
+    ideal = next(line for line in chart(equal, "throughput").lines if line.role == "ideal")
+
+    assert [point.y for point in ideal.points] == [pytest.approx(110.0), pytest.approx(220.0)]
+    assert said(chart(equal, "throughput"), "mean of 6 runs on one rank without exchange (ring; halving doubling)")
+
+
+def test_emulated_ranks_whose_exchange_shares_cores_are_shaded(tmp_path: Path, study: Study) -> None:
+    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"').replace(
+        "[1, 2]", "[1, 2, 4]"
+    )
+    emulated = read_study(tmp_path, text, "emulated")
+    write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})
+
+    made = chart(emulated, "throughput")
+
+    assert made.panels[0].shaded_from == 4.0
+    assert said(made, "Shaded: exchange shares cores")
 
 
 def test_the_alternative_text_tells_each_line(study: Study) -> None:

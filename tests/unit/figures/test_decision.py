@@ -41,7 +41,7 @@ def test_a_difference_that_all_pairs_share_decides() -> None:
     [sentence] = said(rows([0.80, 0.70, 0.60], [0.90, 0.80, 0.71]))
     assert (
         sentence
-        == "scaled on instead of scaled off: better; Held-out accuracy changes by +0.103 [+0.089 … +0.118], 3 pairs"
+        == "scaled on instead of scaled off: better; Held-out accuracy changes by +0.103 ± 0.014 (margin 0.01, 3 pairs), p = 0.0013"
     )
 
 
@@ -50,9 +50,35 @@ def test_what_repeats_disagree_about_is_undecided() -> None:
     assert "undecided" in sentence
 
 
-def test_a_longer_time_is_worse() -> None:
-    [sentence] = said(rows([10.0, 10.1, 10.2], [12.0, 12.1, 12.2]), "training_time_s")
-    assert "worse; Training time changes by +2" in sentence
+def test_times_are_compared_by_their_ratio() -> None:
+    [sentence] = said(rows([10.0, 20.0, 40.0], [12.0, 24.0, 48.1]), "training_time_s")
+    assert "slower; Training time changes by +20.0" in sentence and "% (margin 5 %, 3 pairs)" in sentence
+    [sentence] = said(rows([12.0, 12.1, 12.2], [10.0, 10.1, 10.2]), "training_time_s")
+    assert "faster; Training time changes by -16.5" in sentence
+
+
+def test_a_change_within_the_margin_is_the_same() -> None:
+    [sentence] = said(rows([10.0, 10.1, 10.2], [10.1, 10.2, 10.3]), "training_time_s")
+    assert ": same; Training time changes by +0.99" in sentence
+
+
+def test_the_margin_is_the_studys() -> None:
+    data = rows([10.0, 10.1, 10.2], [10.3, 10.4, 10.5])
+    [wide] = decision.sentences(SimpleNamespace(), data, "scaled", "training_time_s", 0.1)  # type: ignore[arg-type]
+    [narrow] = decision.sentences(SimpleNamespace(), data, "scaled", "training_time_s", 0.01)  # type: ignore[arg-type]
+    assert ": same;" in wide and "(margin 10 %" in wide
+    assert ": slower;" in narrow
+
+
+def test_comparisons_of_one_table_are_corrected_for_their_number() -> None:
+    """Alone p is 0.015: one in a hundred tables of this size would hold such a comparison by chance."""
+    clear = [0.08, 0.12, 0.10]
+    alone = said(rows([0.0] * 3, clear))
+    many = said(
+        [row for ranks in range(8) for row in rows([0.0] * 3, clear if ranks == 0 else [0.1, -0.1, 0.0], ranks)]
+    )
+    assert ": better;" in alone[0]
+    assert ": undecided;" in many[0] and "corrected for 8 comparisons" in many[0]
 
 
 def test_two_pairs_decide_nothing() -> None:

@@ -24,6 +24,26 @@ def test_a_mean_is_rounded_to_two_digits_of_its_half_width() -> None:
     assert cell_text(Cell(Interval(0.8, 0.7988, 0.8012, 3, 0, 0), "measured"), 1) == "0.8000 ± 0.0012"
 
 
+def test_two_runs_have_a_mean_of_three_digits_and_no_half_width() -> None:
+    assert cell_text(Cell(Interval(999.32018, None, None, 2, 999.3138, 999.3266), "measured"), 1) == "999"
+
+
+def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(study: Study) -> None:
+    write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
+
+    text = written(study)
+
+    assert "2.5† |" in text[".md"] and text[".md"].count("†") == 4  # three cells of one row, and the note
+    assert "†: holds disturbed runs (1 of 12), beside which others used the host" in text[".md"]
+    assert r"\textdagger{}" in text[".tex"]
+
+
+def test_an_efficiency_names_its_base_with_its_rate(study: Study) -> None:
+    write_results(study)
+
+    assert "Base X(N₀) = 71.4 samples/s" in written(study)[".md"]
+
+
 def test_an_extrapolated_mean_has_a_tilde() -> None:
     assert cell_text(Cell(Interval(120.0, None, None, 1, 120, 120), "extrapolated"), 60) == "~2"
 
@@ -34,8 +54,8 @@ def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> 
     lines = written(study)[".md"].splitlines()
 
     assert lines[2] == "| Strategy | Ranks | n | Training time (min) | Throughput (samples/s) | Scaling efficiency |"
-    # the mean of 15000 s over 160, 161 and 162, in minutes, and 160, 161, 162 samples/s
-    assert lines[5].startswith(r"| ring & all\_reduce | 2 | 3 | 1.553 ± 0.024 | 161.0 ± 2.5 | 0.7970")
+    # over the geometric mean of both series on one rank; the mean of 15000 s over 160, 161 and 162, in minutes, and 160, 161, 162 samples/s
+    assert lines[5].startswith(r"| ring & all\_reduce | 2 | 3 | 1.553 ± 0.024 | 161.0 ± 2.5 | 1.127 ± 0.010 |")
 
 
 def test_runs_that_are_not_in_the_table_are_listed_with_their_reason(study: Study) -> None:
@@ -87,9 +107,9 @@ def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:
         "2",
         "3",
     )
-    assert row["throughput_samples_per_s"] == "161"
-    assert row["training_time_s"] == "93.17009815"
-    assert row["training_time_s_kind"] == "measured"
+    assert row["throughput_samples_per_s"] == "160.9979296"
+    assert row["training_time_s"] == "93.16889999"
+    assert (row["training_time_s_kind"], row["training_time_s_disturbed"]) == ("measured", "0")
 
 
 def test_a_table_is_the_same_bytes_when_written_again(study: Study) -> None:

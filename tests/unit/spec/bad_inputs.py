@@ -580,7 +580,7 @@ BAD = [
         "key that would clear the screen",
         'question: How?\n"\\e[2J\\n": 1\n',
         "s.yaml:2: \\x1b[2J\\n: unknown key `\\x1b[2J\\n`\n"
-        "    valid: base, cannot_show, exclude, figures, include, question, repeats, scales, source, tables, tags, title, vary, zip",
+        "    valid: base, cannot_show, claims, exclude, figures, include, question, repeats, scales, source, tables, tags, title, vary, zip",
     ),
     Bad(
         "stages that do not divide the ranks",

@@ -1,83 +1,107 @@
-"""Efficiency and speed-up against the smallest rank count of the same series."""
+"""Efficiency and speed-up: over one base that all series of a workload share, and over each series' own.
+
+A series that is compared with itself hides what its exchange costs already at the base, and the slowest exchange can
+look best. So the base is common, and its absolute rate is stated (Hoefler and Belli 2015, rule 1).
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pandas as pd
 
-from scalestudy.analysis.stats import interval
-from scalestudy.files import canonical_json
-from scalestudy.spec.columns import columns_of
+from scalestudy.analysis.stats import Interval, interval
+from scalestudy.analysis.workload import series_of, workload_of
 from scalestudy.spec.study import Study
 
-GEOMETRY = {"ranks", "nodes", "ranks_per_node", "seed", "repeat"}
-NEVER_IN_STEP = ("model", "data.source", "device", "dtype")
+RATE = "throughput_samples_per_s"
+COLUMNS = ("efficiency", "speedup", "baseline_ranks", "own_efficiency", "own_speedup", "own_baseline_ranks")
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the runs of one workload are compared with."""
+
+    kind: Literal["single", "pooled"]
+    """`single`: one rank without exchange. `pooled`: no such run exists, so the mean over all series at the fewest ranks."""
+    ranks: int
+    runs: tuple[str, ...]
+    """Ids of the runs that are pooled."""
+    strategies: tuple[str, ...]
+    rate: Interval
+    """Samples/s."""
 
 
 def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """`rows` with the columns `efficiency`, `speedup` and `baseline_ranks` (N0, the rank count that is compared with).
+    """`rows` with efficiency and speed-up over the common base and over the series' own, and both bases' rank counts.
 
-    Weak: X(N)·N0/(N·X(N0)); strong: T(N0)·N0/(N·T(N)); speed-up X(N)/X(N0); X throughput, T training time. Each
-    repeat is compared with the same repeat of N0, or with N0's mean where that repeat is not there. Rows that are not
-    valid get none of them, nor do ranks that share cores, nor a series planned with a single rank count.
+    Efficiency is X(N)·N0/(N·X(N0)), speed-up X(N)/X(N0), with X the throughput in the measurement window, for weak and
+    for strong scaling: with a fixed global batch, X(N)/X(N0) is T(N0)/T(N) of an epoch. Evaluations and checkpoints are
+    in neither. Each run is compared with the base runs of its own round, pooled, or with all of them where its round
+    has none. Rows that are not valid get no value, nor do ranks that share cores.
     """
     rows = rows.copy()
-    for column in ("efficiency", "speedup", "baseline_ranks"):
+    for column in COLUMNS:
         rows[column] = math.nan
-    usable = rows[(rows["status"] == "valid") & (rows["emulated"] | ~rows["oversubscribed"])]
+    usable = _usable(rows)
+    for base in bases(rows, study).values():
+        workload = usable["run"].map(workload_of(study))
+        members = usable[workload == workload[usable["run"] == base.runs[0]].iloc[0]]
+        _compare(rows, members, usable[usable["run"].isin(base.runs)], base.ranks, "")
     series = pd.Series(series_of(study))
-    for _, members in usable.groupby(usable["run"].map(series), sort=False):
-        planned = {columns["ranks"] for columns in _columns(study, str(series[members["run"].iloc[0]]), series)}
-        if len(planned) < 2:
-            continue
-        fewest = int(members["ranks"].min())
-        baseline = members[members["ranks"] == fewest]
-        for index, row in members.iterrows():
-            scale = int(row["ranks"]) / fewest
-            speedup = float(row["throughput_samples_per_s"]) / _of(baseline, "throughput_samples_per_s", row["repeat"])
-            time = _of(baseline, "training_time_s", row["repeat"]) / float(row["training_time_s"])
-            rows.loc[index, "speedup"] = speedup
-            rows.loc[index, "efficiency"] = (speedup if row["scaling"] == "weak" else time) / scale
-            rows.loc[index, "baseline_ranks"] = fewest
+    planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(series).nunique()
+    for name, members in usable.groupby(usable["run"].map(series), sort=False):
+        if planned[name] > 1:
+            fewest = int(members["ranks"].min())
+            _compare(rows, members, members[members["ranks"] == fewest], fewest, "own_")
     return rows
 
 
-def series_of(study: Study) -> dict[str, str]:
-    """For each run, the series that it belongs to: all that is varied agrees but the ranks and what moves with them."""
-    columns = {run.id: columns_of(run.spec) for run in study.runs}
-    drop = GEOMETRY | _in_step(study, list(columns.values()))
-    return {
-        run: canonical_json(
-            {key: value for key, value in row.items() if key not in drop | _follows(str(row["scaling"]))}
-        )
-        for run, row in columns.items()
-    }
+def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
+    """The common base of each workload whose runs are planned at several rank counts, and that has a valid base run.
 
-
-def _follows(scaling: str) -> set[str]:
-    return {"batch.global"} if scaling == "weak" else {"batch.per_rank"}
-
-
-def _in_step(study: Study, rows: list[dict[str, object]]) -> set[str]:
-    """Varied keys that have exactly one value for each rank count: varied by `zip` together with the ranks."""
-    steps = set()
-    for key in study.varied:
-        # `strategy` stands for `strategy.name` and its options, so what is below a key goes with it.
-        parts = {column for row in rows for column in row if column == key or column.startswith(f"{key}.")}
-        if key.startswith(NEVER_IN_STEP) or not parts:
+    Pooled are the valid runs of one rank whose strategy has nothing to exchange with one rank (`single`, and algorithms
+    that are not overlapped: `idle_alone` in strategies/catalogue.py): they execute the same code on the same data, so
+    that they differ by noise only.
+    """
+    workload = workload_of(study)
+    idle = {run.id for run in study.runs if run.spec.ranks == 1 and run.spec.strategy.idle_alone}
+    found = {}
+    usable = _usable(rows)
+    planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(pd.Series(workload)).nunique()
+    for name, members in usable.groupby(usable["run"].map(workload), sort=False):
+        if planned[name] < 2:
             continue
-        pairs = {canonical_json([row["ranks"], {part: row.get(part) for part in sorted(parts)}]) for row in rows}
-        if len(pairs) == len({row["ranks"] for row in rows}):
-            steps |= parts
-    return steps
+        alone = members[members["run"].isin(idle)]
+        fewest = members[members["ranks"] == members["ranks"].min()]
+        pooled = alone if len(alone) else fewest
+        rate = interval(pooled[RATE].tolist(), log=True)
+        assert rate is not None
+        if not len(alone):
+            rate = replace(rate, low=None, high=None)  # their spread is that between unlike series
+        found[str(name)] = Base(
+            "single" if len(alone) else "pooled",
+            int(pooled["ranks"].iloc[0]),
+            tuple(pooled["run"]),
+            tuple(dict.fromkeys(pooled["strategy"])),
+            rate,
+        )
+    return found
 
 
-def _columns(study: Study, series: str, of_run: pd.Series) -> list[dict[str, object]]:
-    return [columns_of(run.spec) for run in study.runs if of_run[run.id] == series]
+def _usable(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["status"] == "valid") & (rows["emulated"] | ~rows["oversubscribed"]) & (rows[RATE] > 0)]
 
 
-def _of(baseline: pd.DataFrame, column: str, repeat: object) -> float:
-    """The baseline's value in that repeat, else its mean over repeats."""
-    same = interval(baseline.loc[baseline["repeat"] == repeat, column].tolist()) or interval(baseline[column].tolist())
-    return same.mean if same is not None else math.nan
+def _compare(rows: pd.DataFrame, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
+    """Fill the columns of `members`: the rate over that of the base runs in the same round."""
+    overall = interval(base[RATE].tolist(), log=True)
+    assert overall is not None
+    for index, row in members.iterrows():
+        same = interval(base.loc[base["round"] == row["round"], RATE].tolist(), log=True)
+        speedup = float(row[RATE]) / (same or overall).mean
+        rows.loc[index, f"{prefix}speedup"] = speedup
+        rows.loc[index, f"{prefix}efficiency"] = speedup * base_ranks / int(row["ranks"])
+        rows.loc[index, f"{prefix}baseline_ranks"] = base_ranks

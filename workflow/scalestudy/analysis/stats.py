@@ -1,21 +1,27 @@
-"""Mean, interval and drift: what repeats say."""
+"""Mean and interval of repeats: what they say, and what they do not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scipy.special import stdtrit
 
+from scalestudy.spec.columns import on_logarithms
+
 CONFIDENCE = 0.95
-DRIFT_LIMIT = 0.05
+FEWEST = 3
+"""Repeats that an interval needs. With two, t is 12.7: such an interval says only that two are few."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean of n repeats and its 95 % interval; of two repeats their range, of one nothing (`low`, `high` None)."""
+    """Mean of n repeats and its 95 % interval; below three repeats there is none (`low`, `high` None).
+
+    A mean on logarithms is the geometric one, and its interval is not symmetric. `least` and `most` are the extremes.
+    """
 
     mean: float
     low: float | None
@@ -26,51 +32,75 @@ class Interval:
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval's width."""
-        return None if self.high is None else self.high - self.mean
+        """The larger distance from the mean to an end of the interval."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high - self.mean, self.mean - self.low)
 
 
-def interval(values: Sequence[float]) -> Interval | None:
-    """Mean and Student's t interval of the finite `values`: mean ± t(0.975, n - 1)·s/√n. None where there is none.
+def interval(
+    values: Sequence[float], log: bool = False, own: Sequence[tuple[float, float]] | None = None
+) -> Interval | None:
+    """Mean and 95 % interval of the finite `values`; None where there is none.
 
-    With one degree of freedom t is 12.7: such an interval says only that two are few. Their range is given instead.
+    The interval is Student's: mean ± t(0.975, n - 1)·s/√n, with `log` of the logarithms, taken back afterwards. `log`
+    is ignored where a value is 0 or below.
+
+    `own` are the intervals (low, high) that single values came with, as extrapolated ones do. What extrapolation does
+    not know is the same for all repeats of a configuration (they have the same window and the same steps to come), so
+    no number of repeats averages it out: half² = t-half² + mean of own half².
     """
     finite = [float(value) for value in values if math.isfinite(value)]
     n = len(finite)
     if n == 0:
         return None
-    mean = math.fsum(finite) / n
-    if n == 1:
-        return Interval(mean, None, None, 1, mean, mean)
-    if n == 2:
-        return Interval(mean, min(finite), max(finite), 2, min(finite), max(finite))
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
-    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n, min(finite), max(finite))
+    log = log and min(finite) > 0
+    scaled = [math.log(value) for value in finite] if log else finite
+    centre = math.fsum(scaled) / n
+    # Of one value the mean is that value, to the last digit.
+    mean = finite[0] if n == 1 else math.exp(centre) if log else centre
+    if n < FEWEST:
+        return Interval(mean, None, None, n, min(finite), max(finite))
+    half = math.hypot(_t_half_width(scaled, centre), _rms([_half_of(*pair, log) for pair in own or ()]))
+    low, high = (math.exp(centre - half), math.exp(centre + half)) if log else (centre - half, centre + half)
+    return Interval(mean, low, high, n, min(finite), max(finite))
+
+
+def _t_half_width(values: Sequence[float], mean: float) -> float:
+    n = len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
+
+
+def _half_of(low: float, high: float, log: bool) -> float:
+    """Half an interval's width; on logarithms, where its lower end is not positive, the distance to its upper end."""
+    if not log:
+        return (high - low) / 2
+    return math.log(high / low) / 2 if low > 0 else math.inf
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(value**2 for value in values) / len(values)) if values else 0.0
 
 
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:
-    """Mean and interval of a column over runs; of a single run the interval that came with its number, if one did.
+    """Mean and interval of a column over runs, on logarithms where the column is positive by its nature.
 
-    An extrapolated number comes with one, in `<column>_low` and `<column>_high`.
+    A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`.
     """
-    found = interval([row[column] for row in rows if row.get(column) is not None])
-    if found is None or found.n > 1:
-        return found
-    (row,) = (row for row in rows if row.get(column) is not None and math.isfinite(row[column]))
-    low, high = (row.get(f"{column}_{end}") for end in ("low", "high"))
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return found
-    return replace(found, low=float(low), high=float(high))
+    found = [row for row in rows if _finite(row.get(column))]
+    ends = [(row.get(f"{column}_low"), row.get(f"{column}_high")) for row in found]
+    own = [(float(low), float(high)) for low, high in ends if _finite(low) and _finite(high)]  # type: ignore[arg-type]
+    return interval([float(row[column]) for row in found], on_logarithms(column), own)
 
 
-def drift(rounds: Sequence[float]) -> float | None:
-    """Relative spread of the first configuration's throughput over the first, middle and last round.
-
-    `rounds` has its throughput in each round, NaN where there is none. None where fewer than two of the three are there.
-    """
-    picked = [rounds[index] for index in sorted({0, len(rounds) // 2, len(rounds) - 1})] if rounds else []
-    finite = [value for value in picked if math.isfinite(value)]
-    if len(finite) < 2:
+def own_half_width(row: Mapping[str, Any], column: str) -> float | None:
+    """Half the interval that a run's number came with, as a share of the number; None where it came with none."""
+    value, low, high = (row.get(f"{column}{end}") for end in ("", "_low", "_high"))
+    if not (_finite(value) and _finite(low) and _finite(high)) or not value:
         return None
-    return (max(finite) - min(finite)) / (math.fsum(finite) / len(finite))
+    return (float(high) - float(low)) / 2 / abs(float(value))  # type: ignore[arg-type]
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

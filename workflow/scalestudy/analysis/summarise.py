@@ -10,20 +10,25 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_object_dtype
 
+from scalestudy.analysis.cost import with_cost
+from scalestudy.analysis.drift import round_effects
 from scalestudy.analysis.identity import varied_columns
+from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
-from scalestudy.analysis.stats import DRIFT_LIMIT, drift, interval_of
+from scalestudy.analysis.stats import interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import DERIVED, METRICS, columns_of
+from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of
 from scalestudy.spec.layout import run_folder, study_folder
 from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")
-EXTRAPOLATED = ("training_time_s",)
-"""Metrics that a run cut short gives with its own interval."""
+EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
+"""Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
+KIND_OF = {"device_hours": "time_to_train_s", "cost": "time_to_train_s"}
+"""Derived columns that are as certain as what they follow from."""
 VOLATILE = ("memory_gib", "system")
 """What two measurements may differ in and still be of one instrument."""
 
@@ -32,7 +37,7 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
-    write_with(folder / "runs.parquet", _storable(rows).to_parquet)
+    write_with(folder / "runs.parquet", storable(rows).to_parquet)
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
@@ -40,23 +45,37 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
 
 
 def study_rows(study: Study, machine: str) -> pd.DataFrame:
-    """One row per run, in the order of measurement: state, keys of the spec, measured and derived columns.
+    """One row per run, in the order of the study: state, keys of the spec, measured and derived columns.
 
-    A run without a result has status `missing`. `drifted` marks all rows of a study whose first configuration changed
-    by more than 5 % between the first, middle and last round; `drift` says by how much.
+    A run without a result has status `missing`. A metric that is not simply measured has its kind in `<metric>_kind`,
+    and the interval that it came with in `<metric>_low` and `<metric>_high`. `round` counts the rounds of the study,
+    `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
+    certain, and `period` numbers what was measured in one go.
     """
     rows = _with_spec(pd.DataFrame([_row(run, machine) for run in study.runs]), study)
-    for column in (*METRICS, *(f"{name}_{end}" for name in EXTRAPOLATED for end in ENDS)):
-        rows[column] = pd.to_numeric(rows[column])
-    named = [column for column in rows.columns if column.startswith("instrument.")]
-    rows[named] = rows[named].fillna("")
+    for column in rows.columns:
+        if column in METRICS or column.removesuffix("_low").removesuffix("_high") in METRICS:
+            rows[column] = pd.to_numeric(rows[column])
+        elif column.startswith("instrument.") or column.removesuffix("_kind") in METRICS:
+            rows[column] = rows[column].fillna("")
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
-    first = rows[rows["configuration"] == study.runs[0].configuration]
-    rounds = first["throughput_samples_per_s"].where(first["status"] == "valid").tolist()
-    spread = drift(rounds)
-    rows["drift"] = math.nan if spread is None else spread
-    rows["drifted"] = (spread or 0.0) > DRIFT_LIMIT
-    return with_scaling(rows, study)
+    rows["round"] = [study.round_of(run) for run in study.runs]
+    rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
+    return with_cost(with_scaling(_with_drift(rows), study), machine)
+
+
+def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with `drift` and its interval, and whether the round `drifted`."""
+    rate = rows["throughput_samples_per_s"]
+    usable = rows[(rows["status"] == "valid") & (rate > 0)]
+    values = zip(usable["configuration"], usable["round"], usable["throughput_samples_per_s"], strict=True)
+    effects = {effect.round: effect for effect in round_effects(list(values))}
+    of_row = [effects.get(number) for number in rows["round"]]
+    rows["drift"] = [math.nan if effect is None else effect.effect for effect in of_row]
+    rows["drift_low"] = [math.nan if effect is None else effect.low for effect in of_row]
+    rows["drift_high"] = [math.nan if effect is None else effect.high for effect in of_row]
+    rows["drifted"] = [effect is not None and effect.drifted for effect in of_row]
+    return rows
 
 
 class Damaged(UserError):
@@ -114,15 +133,27 @@ def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
     row["kind"] = kind_of_all(valid["kind"].tolist())
     row["emulated"] = bool(group["emulated"].any())
     row["oversubscribed"] = bool(valid["oversubscribed"].any())
-    row["drifted"] = bool(group["drifted"].any())
+    row["drifted"] = bool(valid["drifted"].any())
+    row["n_disturbed"] = int(valid["disturbed"].sum())
+    row["periods"] = int(valid.loc[valid["period"] > 0, "period"].nunique())
     row["baseline_ranks"] = valid["baseline_ranks"].min()
+    row["own_baseline_ranks"] = valid["own_baseline_ranks"].min()
     runs: list[dict[str, Any]] = [{str(key): value for key, value in run.items()} for run in valid.to_dict("records")]
     for column in (*METRICS, *DERIVED):
         found = interval_of(runs, column)
         row[column] = found.mean if found else None
         row[f"{column}_low"] = found.low if found else None
         row[f"{column}_high"] = found.high if found else None
+        row[f"{column}_kind"] = kind_of_all([kind_of(run, column) for run in runs]) if found else None
     return row
+
+
+def kind_of(row: Mapping[str, Any], column: str) -> str:
+    """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
+    if column in PREDICTED:
+        return "predicted"
+    column = KIND_OF.get(column, column)
+    return str(row.get(f"{column}_kind") or "measured")
 
 
 def kind_of_all(kinds: list[str]) -> str:
@@ -140,21 +171,49 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "configuration": run.configuration,
         "status": result["status"],
         "reason": result.get("reason") or "",
+        "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
         "emulated": emulated,
         "oversubscribed": bool(result.get("oversubscribed", False)),
+        "exchange_shares_cores": exchange_shares_cores(run, result),
+        "disturbed": bool(result.get("disturbed", False)),
+        "window_ended_by": str(result.get("window_ended_by") or ""),
+        "nodes_used": (result.get("resolved") or {}).get("nodes"),
         "instrument": instrument_digest(instrument, emulated),
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
-        **_own_intervals(result),
+        **_kinds_and_intervals(result),
     }
 
 
-def _own_intervals(result: Mapping[str, Any]) -> dict[str, float | None]:
-    found = result.get("intervals") or {}
-    pairs = {column: found.get(column) or (None, None) for column in EXTRAPOLATED}
-    return {f"{column}_{end}": value for column, pair in pairs.items() for end, value in zip(ENDS, pair, strict=True)}
+def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:
+    """Whether more processes exchange on a host than it has cores, where compute is emulated.
+
+    An emulated accelerator takes no core, so such ranks are not oversubscribed; but their exchange is real, with one
+    thread in each rank and each parameter server.
+    """
+    if run.spec.accelerator is None or run.spec.ranks + run.spec.strategy.servers_beside < 2:
+        return False
+    hosts = len((result.get("launch") or {}).get("hosts") or [""])
+    cores = (result.get("instrument") or {}).get("cores")
+    working = -(-(run.spec.ranks + run.spec.strategy.servers_beside) // hosts)
+    return isinstance(cores, int) and working > cores
+
+
+def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what is not simply measured: its kind, and the interval that it came with."""
+    kinds: dict[str, str] = dict(result.get("kinds") or {})
+    if "training_time_s" in kinds:
+        # An epoch that was not measured whole is its samples over the rate of the window.
+        kinds.setdefault("epoch_time_s", kinds["training_time_s"])
+    intervals = result.get("intervals") or {}
+    found: dict[str, Any] = {}
+    for column in dict.fromkeys([*EXTRAPOLATED, *kinds, *intervals]):
+        if column in METRICS:
+            low, high = intervals.get(column) or (None, None)
+            found |= {f"{column}_low": low, f"{column}_high": high, f"{column}_kind": kinds.get(column, "")}
+    return found
 
 
 def _missing(machine: str, run: Run) -> dict[str, Any]:
@@ -176,7 +235,7 @@ def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
     return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
 
 
-def _storable(rows: pd.DataFrame) -> pd.DataFrame:
+def storable(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with one type per column: lists, and values of several types, as JSON text."""
     rows = rows.copy()
     for column in [column for column in rows.columns if is_object_dtype(rows[column])]:

@@ -14,6 +14,7 @@ from scalestudy.dag.project import Project
 from scalestudy.dag.rules import end
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
+from scalestudy.spec import fixed_claims
 from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
@@ -44,6 +45,11 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
 def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
     """Snakemake's caps by name, as numbers and words."""
     return {name: getattr(cap, "value", cap) for name, cap in caps.items()}
+
+
+def fix_claims(project: Project) -> None:
+    """Write what the configured studies' claims are, for those of which no run was made yet."""
+    fixed_claims.fix_claims(project.chosen, project.config.machine)
 
 
 def calm_driver(workflow: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalestudy.cluster.resources import Planner, Resources, of_dataset
-from scalestudy.dag.run_index import COMPILED, RunIndex
+from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_machine
 
@@ -34,7 +34,7 @@ class JobResources:
         """What preparing a dataset requests."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec
-            self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.machine).machine)
+            self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.folder).machine)
         return self._datasets[dataset]
 
     def gpu_slots(self, machine: str, run: str) -> int:
@@ -46,14 +46,16 @@ class JobResources:
         return slots
 
     def priority(self, machine: str, run: str) -> int:
-        """Study by study, and in each round by round: the first figure comes early, drift hits all configurations.
+        """Study by study, in each round by round, and within a round in the order that the seed draws.
 
-        Horovod is built at 50,000 (rules/build.smk): after all runs that need nothing built, before those that do.
+        So the first figure comes early, drift hits all configurations, and what a run leaves behind (a warm cache, a hot
+        processor) does not always meet the same next one. Horovod is built at 50,000 (rules/build.smk): after all runs
+        that need nothing built, before those that do.
         """
-        position, number, _ = self.runs.planned(machine, run)
-        if number >= COMPILED:
-            return 40_000 - 100 * min(position, 90) - min(number - COMPILED, 99)
-        return 1_000_000 - 10_000 * min(position, 90) - number
+        planned = self.runs.planned(machine, run)
+        if planned.late:
+            return 40_000 - 400 * min(planned.study, 90) - min(planned.place, 399)
+        return 1_000_000 - 10_000 * min(planned.study, 90) - min(planned.place, 9_999)
 
     @property
     def jobs_at_once(self) -> int | None:

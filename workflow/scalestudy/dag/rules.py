@@ -48,7 +48,7 @@ class Rules:
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
         config = self.project.config
-        return [self.project.report, *self.project.targets.of_report(config.machine, config.scale)]
+        return [self.project.report, *self.project.targets.of_report(config.folder, config.scale)]
 
     def study(self, name: str) -> Callable[[Any], list[str]]:
         """Everything of one study; its errors, where it is wrong."""
@@ -58,7 +58,7 @@ class Rules:
             if name in runs.wrong:
                 end(runs.wrong[name])
             self._warn()
-            return self.project.targets.of_study(runs.study(runs.config.machine, runs.config.scale, name))
+            return self.project.targets.of_study(runs.study(runs.config.folder, runs.config.scale, name))
 
         return targets
 
@@ -135,6 +135,21 @@ class Rules:
     def table(self, w: Any) -> str:
         """How a table is declared."""
         return self.project.targets.table(w.machine, w.scale, w.study, w.table)
+
+    @_answers
+    def claims(self, w: Any) -> str:
+        """How a study's claims are declared."""
+        return self.project.targets.claims(w.machine, w.scale, w.study)
+
+    @_answers
+    def claim_references(self, w: Any) -> list[str]:
+        """The published numbers that a study's claims are about."""
+        return self.project.targets.claim_references(w.machine, w.scale, w.study)
+
+    @_answers
+    def all_claims(self, w: Any) -> list[str]:
+        """The verdicts of all configured studies. A study that is wrong is an error here."""
+        return self.project.targets.all_claims()
 
     @_answers
     def reference(self, w: Any) -> list[str]:

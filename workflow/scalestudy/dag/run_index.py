@@ -12,20 +12,26 @@ from scalestudy.spec.config import NAME, SCALES, Config, read_machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import RESERVED, Run, Study
 
-COMPILED = 100_000
-"""Rounds from this one on come after everything else, and after what has to be compiled for them."""
-
 
 class Planned(NamedTuple):
-    """A run, with the position of its study and its round: the order of measurement."""
+    """A run, with the position of its study, and its place in the order in which the study's runs are measured.
+
+    Late runs are counted by themselves.
+    """
 
     study: int
-    round: int
+    place: int
+    late: bool
+    """Whether it comes after everything else, and after what has to be compiled for it."""
     run: Run
 
 
-def _planned(position: int, study: Study, run: Run) -> Planned:
-    return Planned(position, (COMPILED if run.id in study.late else 0) + run.spec.repeat % study.repeats, run)
+def _planned(position: int, study: Study) -> Iterator[Planned]:
+    places = {run: place for place, run in enumerate(study.order)}
+    before = len(study.runs) - len(study.late)
+    for run in study.runs:
+        late = run.id in study.late
+        yield Planned(position, places[run.id] - (before if late else 0), late, run)
 
 
 class RunIndex:
@@ -34,9 +40,9 @@ class RunIndex:
     def __init__(self, config: Config, changes: dict[str, Any] | None = None) -> None:
         self.config = config
         names = None if config.studies == "all" else config.studies
-        machine = read_machine(config.machine)
+        machine = read_machine(config.folder)
         found = find_studies(
-            names, config.scale, machine, tags=config.tags, machine_name=config.machine, changes=changes
+            names, config.scale, machine, tags=config.tags, machine_name=config.folder, changes=changes
         )
         self.chosen: list[Study] = found.studies
         """The configured studies that can be expanded."""
@@ -60,7 +66,7 @@ class RunIndex:
 
     def is_configured(self, machine: str, scale: str) -> bool:
         """Whether the configuration is for this machine and scale."""
-        return (machine, scale) == (self.config.machine, self.config.scale)
+        return (machine, scale) == (self.config.folder, self.config.scale)
 
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
@@ -79,7 +85,7 @@ class RunIndex:
 
     def planned(self, machine: str, run: str) -> Planned:
         """A run by its id: among those of the configuration first, then among all that any study has."""
-        if machine == self.config.machine and run in self._configured:
+        if machine == self.config.folder and run in self._configured:
             return self._configured[run]
         known = self._all_runs(machine)
         if run not in known:
@@ -96,16 +102,16 @@ class RunIndex:
 
     def study_name(self, machine: str, run: str) -> str:
         """The study that a run is made for: of several that share it, the first; `other` for one not configured."""
-        if machine == self.config.machine and run in self._configured:
+        if machine == self.config.folder and run in self._configured:
             return self.chosen[self._configured[run].study].name
         return "other"
 
     @functools.cached_property
     def _configured(self) -> dict[str, Planned]:
         return {
-            run.id: _planned(position, study, run)
+            planned.run.id: planned
             for position, study in reversed(list(enumerate(self.chosen)))
-            for run in study.runs
+            for planned in _planned(position, study)
         }
 
     def _all_runs(self, machine: str) -> dict[str, Planned]:
@@ -114,8 +120,8 @@ class RunIndex:
             found = self._runs.setdefault(machine, {})
             for scale in [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]:
                 for position, study in enumerate(self._studies_at(machine, scale)):
-                    for run in study.runs:
-                        found.setdefault(run.id, _planned(position, study, run))
+                    for planned in _planned(position, study):
+                        found.setdefault(planned.run.id, planned)
         return self._runs[machine]
 
     def _studies_at(self, machine: str, scale: str) -> list[Study]:
@@ -127,4 +133,4 @@ class RunIndex:
         """Runs of the configuration, then of paths seen so far, then of any study."""
         yield self._configured
         yield from list(self._runs.values())
-        yield self._all_runs(self.config.machine)
+        yield self._all_runs(self.config.folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, grouped, selected
 from scalestudy.figures.catalogue import FigureSpec
@@ -20,7 +21,7 @@ Evaluations = list[dict[str, Any]]
 
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
-    """One line per configuration: means over repeats at each evaluation, and a band from the least to the most.
+    """One line per configuration: means over repeats at each evaluation, and a band of their 95 % intervals.
 
     Runs with emulated compute learn nothing and are left out.
     """
@@ -71,7 +72,9 @@ def _curve(repeats: Sequence[Evaluations], measure: str) -> tuple[Point, ...]:
         if at:
             values = [float(evaluation[measure]) for evaluation in at]
             time = math.fsum(float(evaluation["time_s"]) for evaluation in at) / len(at)
-            points.append(Point(time, math.fsum(values) / len(values), min(values), max(values), len(values)))
+            found = interval(values)
+            assert found is not None
+            points.append(Point(time, found.mean, found.low, found.high, found.n, repeats=tuple(values)))
     return tuple(sorted(points, key=lambda point: point.x))
 
 

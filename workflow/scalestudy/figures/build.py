@@ -11,15 +11,17 @@ from typing import Any, Literal
 import pandas as pd
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.stats import interval, interval_of
-from scalestudy.analysis.summarise import kind_of_all
+from scalestudy.analysis.scaling import Base, bases
+from scalestudy.analysis.stats import interval, interval_of, own_half_width
+from scalestudy.analysis.summarise import kind_of, kind_of_all
+from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.reference import Published, drawable, published_lines, read_reference, why_none
 from scalestudy.figures.words import column_label, listed, unit_of, value_text
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import PREDICTED
+from scalestudy.spec.columns import on_logarithms
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
@@ -49,8 +51,10 @@ def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
     return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 
-def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Drawing) -> Chart:
-    """A chart of `drawing.y` over `drawing.x`."""
+def chart_over(
+    study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Drawing, left_out: pd.DataFrame | None = None
+) -> Chart:
+    """A chart of `drawing.y` over `drawing.x`; `left_out` are rows that are not drawn but may be a base of comparison."""
     runs = selected(rows, figure.where)
     series = figure.series or "strategy"
     published = read_reference(figure.reference) if figure.reference else []
@@ -58,9 +62,14 @@ def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Dr
     labels = list(dict.fromkeys(line for group in groups for line in group.lines))
     categories = _categories(study, drawing.x, runs)
     mark = (figure.mark.x, figure.mark.label) if figure.mark else None
+    rows = rows if left_out is None else pd.concat([rows, left_out])
+    of_group = bases_of(study, rows, groups)
     panels = [
-        replace(_panel(study, figure, drawing, group, labels, categories, published, series), mark=mark)
-        for group in groups
+        replace(
+            _panel(figure, drawing, group, labels, categories, published, series, _ideal_rate(rows, found, drawing.y)),
+            mark=mark,
+        )
+        for group, found in zip(groups, of_group, strict=True)
     ]
     lines = [line for panel in panels for line in panel.lines]
     shown = [row for group in groups for row in drawable(published, group.runs, drawing.x, drawing.y, series)]
@@ -75,7 +84,8 @@ def chart_over(study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Dr
                     notes.extrapolated(lines),
                     notes.emulated(runs),
                     *(group.note for group in groups),
-                    _cores(panels),
+                    *_base_notes(drawing, panels, of_group),
+                    *dict.fromkeys(panel.shaded_why for panel in panels),
                     *_citations(published, shown, runs, drawing, series),
                     notes.missing(runs),
                     *notes.trust(runs),
@@ -189,8 +199,38 @@ def _dominant(runs: Sequence[Row], key: str) -> str | None:
     return value if len(counts) > 1 and count / counts.total() > DOMINANT else None
 
 
+def bases_of(study: Study, rows: pd.DataFrame, groups: Sequence[Group]) -> list[list[Base]]:
+    """For each panel the bases of the workloads that it shows."""
+    found, workload = bases(rows, study), workload_of(study)
+    return [
+        [found[name] for name in dict.fromkeys(workload[row["run"]] for row in group.runs) if name in found]
+        for group in groups
+    ]
+
+
+def _ideal_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
+    """Where ideal scaling begins: the rank count of a panel's only base, and the mean of the column over its runs."""
+    if len(found) != 1:
+        return None
+    values = rows.loc[rows["run"].isin(found[0].runs), column]
+    mean = interval(values.tolist(), on_logarithms(column)) if column in rows else None
+    return None if mean is None else (found[0].ranks, mean.mean)
+
+
+def _base_notes(drawing: Drawing, panels: Sequence[Panel], of_group: Sequence[Sequence[Base]]) -> list[str]:
+    """What efficiencies, or the line of ideal scaling, are relative to."""
+    if drawing.y.startswith("own_"):
+        return ["Each series over its own smallest number of ranks"]
+    ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
+    if drawing.y not in ("efficiency", "speedup") and not ideal:
+        return []
+    shown = [
+        (panel.title, base) for panel, found in zip(panels, of_group, strict=True) for base in found if panel.lines
+    ]
+    return notes.bases(shown)
+
+
 def _panel(
-    study: Study,
     figure: FigureSpec,
     drawing: Drawing,
     group: Group,
@@ -198,6 +238,7 @@ def _panel(
     categories: dict[str, str],
     published: list[Published],
     series: str,
+    base: tuple[int, float] | None,
 ) -> Panel:
     x, y = drawing.x, drawing.y
     lines = []
@@ -207,7 +248,7 @@ def _panel(
                 lines.append(Line(label, points, "series", labels.index(label), not categories))
     blank = "" if lines else _why_blank(group.runs, y)
     beside = published_lines(published, group.runs, x, y, series) if lines and not categories else []
-    guide = _ideal(lines, drawing.ideal) if lines and not categories else None
+    guide = _ideal(lines, drawing.ideal, base) if lines and not categories else None
     log_x = drawing.log_x if figure.log_x is None else figure.log_x
     log_y = drawing.log_y if figure.log_y is None else figure.log_y
     places = {point.x for line in (*lines, *beside) for point in line.points}
@@ -229,7 +270,7 @@ def _panel(
             limits=(0.0, _top(lines)) if share else None,
         ),
         (*([guide] if guide else []), *beside, *lines),
-        _shaded_from(group.runs) if x == "ranks" else None,
+        *(_shaded(group.runs) if x == "ranks" else (None, "")),
         blank,
     )
 
@@ -255,18 +296,20 @@ def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) 
             mean = interval([float(value) for value in across if value is not None])
             place = None if mean is None else mean.mean
         if place is not None:
-            kind: Any = kind_of_all([kind_of(row, y) for row in valid])
-            single = tuple(float(row[y]) for row in valid)
-            points.append(Point(place, values.mean, values.low, values.high, values.n, kind, single))
+            points.append(point_of(valid, y, place))
     return tuple(sorted(points, key=lambda point: point.x))
 
 
-def kind_of(row: Mapping[str, Any], column: str) -> str:
-    """The training time and what is derived from it follow the run, forecasts are predicted, all else is measured."""
-    if column in PREDICTED:
-        return "predicted"
-    follows = column == "training_time_s" or (column == "efficiency" and row["scaling"] == "strong")
-    return str(row["kind"]) if follows else "measured"
+def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
+    """Mean and interval of a column over the valid runs of one configuration, and what is to be known of them."""
+    values = interval_of(valid, column)
+    assert values is not None
+    kind: Any = kind_of_all([kind_of(row, column) for row in valid])
+    own = [half for row in valid if (half := own_half_width(row, column)) is not None]
+    return Point(
+        place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
+        any(row["emulated"] for row in valid), sum(bool(row["disturbed"]) for row in valid), max(own, default=None),
+    )  # fmt: skip
 
 
 def _is_number(value: Any) -> bool:
@@ -286,27 +329,39 @@ def _categories(study: Study, x: str, runs: Sequence[Row]) -> dict[str, str]:
     return {canonical_json(value): value_text(study, x, value) for value in values}
 
 
-def _ideal(lines: Sequence[Line], kind: str) -> Line | None:
-    """Ideal scaling from the best series at the smallest rank count, drawn as far as measured."""
-    if kind == "none":
-        return None
+def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> Line | None:
+    """Ideal scaling from the common base, drawn as far as measured; none where a panel has no base, or several."""
     first = min(point.x for line in lines for point in line.points)
     last = max(point.x for line in lines for point in line.points)
-    starts = [point.y for line in lines for point in line.points if point.x == first]
     if kind == "one":
         return Line("ideal", (Point(first, 1.0), Point(last, 1.0)), "ideal")
-    start = min(starts) if kind == "time" else max(starts)
-    end = start * first / last if kind == "time" else start * last / first
-    return None if first == last else Line("ideal scaling", (Point(first, start), Point(last, end)), "ideal")
+    if kind == "none" or base is None or first == last:
+        return None
+    ranks, start = base
+    at = [start * ranks / x if kind == "time" else start * x / ranks for x in (first, last)]
+    return Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")
 
 
-def _shaded_from(runs: Sequence[Row]) -> float | None:
-    """The smallest rank count from which on all valid runs with real compute share cores."""
-    real = [row for row in runs if row["status"] == "valid" and not row["emulated"]]
-    crowded = [row["ranks"] for row in real if row["oversubscribed"]]
-    roomy = [row["ranks"] for row in real if not row["oversubscribed"]]
-    fitting = [ranks for ranks in crowded if ranks > max(roomy, default=0)]
-    return float(min(fitting)) if fitting else None
+SHARED = "more threads than cores, no statement about scaling"
+SHARED_EXCHANGE = (
+    "exchange shares cores: more ranks and servers than cores exchange on a host, whose compute is emulated"
+)
+
+
+def _shaded(runs: Sequence[Row]) -> tuple[float | None, str]:
+    """The smallest rank count from which on all valid runs share cores, and how they do."""
+    valid = [row for row in runs if row["status"] == "valid"]
+    crowded = [row for row in valid if _shares_cores(row)]
+    roomy = [row["ranks"] for row in valid if not _shares_cores(row)]
+    beyond = [row for row in crowded if row["ranks"] > max(roomy, default=0)]
+    if not beyond:
+        return None, ""
+    why = dict.fromkeys(SHARED_EXCHANGE if row["emulated"] else SHARED for row in beyond)
+    return float(min(row["ranks"] for row in beyond)), "Shaded: " + "; ".join(why)
+
+
+def _shares_cores(row: Row) -> bool:
+    return bool(row["exchange_shares_cores"] if row["emulated"] else row["oversubscribed"])
 
 
 def _why_blank(runs: Sequence[Row], y: str) -> str:
@@ -315,14 +370,6 @@ def _why_blank(runs: Sequence[Row], y: str) -> str:
     if y in ("efficiency", "speedup") and all(row["oversubscribed"] for row in runs if row["status"] == "valid"):
         return "No run without shared cores"
     return f"No valid run has measured this: {column_label(y).lower()}"
-
-
-def _cores(panels: Sequence[Panel]) -> str:
-    return (
-        "Shaded: more threads than cores, no statement about scaling"
-        if any(panel.shaded_from for panel in panels)
-        else ""
-    )
 
 
 def _citations(

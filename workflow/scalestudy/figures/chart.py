@@ -18,6 +18,12 @@ class Point:
     kind: Literal["measured", "extrapolated", "predicted", "published", "derived"] = "measured"
     repeats: tuple[float, ...] = ()
     """The single values that the mean is of."""
+    emulated: bool = False
+    """Whether compute was emulated in any of them."""
+    disturbed: int = 0
+    """How many of them were disturbed by other processes."""
+    own: float | None = None
+    """Half the interval that extrapolation gives a single value, as a share of it; the largest of the repeats."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. `shaded_from`: from this x on, ranks share cores. No lines: `blank` says why."""
+    """One pair of axes. `shaded_from`: from this x on, ranks share cores, `shaded_why` says how. No lines: `blank` says why."""
 
     title: str
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
     shaded_from: float | None = None
+    shaded_why: str = ""
     blank: str = ""
     mark: tuple[float, str] | None = None
     """A place on the horizontal axis that a thin line marks, and what it says."""

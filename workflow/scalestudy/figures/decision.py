@@ -6,67 +6,115 @@ import math
 from collections.abc import Sequence
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.stats import Interval, interval
+from scalestudy.analysis.paired import Comparison, Verdict, compare, judged
+from scalestudy.analysis.rounding import with_interval
+from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.build import Row
-from scalestudy.figures.words import column_label, friendly, number, unit_of, value_text, with_unit
+from scalestudy.figures.words import column_label, number, unit_of, value_text
 from scalestudy.files import canonical_json
+from scalestudy.spec.columns import on_logarithms
 from scalestudy.spec.study import Study
 
-FEWEST_PAIRS = 3
-"""Two pairs have a range, and no interval that a decision can stand on."""
+RELATIVE_MARGIN = 0.05
+ABSOLUTE_MARGIN = 0.01
 
 
-def sentences(study: Study, rows: Sequence[Row], key: str, column: str) -> list[str]:
+def sentences(study: Study, rows: Sequence[Row], key: str, column: str, margin: float | None = None) -> list[str]:
     """One sentence for each value of `key` but its first, in each combination of what else is varied.
 
-    Runs of one repeat share their seed and are compared with each other: the interval is that of their differences.
+    Runs of one repeat share their seed and are compared with each other: the mean is that of their ratios, for times,
+    rates and sizes, else of their differences. It is judged against the margin, and all sentences of a table together
+    (Holm), so that a table of equals holds a false verdict in at most 5 %.
     """
+    found = [(change, _differences(before, after, column)) for change, before, after in _changes(study, rows, key)]
+    log = on_logarithms(column)
+    margin = margin or (RELATIVE_MARGIN if log else ABSOLUTE_MARGIN)
+    compared = {
+        index: comparison
+        for index, (_, differences) in enumerate(found)
+        if (comparison := compare(differences, math.log1p(margin) if log else margin)) is not None
+    }
+    verdicts = dict(zip(compared, judged(list(compared.values())), strict=True))
+    limit = f"{number(100 * margin)} %" if log else number(margin)
+    said = []
+    for index, (change, differences) in enumerate(found):
+        if index in compared:
+            verdict, p = verdicts[index]
+            text = _sentence(column, compared[index], verdict, limit) + _corrected(p, len(compared))
+        else:
+            text = _too_few(len(differences))
+        said.append(f"{change}: {text}")
+    return said
+
+
+def _changes(study: Study, rows: Sequence[Row], key: str) -> list[tuple[str, list[Row], list[Row]]]:
+    """Each change of the key that is looked at: in words, the rows before and those after."""
     others = [name for name in varied_columns(study) if name != key]
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(canonical_json([row.get(name) for name in others]), []).append(row)
     several = [name for name in others if len({canonical_json(row.get(name)) for row in rows}) > 1]
-    said = []
+    found = []
     for group in groups.values():
         where = ", ".join(value_text(study, name, group[0].get(name), named=True) for name in several)
-        values = list({canonical_json(row.get(key)): row.get(key) for row in group}.values())
-        for value in values[1:]:
-            found = interval(_differences(group, key, values[0], value, column))
-            change = " instead of ".join(value_text(study, key, one, named=True) for one in (value, values[0]))
-            said.append((f"{where}: " if where else "") + _sentence(change, column, found))
-    return said
+        values = {canonical_json(row.get(key)): row.get(key) for row in group}
+        by_value = {name: [row for row in group if canonical_json(row.get(key)) == name] for name in values}
+        first, *rest = values
+        for name in rest:
+            words = " instead of ".join(value_text(study, key, values[one], named=True) for one in (name, first))
+            found.append(((f"{where}: " if where else "") + words, by_value[first], by_value[name]))
+    return found
 
 
-def _differences(group: Sequence[Row], key: str, before: object, after: object, column: str) -> list[float]:
-    """`after` less `before`, for each repeat that has both."""
-    known: dict[tuple[str, int], float] = {}
-    for row in group:
+def _differences(before: Sequence[Row], after: Sequence[Row], column: str) -> list[float]:
+    """`after` less `before`, of logarithms where the column has them, for each repeat that has both."""
+    old, new = _by_repeat(before, column), _by_repeat(after, column)
+    return [new[repeat] - old[repeat] for repeat in new if repeat in old]
+
+
+def _by_repeat(rows: Sequence[Row], column: str) -> dict[int, float]:
+    known = {}
+    for row in rows:
         value = row.get(column)
         if row["status"] == "valid" and value is not None and math.isfinite(value):
-            known[canonical_json(row.get(key)), row["repeat"]] = value
-    old, new = canonical_json(before), canonical_json(after)
-    return [
-        value - known[old, repeat] for (name, repeat), value in known.items() if name == new and (old, repeat) in known
-    ]
+            if not on_logarithms(column):
+                known[row["repeat"]] = float(value)
+            elif value > 0:
+                known[row["repeat"]] = math.log(value)
+    return known
 
 
-def _sentence(change: str, column: str, found: Interval | None) -> str:
-    if found is None:
-        return f"{change}: nothing to compare yet"
-    if found.n < FEWEST_PAIRS or found.low is None or found.high is None:
-        few = "1 pair of runs decides" if found.n == 1 else f"{found.n} pairs of runs decide"
-        return f"{change}: {few} nothing; repeat it {FEWEST_PAIRS} times or more"
-    factor, unit = friendly(unit_of(column), [abs(found.mean)])
-    mean, low, high = (
-        f"{'+' if value > 0 else ''}{number(value / factor)}" for value in (found.mean, found.low, found.high)
-    )
-    text = with_unit(f"{column_label(column)} changes by {mean} [{low} … {high}]", unit)
-    if found.low <= 0 <= found.high:
-        return f"{change}: undecided; {text}, {found.n} pairs"
-    better = (found.mean < 0) == lower_is_better(column)
-    return f"{change}: {'better' if better else 'worse'}; {text}, {found.n} pairs"
+def _sentence(column: str, found: Comparison, verdict: Verdict, limit: str) -> str:
+    """`faster; Training time changes by -12.0 ± 1.3 % (margin 5 %, 5 pairs)`."""
+    if on_logarithms(column):
+        change = with_interval(*(100 * math.expm1(value) for value in (found.mean, found.low, found.high))) + " %"
+    else:
+        change = with_interval(found.mean, found.low, found.high)
+    sign = "+" if found.mean > 0 else ""
+    label = column_label(column)
+    return f"{word(column, verdict)}; {label} changes by {sign}{change} (margin {limit}, {found.n} pairs)"
+
+
+def word(column: str, verdict: Verdict) -> str:
+    """A verdict in the word that suits the column: faster or slower for times and rates, else better or worse."""
+    if verdict in ("same", "undecided"):
+        return verdict
+    good, bad = ("faster", "slower") if unit_of(column) in ("s", "samples/s") else ("better", "worse")
+    return good if (verdict == "less") == lower_is_better(column) else bad
+
+
+def _corrected(p: float, comparisons: int) -> str:
+    shown = "p < 0.001" if p < 0.001 else f"p = {number(p, 2)}"
+    return f", {shown}" + (f" corrected for {comparisons} comparisons" if comparisons > 1 else "")
+
+
+def _too_few(pairs: int) -> str:
+    if pairs == 0:
+        return "nothing to compare yet"
+    few = "1 pair of runs decides" if pairs == 1 else f"{pairs} pairs of runs decide"
+    return f"{few} nothing; repeat it {FEWEST} times or more"
 
 
 def lower_is_better(column: str) -> bool:
-    """Times, losses, stalls and what is taken from the machine."""
-    return unit_of(column) in ("s", "B", "MiB") or column in ("loss", "data_stall")
+    """Times, losses, stalls, costs and what is taken from the machine."""
+    return unit_of(column) in ("s", "h", "B", "MiB") or column in ("loss", "data_stall", "cost")

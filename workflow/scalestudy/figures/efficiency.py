@@ -6,44 +6,40 @@ from dataclasses import replace
 
 import pandas as pd
 
-from scalestudy.analysis.scaling import series_of
-from scalestudy.figures.build import Drawing, chart_over, selected
+from scalestudy.analysis.workload import series_of
+from scalestudy.figures.build import SHARED, Drawing, chart_over, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.words import listed
 from scalestudy.spec.study import Study
 
-FORMULA = {"weak": "Weak scaling: X(N)·N₀ / (N·X(N₀))", "strong": "Strong scaling: T(N₀)·N₀ / (N·T(N))"}
+FORMULA = {
+    "weak": "Weak scaling (the batch of a rank is fixed)",
+    "strong": "Strong scaling (the global batch is fixed)",
+}
 
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
-    """From 0 to at least 1.1, with the formula and N0 below; ranks that share cores are left out."""
-    rows = _with_baseline(study, rows)
-    made = chart_over(study, figure, rows, Drawing("efficiency", "ranks", log_x=True, ideal="one"))
-    runs = [row for row in selected(rows, figure.where) if row["status"] == "valid"]
-    formula = listed(FORMULA[kind] for kind in dict.fromkeys(str(row["scaling"]) for row in runs))
-    relative = [f"{formula}, {_baselines(made)}"] if made.lines else []
+    """From 0 to at least 1.1, with the formula and the base below; ranks that share cores are left out."""
+    compared = _compared(study, rows)
+    drawing = Drawing("efficiency", "ranks", log_x=True, ideal="one")
+    made = chart_over(study, figure, rows[compared], drawing, rows[~compared])
+    runs = [row for row in selected(rows[compared], figure.where) if row["status"] == "valid"]
+    kinds = listed(FORMULA[kind] for kind in dict.fromkeys(str(row["scaling"]) for row in runs))
+    formula = [f"{kinds}: X(N)·N₀ / (N·X(N₀)), X in samples/s without evaluations"] if made.lines else []
     crowded = sorted({int(row["ranks"]) for row in runs if row["oversubscribed"] and not row["emulated"]})
     left_out = [f"Left out, more threads than cores: {', '.join(map(str, crowded))} ranks"] if crowded else []
-    kept = [note for note in made.notes if not note.startswith("Shaded")]
-    panels = [replace(panel, shaded_from=None) for panel in made.panels]
-    return replace(made, panels=tuple(panels), notes=(*relative, *kept[:1], *left_out, *kept[1:]))
-
-
-def _baselines(chart: Chart) -> str:
-    """`N₀ = 1`, and each line that begins at more ranks."""
-    begins = [(panel.title, line.label, int(line.points[0].x)) for panel in chart.panels for line in panel.lines]
-    fewest = min(ranks for _, _, ranks in begins)
-    others = [
-        f"{ranks} for {', '.join(filter(None, (label, title)))}"
-        for title, label, ranks in begins
-        if ranks > fewest and label != "ideal"
+    panels = [
+        replace(panel, shaded_from=None, shaded_why="") if SHARED in panel.shaded_why else panel
+        for panel in made.panels
     ]
-    return f"N₀ = {fewest}" + (f", but {listed(others)}" if others else "")
+    kept = [note for note in made.notes if SHARED not in note]
+    return replace(made, panels=tuple(panels), notes=(*formula, *kept[:1], *left_out, *kept[1:]))
 
 
-def _with_baseline(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """Without the series that are planned at one rank count only: there is nothing to compare them with."""
+def _compared(study: Study, rows: pd.DataFrame) -> pd.Series:
+    """Which rows are drawn: not a series that is planned at the base's rank count alone, a dot at 1."""
     series = rows["run"].map(series_of(study))
     several = rows["ranks"].groupby(series).transform("nunique") > 1
-    return rows[several] if several.any() else rows
+    kept = several | (rows["ranks"] > rows["baseline_ranks"])
+    return kept if kept.any() else kept | True

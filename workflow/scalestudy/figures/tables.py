@@ -1,4 +1,4 @@
-"""Tables: a row per configuration, each value as mean ± half its interval; as CSV, Markdown and LaTeX."""
+"""Tables: a row per configuration, each value as its mean with its interval; as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.stats import Interval, interval_of
-from scalestudy.analysis.summarise import kind_of_all, read_rows
+from scalestudy.analysis.rounding import with_interval
+from scalestudy.analysis.scaling import bases
+from scalestudy.analysis.stats import FEWEST, Interval, interval_of
+from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
+from scalestudy.analysis.workload import workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
-from scalestudy.figures.build import OWN_PANEL, Row, kind_of, selected
+from scalestudy.figures.build import OWN_PANEL, Row, selected
 from scalestudy.figures.catalogue import TableSpec
-from scalestudy.figures.words import column_label, friendly, number, run_text, unit_of, value_text, with_unit
+from scalestudy.figures.words import column_label, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.study import Study
@@ -32,6 +37,8 @@ class Cell:
 
     value: Interval | None
     kind: str
+    disturbed: int = 0
+    """How many of its runs were disturbed."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,8 @@ def table_named(study: Study, name: str) -> TableSpec:
 
 def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     """What a table shows, from runs.parquet."""
-    rows = selected(read_rows(study, machine), spec.where)
+    every = read_rows(study, machine)
+    rows = selected(every, spec.where)
     keys = [key for key in varied_columns(study) if len({canonical_json(row.get(key)) for row in rows}) > 1]
     keys.sort(key=lambda key: key not in OWN_PANEL)
     order = {key: list(dict.fromkeys(canonical_json(row.get(key)) for row in rows)) for key in keys if key in OWN_PANEL}
@@ -132,8 +140,8 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     mixed = len({row["emulated"] for row in rows}) > 1
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    decided = decision.sentences(study, rows, spec.decide, spec.values[0]) if spec.decide else []
-    said_below = (*decided, *_notes(rows, configurations, spec))
+    decided = decision.sentences(study, rows, spec.decide, spec.values[0], spec.margin) if spec.decide else []
+    said_below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
     return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent)
 
 
@@ -148,7 +156,8 @@ def _configuration(
     cells = []
     for column in values:
         found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
-        cells.append(Cell(interval_of(found, column), kind_of_all([kind_of(row, column) for row in found])))
+        disturbed = sum(bool(row["disturbed"]) for row in found)
+        cells.append(Cell(interval_of(found, column), kind_of_all([kind_of(row, column) for row in found]), disturbed))
     return Configuration(
         tuple(first.get(key) for key in keys),
         tuple(texts),
@@ -166,22 +175,24 @@ def said(row: Row) -> str:
     return f"{row['status']}: {row['reason']}"
 
 
+RELATIVE = {"efficiency", "speedup"}
+
+
 def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: TableSpec) -> tuple[str, ...]:
     cells = [cell for row in configurations for cell in row.cells if cell.value]
-    counts = {cell.value.n for cell in cells if cell.value}
-    own = any(cell.value.n == 1 and cell.value.high is not None for cell in cells if cell.value)
-    fewest = notes.baselines(rows) if {"efficiency", "speedup"} & set(spec.values) else []
+    relative = RELATIVE & set(spec.values)
+    priced = dict.fromkeys(row["currency"] for row in rows if row["currency"]) if "cost" in spec.values else []
     return tuple(
         filter(
             None,
             [
-                "n: valid runs; " + _meaning_of_half_widths(counts, own),
+                "n: valid runs; " + _meaning_of_half_widths({cell.value.n for cell in cells if cell.value}),
                 "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
                 "≈: predicted before the first step" if any(cell.kind == "predicted" for cell in cells) else "",
-                f"Relative to N₀ = {' or '.join(map(str, fewest))}" if fewest else "",
+                f"Cost in {', '.join(priced)}" if priced else "",
                 notes.emulated(rows),
                 "More threads than cores: no efficiency"
-                if fewest and any(row["oversubscribed"] for row in rows)
+                if relative and any(row["oversubscribed"] for row in rows)
                 else "",
                 notes.missing(rows),
                 *notes.trust(rows),
@@ -190,27 +201,37 @@ def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: T
     )
 
 
-def _meaning_of_half_widths(counts: set[int], own: bool) -> str:
-    if not counts - {1}:
-        return "of one run, ± is half the 95 % interval of an extrapolation" if own else "one run has no interval"
-    if not counts - {1, 2}:
-        return "values are means ± half the range of two runs"
-    return "values are means ± half the 95 % interval" + (", of two runs half their range" if 2 in counts else "")
+def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSpec) -> list[str]:
+    """What the efficiencies of a table are relative to."""
+    if not RELATIVE & set(spec.values):
+        return []
+    workload, found = workload_of(study), bases(every, study)
+    shown = [found[name] for name in dict.fromkeys(workload[row["run"]] for row in rows) if name in found]
+    by_run = {row["run"]: row for row in selected(every, {})}
+    named = [(_differs(study, [by_run[base.runs[0]] for base in shown], by_run[base.runs[0]]), base) for base in shown]
+    return notes.bases(named)
+
+
+def _differs(study: Study, rows: Sequence[Row], row: Row) -> str:
+    """What tells a workload's base run from those of the others."""
+    keys = [key for key in OWN_PANEL if len({canonical_json(other.get(key)) for other in rows}) > 1]
+    return ", ".join(value_text(study, key, row.get(key), named=True) for key in keys)
+
+
+def _meaning_of_half_widths(counts: set[int]) -> str:
+    if max(counts, default=1) < FEWEST:
+        return f"an interval needs {FEWEST} runs"
+    text = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
+    return text + (f"; below {FEWEST} runs the mean alone" if min(counts) < FEWEST else "")
 
 
 def cell_text(cell: Cell, factor: float) -> str:
-    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to four digits."""
+    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits."""
     if cell.value is None:
         return "–"
-    mean = cell.value.mean / factor
+    ends = [None if end is None else end / factor for end in (cell.value.low, cell.value.high)]
     mark = {"extrapolated": "~", "predicted": "≈"}.get(cell.kind, "")
-    half = (cell.value.half_width or 0.0) / factor
-    if half <= abs(mean) * 1e-6:
-        return mark + number(mean, 4)
-    decimals = 1 - math.floor(math.log10(half))
-    if decimals < 0:
-        return f"{mark}{round(mean, decimals):,.0f} ± {round(half, decimals):,.0f}"
-    return f"{mark}{mean:,.{decimals}f} ± {half:,.{decimals}f}"
+    return mark + with_interval(cell.value.mean / factor, *ends) + (notes.DISTURBED if cell.disturbed else "")
 
 
 def as_csv(table: Table, study: Study) -> str:
@@ -219,7 +240,9 @@ def as_csv(table: Table, study: Study) -> str:
     writer = csv.writer(text, lineterminator="\n")
     labelled = [key for key in table.keys if key in study.labels]
     head = [*table.keys, *(f"{key} (label)" for key in labelled), "n", "n_planned", "emulated"]
-    writer.writerow([*head, *(f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind"))])
+    writer.writerow(
+        [*head, *(f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind", "_disturbed"))]
+    )
     for row in table.configurations:
         keys = [
             value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
@@ -229,7 +252,7 @@ def as_csv(table: Table, study: Study) -> str:
         numbers: list[Any] = []
         for cell in row.cells:
             value = cell.value
-            numbers += [value.mean, value.low, value.high, cell.kind] if value else [None, None, None, None]
+            numbers += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
         written = [
             f"{item:.10g}" if isinstance(item, float) else item
             for item in (*keys, *labels, row.valid, row.planned, row.emulated, *numbers)
@@ -286,6 +309,8 @@ LATEX = {
     "^": r"\textasciicircum{}",
     "~": r"$\sim$",
     "±": r"$\pm$",
+    "†": r"\textdagger{}",
+    "≈": r"$\approx$",
     "–": "--",
     "₀": r"$_0$",
     "×": r"$\times$",

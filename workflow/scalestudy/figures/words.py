@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scalestudy.analysis.rounding import plain as number
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study, label_of
@@ -65,6 +66,9 @@ def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
         return next(
             step for step in reversed(TIME) if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0) or step is TIME[0]
         )
+    if unit == "h":
+        factor, name = friendly("s", [middle * 3600])
+        return factor / 3600, name
     if unit in ("B", "MiB"):
         base = 1.0 if unit == "B" else 2.0**20
         factor, name = next(step for step in reversed(BYTES) if middle * base >= step[0] or step is BYTES[0])
@@ -75,15 +79,6 @@ def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
 def with_unit(label: str, unit: str) -> str:
     """`Training time (h)`; a label without unit stands alone."""
     return f"{label} ({unit})" if unit else label
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits, plainly written."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "–"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(decimals, 12)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def quantity(value: float, unit: str) -> str:

@@ -8,7 +8,6 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +28,8 @@ NAME_MISSING_S = 30.0
 """After so long it is printed which nodes have not come up."""
 POLL_S = 0.2
 GRACE_S = 4.0
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "cores", "machine_cpu_percent")
+"""Of a sample: what is the same for all agents of a host."""
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
 
@@ -63,7 +64,7 @@ class Control:
         config = AgentConfig(self.job, rendezvous.addresses(), port, token, self.launcher)
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
-            stream.write(pickle.dumps(config))
+            stream.write(config.to_json())
         self.launchers.start(launchers.write_script(self.job.folder))
 
     def start(self) -> None:
@@ -175,7 +176,7 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     for at_once in zip_longest(*agents):
         known = [row for row in at_once if row is not None]
         summed = {name: sum(row[name] for row in known) for name in known[0]}
-        rows.append({**summed, **{name: known[0][name] for name in ("time_s", "machine_cpu_percent")}})
+        rows.append({**summed, **{name: known[0][name] for name in OF_THE_HOST if name in known[0]}})
     return rows
 
 

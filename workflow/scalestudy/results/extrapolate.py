@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-CONFIDENCE = 0.95
-MOST_BATCHES = 20
-LEAST_STEPS = 8
+from scalestudy.measure.window import LEAST_STEPS, long_run_variance, quantile
+
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
 LEAST_RELATIVE = 0.02
@@ -22,7 +20,7 @@ Steady runs on a shared machine deviated by up to 1.8 % from their first tenth."
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds; `low` and `high` hold the true value with CONFIDENCE, None where too few steps were seen."""
+    """Seconds; `low` and `high` hold the true value with a confidence of 95 %, None where too few steps were seen."""
 
     value: float
     low: float | None = None
@@ -56,7 +54,7 @@ def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int,
     if n >= LEAST_STEPS and steps_to_come > 0:
         long_run, freedom = long_run_variance(steps)
         deviation = math.sqrt(long_run * steps_to_come * (1 + steps_to_come / n))
-        halves.append(_quantile(freedom) * deviation)
+        halves.append(quantile(freedom) * deviation)
     for cost in costs:
         if cost.seconds and cost.to_come > 0:
             value += cost.to_come * float(np.mean(cost.seconds))
@@ -68,45 +66,9 @@ def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int,
     return Estimate(value, max(done_s, value - half), value + half)
 
 
-def long_run_variance(steps: NDArray[np.float64]) -> tuple[float, int]:
-    """Variance of the sum of n successive steps, over n, for large n; and its degrees of freedom.
-
-    Steps that follow each other are alike, so that the spread of single steps says too little about the spread of their
-    sum. Two estimates, of which the larger is taken, because from few steps either is often too small: batch means (Law
-    and Kelton, "Simulation Modeling and Analysis", 9.5.3), whose number also gives the degrees of freedom, and a
-    first-order autoregressive process fitted to the steps.
-    """
-    count = min(MOST_BATCHES, max(4, len(steps) // 10))
-    size = len(steps) // count
-    means = steps[len(steps) - count * size :].reshape(count, size).mean(axis=1)
-    of_batches = size * float(means.var(ddof=1)) * _inflation(_correlation(means), 0.8)
-    # The first-order correlation comes out too small by (1 + 3 r) / n (Kendall, Biometrika 41, 1954).
-    alike = _correlation(steps)
-    alike += (1 + 3 * alike) / len(steps)
-    of_steps = float(steps.var(ddof=1)) * _inflation(alike, 0.9)
-    return max(of_batches, of_steps), count - 1
-
-
-def _correlation(values: NDArray[np.float64]) -> float:
-    """Of each value with the next; 0 where they do not vary."""
-    away = values - values.mean()
-    total = float((away**2).sum())
-    return float((away[1:] * away[:-1]).sum()) / total if total > 0 else 0.0
-
-
-def _inflation(correlation: float, most: float) -> float:
-    """(1 + r) / (1 - r): by how much neighbours that are alike raise the variance of a sum; r is taken as `most` at most."""
-    r = min(most, max(0.0, correlation))
-    return (1 + r) / (1 - r)
-
-
 def _half_of_cost(cost: Cost) -> float:
     """Half the interval of all that is to come of one cost."""
     k, mean = len(cost.seconds), float(np.mean(cost.seconds))
     seen = float(np.std(cost.seconds, ddof=1)) if k > 1 else 0.0
     spread, freedom = (seen, k - 1) if k >= 3 else (max(seen, SPREAD_OF_FEW * mean), 1000)
-    return _quantile(freedom) * spread * math.sqrt(cost.to_come * (1 + cost.to_come / k))
-
-
-def _quantile(freedom: int) -> float:
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return quantile(freedom) * spread * math.sqrt(cost.to_come * (1 + cost.to_come / k))

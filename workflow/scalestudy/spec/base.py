@@ -251,7 +251,7 @@ def _path_in(data: Any, loc: KeyPath) -> KeyPath:
         if isinstance(data, dict) and isinstance(part, str):
             if part in data:
                 data = data[part]
-            elif not last or not part.isidentifier():
+            elif not last or not part.isidentifier() or part == data.get("kind"):
                 continue
             path.append(part)
         elif isinstance(data, list) and isinstance(part, int) and part < len(data):

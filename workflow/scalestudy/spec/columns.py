@@ -24,10 +24,24 @@ METRICS: dict[str, Column] = {
         "samples/s",
         "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out",
     ),
-    "step_time_s": Column("Step time", "s", "Median step in the window, on the slowest rank's clock"),
+    "step_time_s": Column(
+        "Step time",
+        "s",
+        "Mean over the window of each step on the rank that was slowest in it; the sum of its parts, from the wait for data "
+        "to the optimiser. What lies between two steps counts in the throughput, not here",
+    ),
+    "window_half_width": Column(
+        "Half-width of the window",
+        "",
+        "Half the 95 % interval of the mean step in the window, over that mean; from batch means, so that steps may be alike "
+        "in spells",
+    ),
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
     "training_time_s": Column(
         "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
+    ),
+    "extrapolation_factor": Column(
+        "Extrapolation", "", "Training time over the measured window that it is extrapolated from; empty for a full run"
     ),
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
@@ -35,30 +49,62 @@ METRICS: dict[str, Column] = {
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
-    "data_s": Column(
-        "Wait for data", "s", "Median time per step that the training thread waits for its batch, slowest rank"
+    "data_s": Column("Wait for data", "s", "Part of the mean step: until the last rank has its batch from the loader"),
+    "convert_s": Column(
+        "Convert and copy",
+        "s",
+        "Part of the mean step: the batch is copied to the device and normalised there; of an emulated accelerator nothing",
+    ),
+    "forward_s": Column(
+        "Forward",
+        "s",
+        "Part of the mean step: model and loss. Empty where it exchanges too (`fsdp`, `pipeline`), or alternates with "
+        "backward (batch.accumulate)",
+    ),
+    "backward_s": Column(
+        "Backward", "s", "Part of the mean step. Empty where forward is, and where the exchange overlaps with it"
     ),
     "compute_s": Column(
         "Forward and backward",
         "s",
-        "Median time per step, slowest rank; with an overlapped exchange it holds the exchange too",
+        "Part of the mean step; with an overlapped exchange it holds the exchange too",
     ),
-    "exchange_s": Column("Exchange", "s", "Median time per step in an exchange that is not overlapped, slowest rank"),
-    "optimiser_s": Column("Optimiser", "s", "Median time per step, slowest rank"),
-    "data_stall": Column("Data stall", "", "Share of the window spent waiting for data, mean over ranks"),
+    "exchange_s": Column(
+        "Exchange",
+        "s",
+        "Part of the mean step: the transfer, from when the last rank has entered the exchange. Empty where it overlaps with "
+        "backward. Parameter servers step within it",
+    ),
+    "exchange_wait_s": Column(
+        "Wait for the slowest rank",
+        "s",
+        "Mean over ranks of the time in the exchange before the last rank enters it; no part of the step, which has that "
+        "rank's own work instead. Empty where the exchange overlaps, and where ranks train at their own pace",
+    ),
+    "optimiser_s": Column(
+        "Optimiser",
+        "s",
+        "Part of the mean step; under `zero1` with the exchange of weights, and 0 on an emulated accelerator",
+    ),
+    "data_stall": Column("Data stall", "", "Wait for data over the mean step: one rank that waits holds up all"),
     "accelerator_utilisation": Column(
-        "Accelerator utilisation", "", "Emulated compute time over the window (MLPerf Storage's AU), mean over ranks"
+        "Accelerator utilisation",
+        "",
+        "Emulated compute time over the window, mean over ranks; on one rank, where nothing is exchanged, the AU of MLPerf "
+        "Storage",
     ),
     "loader_samples_per_s": Column(
         "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
     ),
     "batch_readiness": Column(
-        "Batches ready", "", "Share of the run in which a ready batch waited for the training, mean over ranks"
+        "Batches ready",
+        "",
+        "Share of the run, without evaluations and checkpoints, in which a ready batch waited for the training, mean over ranks",
     ),
     "stream_readiness": Column(
         "Stream ready",
         "",
-        "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
+        "Share of the run, with evaluations and checkpoints, in which a sample that a stream brought waited for a worker, mean over ranks",
     ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "preparation_s": Column(
@@ -76,6 +122,12 @@ METRICS: dict[str, Column] = {
         "Staleness",
         "updates",
         "Mean number of updates made by others while a gradient was computed (asynchronous servers)",
+    ),
+    "foreign_cpu_share": Column(
+        "CPU taken by others",
+        "",
+        "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
+        "included; largest of hosts",
     ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
@@ -112,7 +164,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
-    "resident_share", "checkpoint_share",
+    "resident_share", "checkpoint_share", "foreign_cpu_share",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
@@ -120,14 +172,45 @@ DERIVED: dict[str, Column] = {
     "efficiency": Column(
         "Scaling efficiency",
         "",
-        "Weak: X(N)·N0/(N·X(N0)); strong: T(N0)·N0/(N·T(N)); N0 is the smallest rank count of the series",
+        "X(N)·N0/(N·X(N0)), X the throughput; the base X(N0) is the same for all series of a workload: one rank without exchange",
     ),
-    "speedup": Column("Speed-up", "", "Throughput over that of the smallest rank count of the series"),
+    "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
+    "own_efficiency": Column(
+        "Efficiency over own base", "", "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series"
+    ),
+    "own_speedup": Column(
+        "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
+    ),
+    "device_hours": Column(
+        "Device hours",
+        "h",
+        "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices count)",
+    ),
+    "cost": Column(
+        "Cost",
+        "",
+        "Device hours and node hours of the full training at the machine's prices, in their currency; none where compute is emulated",
+    ),
 }
 
-STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed")
+
+STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
+"""What a row says of its run besides the spec and what was measured."""
 
 MEASURED = {**METRICS, **DERIVED}
+
+LOGARITHMIC_UNITS = ("s", "h", "B", "MiB", "samples/s")
+POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
+"""Columns without a unit that are positive by their nature."""
+
+
+def on_logarithms(column: str) -> bool:
+    """Whether means of a column are taken on logarithms: times, rates, sizes and ratios, which are positive.
+
+    What multiplies them (a slower clock, a busier host) then shifts all of them alike, and an interval never reaches
+    below 0. Shares, losses, scores and counts are averaged as they are.
+    """
+    return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:

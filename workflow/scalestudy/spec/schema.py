@@ -182,6 +182,7 @@ def key_reference() -> str:
         _section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
         _section("A study's `figures`", study["$defs"]["FigureSpec"], study),
         _section("A study's `tables`", study["$defs"]["TableSpec"], study),
+        _claims(study),
         _section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
         *_choices("model", "name", run),
         *_choices("strategy", "name", run),
@@ -238,6 +239,34 @@ def _choices(key: str, by: str, run: Schema) -> Iterator[str]:
         if properties:
             prefix = "" if "items" in value else f"{key}."
             yield HEAD + "".join(_rows({**definition, "properties": properties}, run, prefix))
+
+
+def _claims(study: Schema) -> str:
+    """One table for all kinds of claim: of a key that some kinds have, the meaning begins with their names."""
+    members = [study["$defs"][member["$ref"].removeprefix("#/$defs/")] for member in study_claims(study)]
+    names = [member["properties"]["kind"]["const"] for member in members]
+    kinds = {"enum": names, "description": "How it is judged."}
+    keys: dict[str, Schema] = {}
+    for member in members:
+        for key, value in member["properties"].items():
+            keys.setdefault(key, kinds if key == "kind" else value)
+    rows = []
+    for key, value in keys.items():
+        having = [name for name, member in zip(names, members, strict=True) if key in member["properties"]]
+        owner = members[names.index(having[0])]
+        without = [name for name in names if name not in having]
+        prefix = "" if not without else f"Not for {without[0]}. " if len(without) == 1 else f"For {', '.join(having)}. "
+        rows.append(_row(f"`{key}`", _type(value), _default(key, value, owner), prefix + value["description"]))
+    said = "".join(
+        f"- **{name}**: {_cell(member['description'])}\n" for name, member in zip(names, members, strict=True)
+    )
+    return f"### A study's `claims`\nEach is of one of these kinds.\n\n{said}\n{HEAD}{''.join(rows)}"
+
+
+def study_claims(study: Schema) -> list[Schema]:
+    """References to the kinds of claim."""
+    members: list[Schema] = study["properties"]["claims"]["items"]["oneOf"]
+    return members
 
 
 def _columns() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -9,8 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec
+from scalestudy.spec.claims import AnyClaim
 from scalestudy.spec.config import Name
 from scalestudy.spec.run import RunSpec
 
@@ -18,7 +20,7 @@ Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
 MOST_REPEATS = 10_000
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 
-RESERVED = ("all", "dataset", "figure", "horovod", "report", "spec", "summarise", "table", "train")
+RESERVED = ("all", "claims", "dataset", "figure", "horovod", "judge", "report", "spec", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
 
 
@@ -43,6 +45,8 @@ class ScaleSpec(Spec):
     """Replaces `tables`."""
     cannot_show: str | None = None
     """What of the question this scale cannot answer, and why; a sentence."""
+    claims: list[dict[str, Any]] = []
+    """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
 
 
 class StudySpec(Spec):
@@ -76,6 +80,8 @@ class StudySpec(Spec):
     """What is tabulated."""
     cannot_show: str | None = None
     """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
+    claims: list[AnyClaim] = []
+    """Published statements that the runs, or published rows, are judged against."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """A study at one scale, expanded: its runs in the order in which they are measured."""
+    """A study at one scale, expanded: its runs in the order of its file, round by round."""
 
     name: str
     title: str
@@ -106,19 +112,37 @@ class Study:
     tables: tuple[TableSpec, ...]
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
+    claims: tuple[AnyClaim, ...] = ()
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
-    @property
+    @functools.cached_property
     def late(self) -> frozenset[str]:
         """Ids of the runs that wait for something to be compiled, and of the reference runs made in their rounds."""
         return frozenset(
             run.id for run in self.runs if run.spec.strategy.needs_build or run.spec.repeat >= self.repeats
         )
 
+    def round_of(self, run: Run) -> int:
+        """The round in which a run is measured: those of late runs come after all others."""
+        return run.spec.repeat % self.repeats + (self.repeats if run.id in self.late else 0)
+
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
         return [tuple(run for run in self.runs if run.spec.repeat == repeat) for repeat in range(self.repeats)]
+
+    @functools.cached_property
+    def order(self) -> tuple[str, ...]:
+        """Ids of the runs in the order of measurement: round by round, and within each in an order that the seed draws.
+
+        The order is drawn by hashing, so that a configuration that is added leaves the order of the others as it was.
+        """
+        return tuple(run.id for run in sorted(self.runs, key=lambda run: (self.round_of(run), _drawn(self, run))))
+
+
+def _drawn(study: Study, run: Run) -> str:
+    seed = run.spec.seed - run.spec.repeat
+    return sha256_text(f"{seed}:{study.round_of(run)}:{run.configuration}")
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:

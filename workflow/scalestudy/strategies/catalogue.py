@@ -10,7 +10,7 @@ from scalestudy.spec.base import Spec
 
 
 class StrategySpec(Spec):
-    """How ranks exchange what they learn."""
+    """How ranks exchange gradients or weights."""
 
     @property
     def servers_beside(self) -> int:
@@ -55,6 +55,14 @@ class StrategySpec(Spec):
         """Whether it needs something that is compiled on the machine first, after the runs that do not."""
         return False
 
+    @property
+    def idle_alone(self) -> bool:
+        """Whether one rank alone does just what `single` does: no gradient is packed, copied or sent.
+
+        Such runs are measurements of the same thing, and efficiencies are relative to all of them together.
+        """
+        return False
+
 
 Algorithm = Literal["ring", "halving_doubling"]
 """What sums one buffer over some ranks: gloo's or NCCL's own all-reduce (gloo's is a ring), or halving and doubling."""
@@ -68,6 +76,11 @@ class Scheduled(StrategySpec):
     bucket_mib: Annotated[float, Field(gt=0, le=4096)] = 25.0
     """Size of a bucket where the exchange is overlapped, MiB; as with `allreduce`."""
 
+    @property
+    def idle_alone(self) -> bool:
+        # Overlapped, DistributedDataParallel fills its buckets on one rank too; and mpirun places a process its own way.
+        return self.schedule != "overlapped" and not self.needs_mpi
+
 
 class Single(StrategySpec):
     """One process, no exchange."""
@@ -77,6 +90,10 @@ class Single(StrategySpec):
     @property
     def most_ranks(self) -> int | None:
         return 1
+
+    @property
+    def idle_alone(self) -> bool:
+        return True
 
 
 class AllReduce(StrategySpec):
@@ -96,13 +113,13 @@ class Ring(Scheduled):
 
 
 class HalvingDoubling(Scheduled):
-    """Recursive halving reduce-scatter, recursive doubling all-gather (Thakur et al. 2005; Caffe2 in 001)."""
+    """Recursive halving reduce-scatter, recursive doubling all-gather (Thakur et al. 2005; Caffe2 with Gloo)."""
 
     name: Literal["halving_doubling"]
 
 
 class Hierarchical(Scheduled):
-    """Inside each node, between one leader per node, inside each node (001's (c)); on one node the inner part alone."""
+    """Inside each node, between one leader per node, inside each node (ChainerMN); on one node the inner part alone."""
 
     name: Literal["hierarchical"]
     inner: Literal["reduce", "ring", "halving_doubling"] = "reduce"
@@ -135,7 +152,7 @@ class MPIAllReduce(Scheduled):
 
 
 class ParameterServer(StrategySpec):
-    """Synchronous parameter servers (TensorFlow in 001); parameters are placed on them by size, largest first."""
+    """Synchronous parameter servers, as in TensorFlow; parameters are placed on them by size, largest first."""
 
     name: Literal["parameter_server"]
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -191,9 +208,9 @@ class FSDP(StrategySpec):
 
     name: Literal["fsdp"]
     unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
-    """Layers with at least so many MiB of weights are gathered one at a time; smaller ones together with the rest."""
+    """Layers with at least this many MiB of weights are gathered one at a time; smaller ones together with the rest."""
     reshard: bool = True
-    """Whether gathered weights are given up between forward and backward (stage 3), or kept (stage 2)."""
+    """Whether gathered weights are freed between forward and backward (stage 3), or kept (stage 2)."""
 
     @property
     def emulatable(self) -> bool:
@@ -215,7 +232,7 @@ class Horovod(StrategySpec):
     operation: Literal["average", "adasum"] = "average"
     """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
     autotune: bool = False
-    """Horovod looks for threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
+    """Horovod tunes threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
     timeline: bool = False
     """Horovod's timeline of rank 0 is kept next to the result as `timeline.json`, for chrome://tracing."""
 
@@ -233,17 +250,17 @@ class Horovod(StrategySpec):
 
 
 class Pipeline(StrategySpec):
-    """Automatic model parallelism: the model is cut into stages that work as a pipeline, times data parallelism (002)."""
+    """Pipeline parallelism with automatically chosen stages, times data parallelism (RaNNC, GPipe, PipeDream)."""
 
     name: Literal["pipeline"]
     stages: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Parts of a replica's batch that follow each other through the stages. Unset: chosen."""
+    """Parts of a replica's batch that pass through the stages one after the other. Unset: chosen."""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
     """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
-    """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
+    """Device memory that a stage may use in training, MiB, above that of the process before the model is built."""
 
     @property
     def emulatable(self) -> bool:

@@ -1,0 +1,77 @@
+"""Drift: found where a round is slower in all configurations, and not where configurations only scatter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from scalestudy.analysis.drift import round_effects
+
+
+def rounds(table: list[list[float]]) -> list[tuple[str, int, float]]:
+    """One row per configuration, one column per round."""
+    return [(f"c{row}", column, value) for row, values in enumerate(table) for column, value in enumerate(values)]
+
+
+def test_the_effect_of_a_round_is_the_mean_over_configurations_of_the_distance_from_their_means() -> None:
+    first, second = round_effects(rounds([[100.0, 110.0], [10.0, 11.0], [1.0, 1.1]]))
+
+    # log x differs by log 1.1 between the rounds in each configuration: half of that to each side.
+    assert first.effect == pytest.approx(1 / math.sqrt(1.1) - 1)
+    assert second.effect == pytest.approx(math.sqrt(1.1) - 1)
+    assert first.drifted and second.drifted
+
+
+def test_configurations_that_disagree_are_no_drift() -> None:
+    found = round_effects(rounds([[100.0, 120.0, 100.0], [100.0, 80.0, 100.0]]))
+    assert len(found) == 3 and not any(effect.drifted for effect in found)
+
+
+def test_a_certain_change_below_the_limit_is_no_drift() -> None:
+    found = round_effects(rounds([[100.0, 101.0], [200.0, 202.0], [50.0, 50.5]]))
+    assert not any(effect.drifted for effect in found)
+
+
+def test_one_configuration_cannot_tell_drift_from_scatter() -> None:
+    assert round_effects(rounds([[100.0, 110.0, 120.0]])) == []
+    assert round_effects([]) == []
+
+
+def test_rounds_are_compared_only_with_rounds_that_share_a_configuration() -> None:
+    alone = [("x", 2, 5.0), ("y", 2, 7.0)]
+    found = round_effects(rounds([[100.0, 110.0], [100.0, 111.0]]) + alone)
+    assert [effect.round for effect in found] == [0, 1]
+
+
+def test_late_rounds_are_judged_by_the_configuration_that_was_measured_again() -> None:
+    early = rounds([[100.0, 100.1, 99.9], [50.0, 50.1, 50.0], [20.0, 20.0, 20.1]])
+    late = [("c0", 3, 90.0), ("built", 3, 70.0), ("c0", 4, 90.1), ("built", 4, 70.1)]
+
+    found = {effect.round: effect for effect in round_effects(early + late)}
+
+    # Three rounds at 1 and two at 0.9: their mean is 0.9^(2/5).
+    assert found[3].effect == pytest.approx(0.9 / 0.9**0.4 - 1, abs=0.002)
+    assert found[3].drifted and found[0].drifted
+
+
+@pytest.mark.parametrize("variation", [0.03, 0.05])
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3), (20, 5)])
+def test_scatter_without_drift_is_called_drift_in_at_most_five_percent(
+    variation: float, shape: tuple[int, int]
+) -> None:
+    generator, alarms = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = round_effects(rounds(np.exp(generator.normal(0, variation, shape)).tolist()))
+        alarms += any(effect.drifted for effect in found)
+    assert alarms <= 20
+
+
+def test_a_round_ten_percent_slower_is_found() -> None:
+    generator, found = np.random.default_rng(1), 0
+    for _ in range(100):
+        table = np.exp(generator.normal(0, 0.02, (8, 3)))
+        table[:, 2] *= 0.9
+        found += any(effect.drifted for effect in round_effects(rounds(table.tolist())))
+    assert found >= 95

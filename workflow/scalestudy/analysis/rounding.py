@@ -1,0 +1,49 @@
+"""How many digits of a number are written: as many as its interval bears."""
+
+from __future__ import annotations
+
+import math
+
+DIGITS = 3
+"""Significant digits of a number that has no interval."""
+SYMMETRIC = 1.25
+"""An interval is written as ± where its two sides differ by less than this factor."""
+
+
+def plain(value: float, digits: int = DIGITS) -> str:
+    """A number with that many significant digits, plainly written; whole numbers are not rounded."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "–"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(decimals, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def with_interval(mean: float, low: float | None, high: float | None) -> str:
+    """`6.80 ± 0.36`, or `6.8 [6.1, 8.2]` where the sides differ: to two significant digits of the half-width.
+
+    Without an interval, or with one that has no width: three significant digits.
+    """
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return plain(mean)
+    below, above = mean - low, high - mean
+    half = max(below, above)
+    if half <= abs(mean) * 1e-6:
+        return plain(mean)
+    decimals = decimals_of(half)
+    if above > SYMMETRIC * below or below > SYMMETRIC * above:
+        return f"{fixed(mean, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
+    return f"{fixed(mean, decimals)} ± {fixed(half, decimals)}"
+
+
+def decimals_of(half_width: float) -> int:
+    """Decimal places that show two significant digits of a half-width; negative: tens, hundreds, … are rounded."""
+    # 0.0996 is 0.10, which has two digits after the point and not three.
+    exponent = math.floor(math.log10(half_width))
+    return 1 - (exponent + 1 if round(half_width / 10.0**exponent, 1) >= 10 else exponent)
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number rounded to decimal places, thousands separated."""
+    rounded = round(value, decimals)
+    return f"{rounded + 0.0:,.{max(0, decimals)}f}"
