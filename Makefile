@@ -31,7 +31,7 @@ check: lint docs test
 lint: .venv-dev
 	ruff check .
 	ruff format --check --quiet .
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	snakemake --lint
 	mypy
 
@@ -63,7 +63,7 @@ box: setup
 format: .venv-dev
 	ruff check --fix-only --quiet .
 	ruff format --quiet .
-	snakefmt Snakefile workflow/rules
+	snakefmt Snakefile workflow/Snakefile workflow/rules
 
 # Needs uv; writes no index host.
 lock:

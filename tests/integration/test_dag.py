@@ -13,7 +13,7 @@ import pytest
 from tests.browser import chromium
 from tests.integration.project import Project, make_project
 
-DRAWN = {"summarise": 1, "figure": 2, "table": 1, "report": 1}
+DRAWN = {"summarise": 1, "figure": 2, "table": 1, "judge": 1, "report": 1}
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,21 @@ def test_a_changed_figure_draws_only_that_figure(project: Project) -> None:
     assert project.planned() == {"figure": 1, "report": 1}
 
 
+def test_a_changed_claim_is_judged_again_marked_and_trains_nothing(project: Project) -> None:
+    (claim,) = project.verdicts("tiny")
+    assert (claim["verdict"], claim["changed_after_measuring"]) == ("reproduced", False)
+    project.edit("config/studies/tiny.yaml", "equals: valid", "equals: skipped")
+    assert project.planned() == {"judge": 1, "report": 1}
+    done = project.snakemake("claims")
+    assert done.returncode == 0, done.stdout
+    (claim,) = project.verdicts("tiny")
+    assert (claim["verdict"], claim["changed_after_measuring"]) == ("not reproduced", True)
+
+
 def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) -> None:
     file = project.folder / "workflow/scalestudy/figures/style.py"
     file.write_text(file.read_text() + "\n# another line\n")
-    assert project.planned() == {"figure": 2, "table": 1, "report": 1}
+    assert project.planned() == {"figure": 2, "table": 1, "judge": 1, "report": 1}
 
 
 def test_changed_trainer_code_trains_nothing(project: Project) -> None:

@@ -77,3 +77,34 @@ def test_a_study_has_a_target_though_it_is_wrong_and_a_reserved_name_has_none(fo
 def test_the_site_of_a_profile_is_handed_to_commands(folder: Path) -> None:
     project = Project({"site": "profiles/slurm/site.yaml"})
     assert project.environment() == {"SCALESTUDY_SITE": "profiles/slurm/site.yaml", "SCALESTUDY_DATA": ""}
+
+
+ORDERED = (
+    "question: How?\nbase: {{seed: {seed}}}\nvary: {{batch.per_rank: [1, 2, 3, 4, 5, 6]}}\nrepeats: 3\n"
+    "scales: {{mini: {{}}}}\n"
+)
+
+
+def order(folder: Path, seed: int) -> list[tuple[int, int]]:
+    """Repeat and batch of each run, in the order of priorities."""
+    for name in ("a", "b"):
+        (folder / f"{name}.yaml").write_text(ORDERED.format(seed=seed if name == "a" else 99))
+    project = Project({})
+    runs = sorted(project.chosen[0].runs, key=lambda run: -project.resources.priority("local", run.id))
+    return [(run.spec.repeat, run.spec.rank_batch) for run in runs]
+
+
+def test_rounds_follow_each_other_and_the_seed_draws_the_order_within_each(folder: Path) -> None:
+    drawn = order(folder, seed=1)
+    rounds = [[batch for repeat, batch in drawn if repeat == number] for number in range(3)]
+    assert [repeat for repeat, _ in drawn] == [0] * 6 + [1] * 6 + [2] * 6
+    assert all(sorted(each) == [1, 2, 3, 4, 5, 6] for each in rounds)
+    assert len({tuple(each) for each in rounds}) == 3
+    assert order(folder, seed=1) == drawn != order(folder, seed=2)
+
+
+def test_the_first_study_is_measured_before_the_second(folder: Path) -> None:
+    order(folder, seed=1)
+    project = Project({})
+    first, second = ([project.resources.priority("local", run.id) for run in study.runs] for study in project.chosen)
+    assert min(first) > max(second)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -307,3 +310,47 @@ def test_what_fails_under_the_memory_limit_alone_does_not_fit(
     else:
         with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
             search()
+
+
+def found_with(monkeypatch: pytest.MonkeyPatch, train: Callable[[int], int]) -> int:
+    """The largest batch below 8, where training with a batch does what `train` does, in a process of its own."""
+    monkeypatch.setattr(largest_batch, "_train", lambda job, data, limit_bytes, batch: train(batch))
+    monkeypatch.setattr(largest_batch, "open_dataset", lambda manifest, split: None)
+    monkeypatch.setattr(largest_batch.largest_batch, "__defaults__", (8,))
+    return largest_batch.search(job(spec()), None)[0]
+
+
+def killed(number: signal.Signals) -> int:
+    """End this process by a signal."""
+    os.kill(os.getpid(), number)
+    return 0
+
+
+def test_a_model_that_cannot_be_trained_on_one_sample_is_tried_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch_norm(batch: int) -> int:
+        if batch == 1:
+            raise ValueError("Expected more than 1 value per channel when training")
+        return batch if batch <= 5 else killed(signal.SIGKILL)
+
+    assert found_with(monkeypatch, batch_norm) == 5
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        (lambda: int("x"), "invalid literal for int"),
+        (lambda: killed(signal.SIGTERM), "the process ended with status -15"),
+        (lambda: os._exit(0), "the process ended with status 0"),
+    ],
+    ids=["an exception", "a signal", "an exit"],
+)
+def test_a_failure_that_is_not_one_of_memory_is_told_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[], int], said: str
+) -> None:
+    with pytest.raises(UserError, match=f"a step with 4 samples failed: {said}"):
+        found_with(monkeypatch, lambda batch: batch if batch < 4 else fails())
+
+
+def test_what_the_kernel_kills_for_its_memory_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="not even a batch of one sample fits"):
+        found_with(monkeypatch, lambda batch: killed(signal.SIGKILL))

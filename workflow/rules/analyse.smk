@@ -23,7 +23,7 @@ rule judge:
     input:
         runs=rules.summarise.output.runs,
         reference=ask.claim_references,
-        code=dag.code("analysis"),
+        code=dag.code("analysis", "figures"),
     output:
         expand(
             "results/{{machine}}/{{scale}}/claims/{{study}}.{suffix}",

@@ -1,6 +1,7 @@
 """What all rules share.
 
-Rules name envs/conda.yaml as the software that they need; the environment that Snakemake runs in already has it.
+Rules name envs/conda.yaml as the software that they need. The environment that Snakemake runs in has it too, so that
+`--sdm conda` is never needed.
 """
 
 

@@ -23,7 +23,8 @@ def test_a_mean_has_the_places_of_two_digits_of_its_half_width(mean: float, half
 
 
 def test_an_interval_whose_sides_differ_is_written_by_its_ends() -> None:
-    assert with_interval(10.0, 5.0, 20.0) == "10 [5, 20]"
+    assert with_interval(10.0, 5.0, 20.0) == "10.0 [5.0, 20.0]"
+    assert with_interval(3.13, 0.66, 15.2) == "3.1 [0.7, 15.2]"
 
 
 def test_without_an_interval_a_number_has_three_digits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_a_repeat_without_its_baseline_is_compared_with_the_mean_of_the_others(s
 
     # X(2) = 162 over the geometric mean of 100 and 101.
     assert row["own_speedup"] == pytest.approx(162 / (100 * 101) ** 0.5)
+
+
+def test_what_is_not_known_of_a_base_of_other_rounds_is_part_of_the_efficiency(study: Study, tmp_path: Path) -> None:
+    """Horovod runs in rounds of its own, after all others: no base run stands beside it."""
+    text = SCALING.replace("allreduce, label", "ring, label").replace("parameter_server", "horovod")
+    built = read_study(tmp_path, text.replace("[1, 2]", "[2, 1]"))
+    rates = {0: 100.0, 1: 110.0, 2: 121.0}
+    write_results(built, lambda run: {"throughput_samples_per_s": rates.get(run.spec.repeat, 110.0)})
+
+    rows = study_rows(built, MACHINE)
+
+    late = at(rows, "horovod", 2, 0)
+    # log: mean of the base log 110, half width 4.302653 · log(1.1) / sqrt(3) = 0.236764
+    assert late["efficiency"] == pytest.approx(100 / 110 / 2)
+    assert late["efficiency_high"] / late["efficiency"] == pytest.approx(math.exp(0.236764), abs=1e-5)
+    assert math.isnan(at(rows, "ring", 2, 0)["efficiency_low"])
 
 
 def test_each_strategy_is_compared_with_itself_too(study: Study) -> None:

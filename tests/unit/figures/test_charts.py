@@ -172,7 +172,7 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
     made = chart(two, "throughput")
 
     assert [panel.title for panel in made.panels] == ["small_cnn", "resnet50, compute emulated"]
-    assert said(made, "Compute is emulated: a step waits as long as published for P100. Real: exchange and loading")
+    assert said(made, "Emulated compute waits")
 
 
 def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_path: Path) -> None:

@@ -577,6 +577,12 @@ BAD = [
         "s.yaml:1: question: `\\ud800` holds a character that no file name or text can have",
     ),
     Bad(
+        "text that would clear the screen",
+        'question: "How?\\e[2J"\n',
+        "s.yaml:1: question: `How?\\x1b[2J` holds a control character, on which a terminal or a page could act\n"
+        "    leave it out",
+    ),
+    Bad(
         "key that would clear the screen",
         'question: How?\n"\\e[2J\\n": 1\n',
         "s.yaml:2: \\x1b[2J\\n: unknown key `\\x1b[2J\\n`\n"

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scalestudy.analysis.inference import ERROR, Estimate, of_rounds, of_two_samples
 from scalestudy.spec.claim_sides import Part, Row
 from scalestudy.spec.claims import Equivalence, Sampled
-from scalestudy.spec.columns import SHARES
+from scalestudy.spec.columns import on_logarithms
 
 FEWEST = 2
 """One round has no spread."""
@@ -65,7 +65,7 @@ def is_log(claim: Sampled) -> bool:
     if claim.over is not None:
         return claim.against is not None
     if claim.compared_as == "value":
-        return claim.column not in SHARES
+        return claim.column is not None and on_logarithms(claim.column)
     return claim.compared_as == "ratio"
 
 

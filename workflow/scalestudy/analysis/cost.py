@@ -23,17 +23,18 @@ def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
     rows = rows.copy()
     found = find_machine(machine)
     prices = None if found is None else found.prices
-    rows["device_hours"] = rows["ranks"].astype(float) * rows["time_to_train_s"] / HOUR_S
-    rows["cost"] = [math.nan if prices is None else _cost(row, prices) for _, row in rows.iterrows()]
+    for end in ("", "_low", "_high"):
+        hours = (rows[f"time_to_train_s{end}"] / HOUR_S).where(rows["status"] == "valid")
+        rows[f"device_hours{end}"] = rows["ranks"].astype(float) * hours
+        rows[f"cost{end}"] = math.nan if prices is None else _cost(rows, hours, prices)
+    rows["device_hours_kind"] = rows["cost_kind"] = rows["time_to_train_s_kind"]
     rows["currency"] = "" if prices is None else prices.currency
-    valid = rows["status"] == "valid"
-    rows.loc[~valid, ["device_hours", "cost"]] = math.nan
     return rows
 
 
-def _cost(row: pd.Series, prices: Prices) -> float:
-    nodes = row["nodes_used"]
-    if row["emulated"] or (prices.per_node_hour and (nodes is None or math.isnan(nodes))):
-        return math.nan
-    node_hours = (nodes or 0.0) * row["time_to_train_s"] / HOUR_S
-    return float((prices.per_device_hour or 0.0) * row["device_hours"] + (prices.per_node_hour or 0.0) * node_hours)
+def _cost(rows: pd.DataFrame, hours: pd.Series, prices: Prices) -> pd.Series:
+    """The cost of so many hours of each run."""
+    cost = (prices.per_device_hour or 0.0) * rows["ranks"].astype(float) * hours
+    if prices.per_node_hour:
+        cost += prices.per_node_hour * pd.to_numeric(rows["nodes_used"]) * hours
+    return cost.where(~rows["emulated"])

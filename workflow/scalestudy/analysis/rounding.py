@@ -20,7 +20,7 @@ def plain(value: float, digits: int = DIGITS) -> str:
 
 
 def with_interval(mean: float, low: float | None, high: float | None) -> str:
-    """`6.80 ± 0.36`, or `6.8 [6.1, 8.2]` where the sides differ: to two significant digits of the half-width.
+    """`6.80 ± 0.36` to two significant digits of the half-width, or `6.8 [6.1, 8.2]` where the sides differ: of the lesser.
 
     Without an interval, or with one that has no width: three significant digits.
     """
@@ -30,9 +30,11 @@ def with_interval(mean: float, low: float | None, high: float | None) -> str:
     half = max(below, above)
     if half <= abs(mean) * 1e-6:
         return plain(mean)
-    decimals = decimals_of(half)
-    if above > SYMMETRIC * below or below > SYMMETRIC * above:
+    lesser = min(below, above)
+    if half > SYMMETRIC * lesser > 0:
+        decimals = decimals_of(lesser)
         return f"{fixed(mean, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
+    decimals = decimals_of(half)
     return f"{fixed(mean, decimals)} ± {fixed(half, decimals)}"
 
 

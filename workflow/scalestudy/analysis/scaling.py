@@ -17,7 +17,14 @@ from scalestudy.analysis.workload import series_of, workload_of
 from scalestudy.spec.study import Study
 
 RATE = "throughput_samples_per_s"
-COLUMNS = ("efficiency", "speedup", "baseline_ranks", "own_efficiency", "own_speedup", "own_baseline_ranks")
+COLUMNS = tuple(
+    f"{own}{name}"
+    for own in ("", "own_")
+    for name in (
+        "baseline_ranks",
+        *(f"{ratio}{end}" for ratio in ("efficiency", "speedup") for end in ("", "_low", "_high")),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,21 @@ def _usable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compare(rows: pd.DataFrame, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
-    """Fill the columns of `members`: the rate over that of the base runs in the same round."""
+    """Fill the columns of `members`: the rate over that of the base runs in the same round.
+
+    Where a run's round has no base run, the mean of all is the base, and what is not known of it comes along as the
+    interval of the run's value: it is the same for all repeats.
+    """
     overall = interval(base[RATE].tolist(), log=True)
     assert overall is not None
+    by_round = {number: interval(runs[RATE].tolist(), log=True) for number, runs in base.groupby("round")}
     for index, row in members.iterrows():
-        same = interval(base.loc[base["round"] == row["round"], RATE].tolist(), log=True)
-        speedup = float(row[RATE]) / (same or overall).mean
-        rows.loc[index, f"{prefix}speedup"] = speedup
-        rows.loc[index, f"{prefix}efficiency"] = speedup * base_ranks / int(row["ranks"])
+        found = by_round.get(row["round"])
+        used, scale = found or overall, base_ranks / int(row["ranks"])
+        values = (
+            {"": used.mean} if found or overall.low is None else {"": used.mean, "_low": used.high, "_high": used.low}
+        )
+        for end, rate in values.items():
+            rows.loc[index, f"{prefix}speedup{end}"] = float(row[RATE]) / float(rate or math.nan)
+            rows.loc[index, f"{prefix}efficiency{end}"] = float(row[RATE]) / float(rate or math.nan) * scale
         rows.loc[index, f"{prefix}baseline_ranks"] = base_ranks

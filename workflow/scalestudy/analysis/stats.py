@@ -39,14 +39,14 @@ class Interval:
 
 
 def interval(
-    values: Sequence[float], log: bool = False, own: Sequence[tuple[float, float]] | None = None
+    values: Sequence[float], log: bool = False, own: Sequence[tuple[float, float, float]] = ()
 ) -> Interval | None:
     """Mean and 95 % interval of the finite `values`; None where there is none.
 
     The interval is Student's: mean ± t(0.975, n - 1)·s/√n, with `log` of the logarithms, taken back afterwards. `log`
     is ignored where a value is 0 or below.
 
-    `own` are the intervals (low, high) that single values came with, as extrapolated ones do. What extrapolation does
+    `own` are the intervals (low, value, high) that single values came with, as extrapolated ones do. What extrapolation does
     not know is the same for all repeats of a configuration (they have the same window and the same steps to come), so
     no number of repeats averages it out: half² = t-half² + mean of own half².
     """
@@ -61,7 +61,7 @@ def interval(
     mean = finite[0] if n == 1 else math.exp(centre) if log else centre
     if n < FEWEST:
         return Interval(mean, None, None, n, min(finite), max(finite))
-    half = math.hypot(_t_half_width(scaled, centre), _rms([_half_of(*pair, log) for pair in own or ()]))
+    half = math.hypot(_t_half_width(scaled, centre), _rms([_half_of(*one, log) for one in own]))
     low, high = (math.exp(centre - half), math.exp(centre + half)) if log else (centre - half, centre + half)
     return Interval(mean, low, high, n, min(finite), max(finite))
 
@@ -72,11 +72,11 @@ def _t_half_width(values: Sequence[float], mean: float) -> float:
     return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
 
 
-def _half_of(low: float, high: float, log: bool) -> float:
+def _half_of(low: float, value: float, high: float, log: bool) -> float:
     """Half an interval's width; on logarithms, where its lower end is not positive, the distance to its upper end."""
     if not log:
         return (high - low) / 2
-    return math.log(high / low) / 2 if low > 0 else math.inf
+    return math.log(high / low) / 2 if low > 0 else math.log(high / value)
 
 
 def _rms(values: Sequence[float]) -> float:
@@ -89,8 +89,8 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
     A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`.
     """
     found = [row for row in rows if _finite(row.get(column))]
-    ends = [(row.get(f"{column}_low"), row.get(f"{column}_high")) for row in found]
-    own = [(float(low), float(high)) for low, high in ends if _finite(low) and _finite(high)]  # type: ignore[arg-type]
+    came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
+    own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]  # type: ignore[arg-type]
     return interval([float(row[column]) for row in found], on_logarithms(column), own)
 
 

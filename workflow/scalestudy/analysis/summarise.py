@@ -27,8 +27,6 @@ STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
-KIND_OF = {"device_hours": "time_to_train_s", "cost": "time_to_train_s"}
-"""Derived columns that are as certain as what they follow from."""
 VOLATILE = ("memory_gib", "system")
 """What two measurements may differ in and still be of one instrument."""
 
@@ -152,7 +150,6 @@ def kind_of(row: Mapping[str, Any], column: str) -> str:
     """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
     if column in PREDICTED:
         return "predicted"
-    column = KIND_OF.get(column, column)
     return str(row.get(f"{column}_kind") or "measured")
 
 

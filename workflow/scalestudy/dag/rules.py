@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
+from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -155,6 +156,31 @@ class Rules:
     def reference(self, w: Any) -> list[str]:
         """The published numbers that a figure shows."""
         return self.project.targets.reference(w.machine, w.scale, w.study, w.figure)
+
+    @_answers
+    def question(self, w: Any) -> str:
+        """What a study asks."""
+        return self._study(w).question
+
+    @_answers
+    def study_title(self, w: Any) -> str:
+        """The name of a study in reports."""
+        return self._study(w).title
+
+    @_answers
+    def figure_labels(self, w: Any) -> dict[str, str]:
+        """What Snakemake's report lists a figure by."""
+        titles = {figure.file_name: figure.title for figure in self._study(w).figures}
+        return {"figure": titles[w.figure] or w.figure}
+
+    @_answers
+    def table_labels(self, w: Any) -> dict[str, str]:
+        """What Snakemake's report lists a table by."""
+        titles = {table.name: table.title for table in self._study(w).tables}
+        return {"table": titles[w.table] or w.table}
+
+    def _study(self, w: Any) -> Study:
+        return self.project.runs.study(w.machine, w.scale, w.study)
 
     @_answers
     def report_inputs(self, w: Any) -> list[str]:

@@ -40,17 +40,9 @@ class Targets:
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
-        known = [
-            study.title,
-            study.question,
-            study.source,
-            study.cannot_show,
-            study.varied,
-            study.labels,
-            [run.id for run in study.runs],
-        ]
+        known = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
         prices = read_machine(machine).prices
-        return canonical_json([*known, *([prices.plain()] if prices else [])])
+        return canonical_json([*known, [run.id for run in study.runs], *([prices.plain()] if prices else [])])
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:
         """How a figure is declared."""

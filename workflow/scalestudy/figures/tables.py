@@ -20,8 +20,8 @@ from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
 from scalestudy.analysis.workload import workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
-from scalestudy.figures.build import OWN_PANEL, Row, selected
 from scalestudy.figures.catalogue import TableSpec
+from scalestudy.figures.groups import OWN_PANEL, Row, selected
 from scalestudy.figures.words import column_label, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.layout import table_file
@@ -214,7 +214,7 @@ def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSp
 
 def _differs(study: Study, rows: Sequence[Row], row: Row) -> str:
     """What tells a workload's base run from those of the others."""
-    keys = [key for key in OWN_PANEL if len({canonical_json(other.get(key)) for other in rows}) > 1]
+    keys = [key for key in varied_columns(study) if len({canonical_json(other.get(key)) for other in rows}) > 1]
     return ", ".join(value_text(study, key, row.get(key), named=True) for key in keys)
 
 

@@ -68,7 +68,7 @@ def metrics(
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it."""
-    steps, window_s = measured.phases.shape[1], measured.window_s
+    steps, window_s = int(measured.in_window.sum()), measured.window_s
     throughput = steps * job.spec.global_batch / float(window_s.max())
     epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
     step_time_s = job.resolved.step_time_s
@@ -86,9 +86,9 @@ def step_parts(job: Job, measured: Measured) -> Values:
     None is what cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
     alternate, or where forward exchanges too.
     """
-    phases, first = measured.phases, measured.reports[0]
-    together = job.spec.strategy.synchronous
-    parts = parts_of_steps(phases if together else phases[[measured.slowest]]).mean(axis=0)
+    first, together, stretches = measured.reports[0], job.spec.strategy.synchronous, measured.stretches
+    marks = measured.marks if together else measured.marks[[measured.slowest]]
+    parts = parts_of_steps(marks, stretches).mean(axis=0)
     part = dict(zip(PHASES, parts.tolist(), strict=True))
     overlapped = first.overlapped and job.spec.ranks > 1
     return {
@@ -99,7 +99,7 @@ def step_parts(job: Job, measured: Measured) -> Values:
         "backward_s": part["backward"] if first.forward_apart and not overlapped else None,
         "compute_s": part["forward"] + part["backward"] + (part["exchange"] if overlapped else 0.0),
         "exchange_s": None if overlapped else part["exchange"],
-        "exchange_wait_s": None if overlapped or not together else waiting(phases),
+        "exchange_wait_s": None if overlapped or not together else waiting(marks, stretches),
         "optimiser_s": part["optimiser"],
         "data_stall": part["data"] / float(parts.sum()),
     }

@@ -27,8 +27,8 @@ METRICS: dict[str, Column] = {
     "step_time_s": Column(
         "Step time",
         "s",
-        "Mean over the window of each step on the rank that was slowest in it; the sum of its parts, from the wait for data "
-        "to the optimiser. What lies between two steps counts in the throughput, not here",
+        "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. What "
+        "lies between two steps counts in the throughput, not here",
     ),
     "window_half_width": Column(
         "Half-width of the window",

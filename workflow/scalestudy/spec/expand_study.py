@@ -95,8 +95,8 @@ def expand(
         labels=_labels(document, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in figures),
         tables=tuple(where_in_bytes(table, machine) for table in tables),
-        cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
         claims=tuple(claim_in_bytes(claim, machine) for claim in claims),
+        cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
     )
     _check_figures(document, study, change)
     raise_problems(claim_problems(study), places, document)

@@ -43,10 +43,10 @@ class ScaleSpec(Spec):
     """Replaces `figures`."""
     tables: list[TableSpec] | None = None
     """Replaces `tables`."""
-    cannot_show: str | None = None
-    """What of the question this scale cannot answer, and why; a sentence."""
     claims: list[dict[str, Any]] = []
     """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
+    cannot_show: str | None = None
+    """What of the question this scale cannot answer, and why; a sentence."""
 
 
 class StudySpec(Spec):
@@ -78,10 +78,10 @@ class StudySpec(Spec):
     """What is drawn."""
     tables: list[TableSpec] = []
     """What is tabulated."""
-    cannot_show: str | None = None
-    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
+    cannot_show: str | None = None
+    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Study:
     labels: dict[str, dict[str, str]]
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
+    claims: tuple[AnyClaim, ...] = ()
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
-    claims: tuple[AnyClaim, ...] = ()
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
