@@ -119,6 +119,20 @@ def test_the_parts_of_a_step_sum_to_it_under_every_strategy(tmp_path: Path, stra
     assert (found["exchange_s"] is None) == (strategy in ("allreduce", "fsdp"))
 
 
+def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_path: Path) -> None:
+    one_step = ("strategy=allreduce", "ranks=2", "measure.warmup_steps=0", "measure.steps=1")
+    attempt(tmp_path / "window", *one_step)
+    attempt(tmp_path / "program", *one_step, "measure.whole_program=true")
+
+    window, program = result(tmp_path / "window"), result(tmp_path / "program")
+    assert (window["status"], program["status"]) == ("invalid", "valid")
+    assert program["steps_done"] == 1
+    assert program["metrics"]["wall_s"] > program["metrics"]["setup_s"] > 0
+    assert program["metrics"]["throughput_samples_per_s"] is None
+    assert program["metrics"]["training_time_s"] is None
+    assert program["kinds"] == {}
+
+
 def test_two_ranks_end_their_window_at_the_same_step_when_it_is_precise_enough(tmp_path: Path) -> None:
     settings = ("strategy=ring", "ranks=2", "train.epochs=100000", "train.evaluate_every_epochs=0")
     attempt(tmp_path, *settings, "measure={steps: 1000000, precision: 0.5}")

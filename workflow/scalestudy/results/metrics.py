@@ -30,7 +30,7 @@ Values = dict[str, float | None]
 
 OF_STEADY_STEPS = (
     "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
-    "accelerator_utilisation", "data_stall",
+    "accelerator_utilisation", "data_stall", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
 """What a window of steps says of all others; a run that is timed as a whole program has no such window."""
 
