@@ -13,7 +13,7 @@ from scalestudy import __version__
 from scalestudy.errors import UserError
 
 VERBS = (
-    "build", "check", "compare", "doctor", "export", "figure", "forget", "largest-batch", "list", "new", "plan",
+    "build", "check", "compare", "doctor", "export", "figure", "forget", "import", "largest-batch", "list", "new", "plan",
     "prepare", "report", "results", "schema", "stage", "status", "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
