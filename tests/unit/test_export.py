@@ -94,10 +94,18 @@ def test_every_file_of_the_crate_has_its_digest(study: Study) -> None:
     export()
     with zipfile.ZipFile("out.zip") as archive:
         lines = archive.read("manifest-sha256.txt").decode().splitlines()
-        assert {line.partition("  ")[2] for line in lines} == set(archive.namelist()) - {"manifest-sha256.txt"}
+        assert {line.partition("  ")[2] for line in lines} == {
+            name for name in archive.namelist() if not name.endswith("/") and name != "manifest-sha256.txt"
+        }
         for line in lines:
             digest, _, name = line.partition("  ")
             assert hashlib.sha256(archive.read(name)).hexdigest() == digest
+
+
+def test_folders_that_are_described_are_there(study: Study) -> None:
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        assert {"workflow/", "envs/", "profiles/"} <= set(archive.namelist())
 
 
 def test_logs_caches_and_private_paths_stay_here(study: Study) -> None:

@@ -54,7 +54,7 @@ def command(study: str, machine: str, scale: str, out: Path | None, author: str 
 
 def export_study(study: Study, machine: str, out: Path, author: str | None = None, license_: str = "Apache-2.0") -> int:
     """Write the crate; returns the number of runs with a result. Paths in it are those below the project."""
-    from scalestudy.figures.crate import METADATA, crate_of
+    from scalestudy.figures.crate import METADATA, crate_of, folders_of
 
     packed = packed_of(study, machine, author, license_)
     paths = [*packed.code, *packed.outputs, *(path for run in packed.runs for path in run.files)]
@@ -64,6 +64,8 @@ def export_study(study: Study, machine: str, out: Path, author: str | None = Non
     contents |= {path: Path(path).read_bytes() for path in paths}
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
     with atomic_path(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder in folders_of(packed.code):
+            archive.mkdir(folder.rstrip("/"))
         for name, data in {**contents, SUMS: sums.encode()}.items():
             archive.writestr(name, data)
     return len(packed.runs)

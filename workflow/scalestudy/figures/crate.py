@@ -278,12 +278,9 @@ def _machine(packed: Packed) -> list[Entity]:
 
 def _files(packed: Packed) -> list[Entity]:
     """Every file but the main workflow's entity, which stands apart; code as one folder."""
-    folders = sorted(
-        {path.split("/")[0] + "/" for path in packed.code if "/" in path and not path.startswith("config/")}
-    )
     found: list[Entity] = [
         {"@id": folder, "@type": "Dataset", "name": folder.rstrip("/"), "description": CODE[folder]}
-        for folder in folders
+        for folder in folders_of(packed.code)
     ]
     singles = [
         path for path in packed.code if ("/" not in path or path.startswith("config/")) and path != packed.workflow
@@ -310,6 +307,11 @@ CODE = {
     "envs/": "Software environments with pinned versions",
     "profiles/": "Snakemake's profiles",
 }
+
+
+def folders_of(code: Iterable[str]) -> list[str]:
+    """The folders of code that are described as a whole."""
+    return sorted({f"{path.split('/')[0]}/" for path in code if "/" in path} & CODE.keys())
 
 
 def _file(packed: Packed, path: str, name: str, description: str = "") -> Entity:
