@@ -149,10 +149,11 @@ def test_a_figure_of_another_study_is_asked_for_by_a_clear_message(project: Proj
 
 
 def test_an_exported_study_is_drawn_in_a_fresh_clone_without_training(project: Project, tmp_path: Path) -> None:
-    done = project.run("scalestudy", "export", "tiny", "--out", "tiny.tar.gz")
+    done = project.run("scalestudy", "export", "tiny", "--out", "tiny.zip")
     assert done.returncode == 0, done.stdout
     fresh = make_project(tmp_path / "fresh")
-    assert fresh.run("tar", "xzf", str(project.folder / "tiny.tar.gz")).returncode == 0
+    done = fresh.run("scalestudy", "import", str(project.folder / "tiny.zip"))
+    assert done.returncode == 0, done.stdout
     assert fresh.planned() == DRAWN
     done = fresh.snakemake("results/local/mini/figures/tiny/time.svg")
     assert done.returncode == 0, done.stdout
