@@ -13,7 +13,7 @@ from scalestudy import __version__
 from scalestudy.errors import UserError
 
 VERBS = (
-    "build", "check", "doctor", "export", "figure", "forget", "largest-batch", "list", "plan", "prepare", "report",
+    "build", "check", "doctor", "export", "figure", "forget", "keys", "largest-batch", "list", "plan", "prepare", "report",
     "schema", "stage", "status", "summarise", "summary", "table", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
