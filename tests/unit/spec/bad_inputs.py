@@ -465,12 +465,12 @@ BAD = [
         "s.yaml:3: figures[0].reference: there is no config/reference/nothing.csv",
     ),
     # YAML.
-    Bad("empty file", "", "s.yaml: is empty\n    see config/README.md for the keys"),
-    Bad("file with nothing but a comment", "# later\n", "s.yaml: is empty\n    see config/README.md for the keys"),
+    Bad("empty file", "", "s.yaml: is empty\n    `scalestudy keys` lists the keys"),
+    Bad("file with nothing but a comment", "# later\n", "s.yaml: is empty\n    `scalestudy keys` lists the keys"),
     Bad(
         "list at the top",
         "- question: How?\n",
-        "s.yaml:1: is not a map of keys to values\n    write `key: value`; see config/README.md for the keys",
+        "s.yaml:1: is not a map of keys to values\n    write `key: value`; `scalestudy keys` lists them",
     ),
     Bad(
         "key that stands twice",
