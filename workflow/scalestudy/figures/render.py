@@ -88,10 +88,10 @@ def render(chart: Chart) -> Figure:
             after.yaxis.label.set_visible(False)
     _fit(figure, [axes for axes, _, _ in made], columns, width)
     for panel, (axes, lines, above) in zip(chart.panels, made, strict=True):
-        box = axes.get_position()
+        place = axes.get_position()
         # Beside stacked bars stand long names: there a title begins at the panel's edge.
-        column = round((box.x1 * width + 0.13) / PANEL_WIDTH) - 1
-        left = column * PANEL_WIDTH + EDGE if is_stacked(panel) else box.x0 * width
+        column = round((place.x1 * width + 0.13) / PANEL_WIDTH) - 1
+        left = column * PANEL_WIDTH + EDGE if is_stacked(panel) else place.x0 * width
         _text_block(figure, lines, left, above - 0.06 - len(lines) * PANEL_TITLE_LINE, PANEL_TITLE_LINE, size=FONT)
     _text_block(figure, notes, EDGE, height - EDGE - len(notes) * NOTE_LINE, NOTE_LINE, size=SMALL, color=QUIET)
     return figure
