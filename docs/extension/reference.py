@@ -98,7 +98,7 @@ def files(kind: str, *begins: str, level: str = "##") -> str:
 
 def _kind_of(kind: str, section: Section) -> str:
     """A study's own keys, and those of its scales, figures and tables, are four kinds."""
-    part = re.search(r"`(scales|figures|tables)", section.title)
+    part = re.search(r"`(scales|figures|tables|claims)", section.title)
     return part[1].rstrip("s") if kind == "study" and part else kind
 
 
@@ -147,8 +147,8 @@ FORMULAS = {
     "allreduce": ("ring", "overlapped"),
     "ring": ("ring", "flat_ring"),
     "halving_doubling": ("halving_doubling", "flat_halving_doubling"),
-    "hierarchical": ("hierarchical",),
-    "two_dimensional": ("two_dimensional",),
+    "hierarchical": ("hierarchical", "reduce_to_leader", "broadcast"),
+    "two_dimensional": ("two_dimensional", "reduce_scatter", "all_gather"),
     "mpi_allreduce": ("recursive_doubling",),
     "parameter_server": ("parameter_server", "colocated_server"),
 }
@@ -242,6 +242,7 @@ def rooms() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "config": lambda: files("config", "`config/config.yaml`"),
     "study": lambda: files("study", "A study:", "A study's `scales", "A study's `figures`", "A study's `tables`"),
+    "claims": lambda: files("claim", "A study's `claims`"),
     "machine": lambda: files("machine", "A machine:"),
     "site": lambda: files("site", "A site:"),
     "run": run_keys,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +32,13 @@ figures:
   - {kind: accuracy_over_time}
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
+claims:
+  - id: learns
+    statement: The network learns.
+    source: nobody
+    place: nowhere
+    kind: exact
+    checks: [{column: status, equals: valid}]
 """
 
 
@@ -76,6 +85,12 @@ class Project:
         stats = done.stdout.partition("Job stats:")[2].partition("\n\n")[0]
         jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
         return {name: count for name, count in jobs.items() if name not in ("total", "all")}
+
+    def verdicts(self, study: str) -> list[dict[str, Any]]:
+        """The verdicts on a study's claims."""
+        file = self.folder / f"results/local/mini/claims/{study}.json"
+        claims: list[dict[str, Any]] = json.loads(file.read_text())["claims"]
+        return claims
 
     def results(self) -> list[Path]:
         """The results of all runs."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +16,12 @@ import pytest
 import torch
 
 from scalestudy.data.manifest import Manifest, SplitInfo
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.validity import invalid_reason
+from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
@@ -47,9 +50,13 @@ def job(run: RunSpec, step_time_s: float | None = None) -> Job:
     return Job("r", run, Resolved(1, run.ranks, 1, "cpu", 2, step_time_s), Path("m"), Path("f"), Path("e"), None)
 
 
+PARTS = (0.04, 0.005, 0.01, 0.015, 0.02, 0.01)
+"""Data, convert, forward, backward, exchange, optimiser, seconds."""
+
+
 def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
-    """Ranks whose every step takes 0.1 s: data 0.04, compute 0.03, exchange 0.02, optimiser 0.01; made up, not run."""
-    marks = np.cumsum([[0.0, 0.04, 0.03, 0.02, 0.01]] * steps, axis=1) + 0.1 * np.arange(steps)[:, None]
+    """Ranks whose every step takes 0.1 s, divided as PARTS has it; made up, not run."""
+    marks = np.cumsum([[0.0, *PARTS]] * steps, axis=1) + 0.1 * np.arange(steps)[:, None]
     reports = [
         Report(
             rank, parameter_digest="a", samples_seen=steps * run.rank_batch, steps_done=steps, window=(2, steps),
@@ -81,9 +88,8 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     values = metrics(job(run), measured(run), manifest(640), 2.0, None)
     assert values["throughput_samples_per_s"] == pytest.approx(640.0)
     assert values["step_time_s"] == pytest.approx(0.1)
-    assert [values[f"{phase}_s"] for phase in ("data", "compute", "exchange", "optimiser")] == pytest.approx(
-        [0.04, 0.03, 0.02, 0.01]
-    )
+    names = ("data", "convert", "forward", "backward", "compute", "exchange", "exchange_wait", "optimiser")
+    assert [values[f"{name}_s"] for name in names] == pytest.approx([0.04, 0.005, 0.01, 0.015, 0.025, 0.02, 0.0, 0.01])
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
 
@@ -93,7 +99,78 @@ def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
     found = measured(run)
     for report in found.reports:
         report.overlapped = True
-    assert metrics(job(run), found, manifest(640), 2.0, None)["exchange_s"] is None
+    values = metrics(job(run), found, manifest(640), 2.0, None)
+    assert (values["exchange_s"], values["exchange_wait_s"], values["backward_s"]) == (None, None, None)
+    assert (values["forward_s"], values["compute_s"]) == pytest.approx((0.01, 0.045))
+    assert values["step_time_s"] == pytest.approx(0.04 + 0.005 + 0.045 + 0.01)
+
+
+def test_forward_and_backward_that_alternate_have_no_times_of_their_own() -> None:
+    run = spec(batch={"per_rank": 32, "accumulate": 2}, **CUT)
+    values = metrics(job(run), measured(run, forward_apart=False), manifest(640), 2.0, None)
+    assert (values["forward_s"], values["backward_s"]) == (None, None)
+    assert (values["compute_s"], values["exchange_s"]) == pytest.approx((0.025, 0.02))
+
+
+SUMMED = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
+
+
+def with_steps(found: Measured, ranks: list[tuple[float, ...]]) -> Measured:
+    """The same reports, and steps of each rank that are divided so, one after the other; made up, not run."""
+    steps = found.marks.shape[1]
+    marks = [np.cumsum([[0.0, *own]] * steps, axis=1) + sum(own) * np.arange(steps)[:, None] for own in ranks]
+    return replace(found, marks=np.stack(marks))
+
+
+def test_a_slow_rank_is_counted_once_and_the_parts_sum_to_the_step() -> None:
+    run = spec(strategy="ring", ranks=2, **CUT)
+    # Rank 1 computes for 50 ms longer; rank 0 waits as long in the exchange, whose transfer takes 10 ms.
+    found = with_steps(measured(run), [(0.01, 0, 0.005, 0.005, 0.06, 0.01), (0.01, 0, 0.005, 0.055, 0.01, 0.01)])
+    values = metrics(job(run), found, manifest(640), 2.0, None)
+    assert [values[name] for name in SUMMED] == pytest.approx([0.01, 0.0, 0.06, 0.01, 0.01])
+    assert values["step_time_s"] == pytest.approx(0.09)
+    assert values["exchange_wait_s"] == pytest.approx(0.025)  # 50 ms on one of two ranks
+
+
+def test_one_starved_rank_of_128_is_all_of_the_data_stall() -> None:
+    run = spec(strategy="ring", ranks=128, batch={"per_rank": 1}, **CUT)
+    fed, starved = (0.0, 0, 0.005, 0.005, 0.09, 0.0), (0.08, 0, 0.005, 0.005, 0.01, 0.0)
+    values = metrics(job(run), with_steps(measured(run), [fed] * 127 + [starved]), manifest(640), 2.0, None)
+    assert values["data_stall"] == pytest.approx(0.8)
+    assert sum(values[name] or 0.0 for name in SUMMED) == pytest.approx(0.1)
+
+
+def test_ranks_at_their_own_pace_are_not_added_up_to_a_step_that_none_of_them_made() -> None:
+    run = spec(strategy="async_parameter_server", ranks=2, **CUT)
+    slow, fast = (0.02, 0, 0.01, 0.02, 0.05, 0.0), (0.05, 0, 0.01, 0.01, 0.01, 0.0)
+    values = metrics(job(run), with_steps(measured(run), [slow, fast]), manifest(640), 2.0, None)
+    assert [values[name] for name in SUMMED] == pytest.approx([0.02, 0.0, 0.03, 0.05, 0.0])
+    assert values["exchange_wait_s"] is None
+
+
+def test_the_step_is_the_mean_over_the_window_like_its_parts() -> None:
+    run = spec(**CUT)
+    found = measured(run)
+    found.marks[0, 5:] += 0.1  # one step takes twice as long, in its optimiser
+    found.marks[0, 4, -1] += 0.1
+    values = metrics(job(run), found, manifest(640), 2.0, None)
+    assert values["step_time_s"] == pytest.approx(0.1 + 0.1 / 8)
+    assert values["optimiser_s"] == pytest.approx(0.01 + 0.1 / 8)
+    assert values["throughput_samples_per_s"] == pytest.approx(32 / (0.1 + 0.1 / 8))
+
+
+def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
+    run = spec(**CUT)
+    steady, slowing = measured(run, steps=40), measured(run, steps=40)
+    for found in (steady, slowing):
+        found.reports[0].window = (0, 40)
+    slowing.marks[0, 20:] += 0.02 * np.arange(20)[:, None]
+    assert list(window_warnings(steady, 0.05)) == []
+    (sentence,) = window_warnings(slowing, None)
+    assert sentence.startswith("the second half of the window was 19.0% slower than the first (± ")
+    assert list(window_warnings(steady, 0.12)) == [
+        "disturbed: other processes took 12% of the cores during the window, more than 5%"
+    ]
 
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
@@ -155,17 +232,6 @@ def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
     assert expected_read_bytes(spec(loader={"cache": "cold"}), data, 0.5) == 2 * mib
     assert expected_read_bytes(spec(loader={"cache": "warm"}), data, 3.0) == 0.0
     assert expected_read_bytes(spec(), data, 3.0) is None
-
-
-def test_an_emulated_step_takes_as_long_as_the_nearest_published_batch() -> None:
-    assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
-    assert emulated_step_time("resnet50", "p100", 64) == pytest.approx(64 / 219)
-    assert emulated_step_time("resnet50", "infinite", 64) == 0.0
-
-
-def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_one() -> None:
-    with pytest.raises(UserError, match="no step time of `small_cnn` on `p100` is known"):
-        emulated_step_time("small_cnn", "p100", 32)
 
 
 def test_auroc_is_known_for_labels_that_have_both_classes() -> None:
@@ -259,3 +325,47 @@ def test_what_fails_under_the_memory_limit_alone_does_not_fit(
     else:
         with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
             search()
+
+
+def found_with(monkeypatch: pytest.MonkeyPatch, train: Callable[[int], int]) -> int:
+    """The largest batch below 8, where training with a batch does what `train` does, in a process of its own."""
+    monkeypatch.setattr(largest_batch, "_train", lambda job, data, limit_bytes, batch: train(batch))
+    monkeypatch.setattr(largest_batch, "open_dataset", lambda manifest, split: None)
+    monkeypatch.setattr(largest_batch.largest_batch, "__defaults__", (8,))
+    return largest_batch.search(job(spec()), None)[0]
+
+
+def killed(number: signal.Signals) -> int:
+    """End this process by a signal."""
+    os.kill(os.getpid(), number)
+    return 0
+
+
+def test_a_model_that_cannot_be_trained_on_one_sample_is_tried_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch_norm(batch: int) -> int:
+        if batch == 1:
+            raise ValueError("Expected more than 1 value per channel when training")
+        return batch if batch <= 5 else killed(signal.SIGKILL)
+
+    assert found_with(monkeypatch, batch_norm) == 5
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        (lambda: int("x"), "invalid literal for int"),
+        (lambda: killed(signal.SIGTERM), "the process ended with status -15"),
+        (lambda: os._exit(0), "the process ended with status 0"),
+    ],
+    ids=["an exception", "a signal", "an exit"],
+)
+def test_a_failure_that_is_not_one_of_memory_is_told_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[], int], said: str
+) -> None:
+    with pytest.raises(UserError, match=f"a step with 4 samples failed: {said}"):
+        found_with(monkeypatch, lambda batch: batch if batch < 4 else fails())
+
+
+def test_what_the_kernel_kills_for_its_memory_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="not even a batch of one sample fits"):
+        found_with(monkeypatch, lambda batch: killed(signal.SIGKILL))

@@ -16,3 +16,27 @@ rule summarise:
     shell:
         "scalestudy summarise --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} > {log} 2>&1"
+
+
+rule judge:
+    """The claims of a study, judged by its runs. No run depends on a claim."""
+    input:
+        runs=rules.summarise.output.runs,
+        reference=ask.claim_references,
+        code=dag.code("analysis", "figures"),
+    output:
+        expand(
+            "results/{{machine}}/{{scale}}/claims/{{study}}.{suffix}",
+            suffix=["json", "csv", "md", "tex"],
+        ),
+    log:
+        "results/{machine}/{scale}/claims/{study}.log",
+    priority: 3_000_000
+    conda:
+        "../../envs/conda.yaml"
+    params:
+        declared=ask.claims,
+        shown=ask.shown,
+    shell:
+        "scalestudy judge --machine {wildcards.machine} --scale {wildcards.scale}"
+        " --study {wildcards.study} > {log} 2>&1"

@@ -151,3 +151,13 @@ def test_a_warm_pass_reads_nothing_from_the_disk(tmp_path: Path, pictures: Datas
         pytest.skip("WARM PASS NOT TESTED: this kernel does not count reads")
     list(Loader(pictures, plan(48, 8), spec(0), seed=0))
     assert read_bytes() == before
+
+
+def test_a_batch_that_came_during_an_evaluation_was_not_ready_for_training(pictures: Dataset) -> None:
+    with Loader(pictures, plan(48, 4), spec(1, prefetch=1), seed=0, slow_decode_s=0.05) as loader:
+        for number, _ in enumerate(loader):
+            if number == 5:
+                with loader.pause():
+                    time.sleep(1.0)
+    # Training takes no time here, so it waits all the time but for the batches that the pause let come.
+    assert loader.readiness["batches"] < 0.4

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.figures.reference import read_reference
+from scalestudy.figures.reference import published_lines, read_reference
 from scalestudy.models.catalogue import Torchvision
 
 FOLDER = Path(__file__).resolve().parents[3] / "config" / "reference"
-FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers"]
+FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers", "furo_rannc"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -21,7 +21,75 @@ def test_every_published_number_has_a_label_and_a_source(name: str) -> None:
     rows = read_reference(name, FOLDER)
 
     assert rows
-    assert {row["kind"] for row in rows} == {"published"}
+    assert {row["kind"] for row in rows} <= {"published", "derived"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_published_number_names_the_model_the_data_and_the_device_that_it_is_for(name: str) -> None:
+    for row in read_reference(name, FOLDER):
+        assert row["model"] and row["data.source"], row
+        assert row["device"] == "cuda", row
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_number_that_no_document_states_is_derived_and_says_from_what(name: str) -> None:
+    """Takenaka et al. print times only, and say "about 1.2 million" of the images."""
+    for row in read_reference(name, FOLDER):
+        derived = row["source"].startswith("Takenaka") and bool(row["throughput_samples_per_s"])
+        assert (row["kind"] == "derived") == derived
+        assert not derived or row["note"].startswith("derived: ")
+
+
+def test_images_that_were_stored_as_pixels_are_not_taken_for_resized_jpeg() -> None:
+    rows = read_reference("caltech_workers", FOLDER)
+
+    assert [(row["loader.workers"], row["data.preprocess"]) for row in rows] == [
+        ("1", "none"),
+        ("7", "none"),
+        ("1", "raw"),
+    ]
+
+
+RUN = {
+    "model": "resnet50",
+    "ranks": 1,
+    "data.source": "caltech256",
+    "device": None,
+    "instrument.device_name": "Tesla V100-SXM2-16GB",
+    "loader.workers": 1,
+    "data.preprocess": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "drawn"),
+    [
+        ({}, 2),
+        ({"device": "cuda"}, 2),
+        ({"data.source": "synthetic_jpeg"}, 0),
+        ({"device": "emulated:a100", "instrument.device_name": "cpu"}, 0),
+        ({"instrument.device_name": "cpu"}, 0),
+        ({"instrument.device_name": ""}, 0),
+        ({"model": "alexnet"}, 0),
+    ],
+)
+def test_published_numbers_are_drawn_only_beside_runs_of_like_data_device_and_model(
+    changes: dict[str, Any], drawn: int
+) -> None:
+    rows = read_reference("caltech_workers", FOLDER)
+
+    lines = published_lines(rows, [{**RUN, **changes}], "loader.workers", "throughput_samples_per_s", "data.preprocess")
+
+    assert len(lines) == drawn
+
+
+def test_a_condition_with_several_values_is_met_by_any_of_them() -> None:
+    rows = read_reference("tsubame_resnet50", FOLDER)
+    run = {**RUN, "batch.per_rank": 32, "strategy": "halving_doubling", "data.source": "imagenet"}
+
+    lines = published_lines(rows, [run], "ranks", "throughput_samples_per_s", "strategy")
+
+    assert [point.kind for point in lines[0].points] == ["derived"] * 4
 
 
 def test_a_number_without_a_source_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -79,7 +79,10 @@ def test_an_unknown_study_is_answered_with_the_nearest(folder: Path) -> None:
 
 
 def test_a_folder_without_studies_is_an_error(folder: Path) -> None:
-    assert message_about(folder) == f"{folder}: there is no study here\n    add one; see config/README.md"
+    assert (
+        message_about(folder)
+        == f"{folder}: there is no study here\n    add one; docs/reference/study.md has an example"
+    )
 
 
 def test_a_scale_that_no_study_has_is_an_error(folder: Path) -> None:
@@ -100,7 +103,7 @@ def test_a_study_whose_file_name_is_no_name_is_an_error(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["all", "train", "spec", "report"])
+@pytest.mark.parametrize("name", ["all", "train", "spec", "report", "claims"])
 def test_a_study_named_as_a_rule_is_an_error(folder: Path, name: str) -> None:
     (folder / f"{name}.yaml").write_text("question: How?\n")
     assert message_about(folder) == (
@@ -114,7 +117,7 @@ def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
         for file in (Path(__file__).resolve().parents[3] / "workflow/rules").glob("*.smk")
         for name in re.findall(r"^rule (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert set(RESERVED) == {"all", *rules}
+    assert set(RESERVED) == {"all", "claims", *rules}
 
 
 def test_a_name_that_is_too_long_is_answered_with_the_limit(folder: Path) -> None:

@@ -23,53 +23,53 @@ from scalestudy.strategies.catalogue import AnyStrategy
 ROOT = Path(__file__).resolve().parents[3]
 
 FIXED: list[tuple[dict[str, Any], str]] = [
-    ({}, "small_cnn.digits.single.x1.r0-8048d8f97346"),
-    ({"ranks": 4, "strategy": "allreduce"}, "small_cnn.digits.allreduce.x4.r0-cbb3b5c9a931"),
+    ({}, "small_cnn.digits.single.x1.r0-48cdeb9d2990"),
+    ({"ranks": 4, "strategy": "allreduce"}, "small_cnn.digits.allreduce.x4.r0-e7c00e5c442e"),
     (
         {"strategy": {"name": "allreduce", "compression": "fp16"}, "ranks": 2},
-        "small_cnn.digits.allreduce.x2.r0-46fafb6b1e83",
+        "small_cnn.digits.allreduce.x2.r0-aaff36de344a",
     ),
-    ({"strategy": "halving_doubling", "ranks": 3, "seed": 7}, "small_cnn.digits.halving_doubling.x3.r0-594774b8fe48"),
+    ({"strategy": "halving_doubling", "ranks": 3, "seed": 7}, "small_cnn.digits.halving_doubling.x3.r0-2d1e6667cd69"),
     (
         {"strategy": {"name": "parameter_server", "servers": 2}, "ranks": 2, "batch": {"global": 64}},
-        "small_cnn.digits.parameter_server.x2.r0-a27d118ef9ea",
+        "small_cnn.digits.parameter_server.x2.r0-d07aa2a780e4",
     ),
     (
         {"model": "resnet50", "data": {"source": "image_folder"}, "train": {"epochs": 90}},
-        "resnet50.image_folder.single.x1.r0-c0a6a178a688",
+        "resnet50.image_folder.single.x1.r0-530d2ac6eee8",
     ),
-    ({"model": {"name": "mlp", "layers": 3}, "dtype": "float64"}, "mlp.digits.single.x1.r0-ff17672e1b69"),
-    ({"model": {"name": "small_cnn", "width": 8}, "device": "cpu"}, "small_cnn.digits.single.x1.r0-a8edcc972ce5"),
+    ({"model": {"name": "mlp", "layers": 3}, "dtype": "float64"}, "mlp.digits.single.x1.r0-098fc87224f9"),
+    ({"model": {"name": "small_cnn", "width": 8}, "device": "cpu"}, "small_cnn.digits.single.x1.r0-330c68c81bdc"),
     (
         {"data": {"source": "synthetic", "shape": [3, 32, 32], "classes": 100}},
-        "small_cnn.synthetic.single.x1.r0-93b4fccf5431",
+        "small_cnn.synthetic.single.x1.r0-c12720531b3a",
     ),
     (
         {"data": {"source": "synthetic_jpeg", "preprocess": "resized"}, "loader": {"workers": 4}},
-        "small_cnn.synthetic_jpeg.single.x1.r0-ced2a45b4802",
+        "small_cnn.synthetic_jpeg.single.x1.r0-f1be9828021e",
     ),
     (
         {"data": {"source": "fashion_mnist", "root": "/data/fashion"}},
-        "small_cnn.fashion_mnist.single.x1.r0-5adbda7f2847",
+        "small_cnn.fashion_mnist.single.x1.r0-d95c465d821c",
     ),
-    ({"data": {"source": "digits", "scale": 0.5}}, "small_cnn.digits.single.x1.r0-93f4ac3b559f"),
-    ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-17f218e83870"),
+    ({"data": {"source": "digits", "scale": 0.5}}, "small_cnn.digits.single.x1.r0-3210c5fde0cf"),
+    ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-6d827afe3410"),
     (
         {"device": "emulated:p100", "ranks": 128, "strategy": "allreduce", "model": "resnet50"},
-        "resnet50.digits.allreduce.on_p100.x128.r0-f2997bd699a6",
+        "resnet50.digits.allreduce.on_p100.x128.r0-144ba1c53238",
     ),
     (
         {"optimiser": {"learning_rate": 0.05, "steps": {"every_epochs": 30}}},
-        "small_cnn.digits.single.x1.r0-3ac50fda971e",
+        "small_cnn.digits.single.x1.r0-5e2bfb10dcd2",
     ),
-    ({"measure": {"steps": 100, "warmup_steps": 10}}, "small_cnn.digits.single.x1.r0-3bef953dd8b1"),
+    ({"measure": {"steps": 100, "warmup_steps": 10}}, "small_cnn.digits.single.x1.r0-fbff8fca7be3"),
     (
         {"ranks": 8, "nodes": 2, "ranks_per_node": 4, "threads_per_rank": 5, "strategy": "allreduce"},
-        "small_cnn.digits.allreduce.x8.r0-a6111dc3f5ea",
+        "small_cnn.digits.allreduce.x8.r0-60a2f825b243",
     ),
     (
         {"keep": "weights", "loader": {"cache": "cold", "memory_limit_mib": 64}},
-        "small_cnn.digits.single.x1.r0-ac6817de4c7a",
+        "small_cnn.digits.single.x1.r0-9b8e8c78378b",
     ),
     (
         {
@@ -78,11 +78,11 @@ FIXED: list[tuple[dict[str, Any], str]] = [
                 {"kind": "killed_rank", "rank": 0, "at_step": 3},
             ]
         },
-        "small_cnn.digits.single.x1.r0-002b0e5a9210",
+        "small_cnn.digits.single.x1.r0-748f6b959f2b",
     ),
     (
         {"seed": 12, "repeat": 2, "loader": {"augment": "crop_flip", "size": 160}},
-        "small_cnn.digits.single.x1.r2-0ea7da18bc10",
+        "small_cnn.digits.single.x1.r2-d9998bafb77b",
     ),
 ]
 
@@ -148,7 +148,14 @@ DEFAULTS = {
         "steps": None,
     },
     "train": {"epochs": 1, "evaluate_every_epochs": 1, "weighted_loss": False},
-    "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0},
+    "measure": {
+        "warmup_steps": 5,
+        "steps": None,
+        "minutes": None,
+        "precision": None,
+        "loader_batches": 0,
+        "whole_program": False,
+    },
     "checkpoint": {"every_steps": None, "every_minutes": None},
     "launch": {"launcher": None, "binding": "none"},
     "heartbeat_timeout_s": 30.0,
@@ -326,7 +333,9 @@ CHANGED: dict[str, Any] = {
     "measure.warmup_steps": 6,
     "measure.steps": 7,
     "measure.minutes": 7,
+    "measure.precision": {"measure": {"steps": 7, "precision": 0.05}},
     "measure.loader_batches": 7,
+    "measure.whole_program": True,
     "checkpoint": {"checkpoint": {"every_steps": 5, "every_minutes": 2}},
     "checkpoint.every_steps": 7,
     "checkpoint.every_minutes": 7,
@@ -388,7 +397,7 @@ def test_the_order_of_keys_is_not_part_of_an_id() -> None:
 
 
 def test_a_default_written_out_is_not_part_of_an_id() -> None:
-    assert run_id(run_of(DEFAULTS)) == "small_cnn.digits.single.x1.r0-8048d8f97346"
+    assert run_id(run_of(DEFAULTS)) == "small_cnn.digits.single.x1.r0-48cdeb9d2990"
 
 
 def test_the_short_form_has_the_id_of_the_long_one() -> None:

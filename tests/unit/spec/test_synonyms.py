@@ -89,7 +89,7 @@ def test_the_old_name_of_a_key_makes_the_same_run(tmp_path: Path) -> None:
     new, _ = parse(RunSpec, {"heartbeat_timeout_s": 60})
     assert old is not None and new is not None
     assert old == new
-    assert run_id(old) == run_id(new) == "small_cnn.digits.single.x1.r0-cb96c24de72e"
+    assert run_id(old) == run_id(new) == "small_cnn.digits.single.x1.r0-7f0c6f832758"
     assert old.plain() == {"tolerate_stall_s": 60.0}
     assert columns_of(old)["heartbeat_timeout_s"] == 60.0
 

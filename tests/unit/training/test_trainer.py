@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_a_training_reports_its_steps_samples_and_evaluations(tmp_path: Path) ->
     (report,) = found.reports
     assert (report.steps_done, report.samples_seen, report.epochs_done, report.window) == (24, 96, 3.0, (5, 24))
     assert [(evaluation.epoch, evaluation.step) for evaluation in report.evaluations] == [(2, 16), (3.0, 24)]
-    assert (found.marks.shape, found.losses.shape) == ((1, 24, 5), (1, 24))
+    assert (found.marks.shape, found.losses.shape) == ((1, 24, 7), (1, 24))
     assert report.finite and report.parameter_digest == own.replica.digest()
 
 
@@ -123,3 +124,72 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
     plain = trainer(job(tmp_path, **resnet)).replica.digest()
     assert plain is not None
     assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
+
+
+def test_an_emulated_accelerator_gets_the_batch_as_the_loader_made_it(tmp_path: Path) -> None:
+    plain = job(tmp_path)
+    emulated = dataclasses.replace(plain, resolved=dataclasses.replace(plain.resolved, step_time_s=0.001))
+    x = torch.zeros(4, 1, 4, 4, dtype=torch.uint8)
+    assert trainer(emulated).replica.inputs(x) is x
+    assert trainer(plain).replica.inputs(x).dtype == torch.float32
+
+
+def test_forward_and_backward_are_timed_one_by_one_unless_they_alternate(tmp_path: Path) -> None:
+    whole, parted = trainer(job(tmp_path)), trainer(job(tmp_path, batch={"per_rank": 4, "accumulate": 2}))
+    for each in (whole, parted):
+        each.run()
+        assert read_reports(each.job).reports[0].forward_apart == (each is whole)
+    backward = np.diff(whole.recorder.timer.seconds(), axis=1)[:, 3]
+    assert (backward > 0).all()
+
+
+LONG = {"train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 2, "steps": 50_000}}
+
+
+def test_a_window_ends_when_it_is_precise_enough_and_not_before_twenty_steps(tmp_path: Path) -> None:
+    own = trainer(job(tmp_path, **LONG | {"measure": {**LONG["measure"], "precision": 0.9}}))
+    own.run()
+    (report,) = read_reports(own.job).reports
+    assert report.window_ended_by == "precision"
+    assert 22 <= report.steps_done < 50_002
+    assert report.window == (2, report.steps_done)
+
+
+def test_a_window_that_does_not_become_precise_ends_at_its_limit(tmp_path: Path) -> None:
+    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 2, "steps": 30, "precision": 1e-9}}))
+    own.run()
+    (report,) = read_reports(own.job).reports
+    assert (report.window_ended_by, report.steps_done) == (None, 32)
+
+
+def test_steps_that_grow_slower_end_no_window_however_even_they_are(tmp_path: Path) -> None:
+    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 0, "steps": 100, "precision": 0.5}}))
+    begins = np.array([0.1] * 20 + [0.2] * 20).cumsum()
+    own.recorder.timer.earlier = begins[:, None] + np.linspace(0.0, 0.1, 7)
+    own.recorder.report.steps_done = 40
+    assert own.recorder.window_over() == ""
+    own.recorder.timer.earlier = 0.1 * np.arange(40)[:, None] + np.linspace(0.0, 0.1, 7)
+    assert own.recorder.window_over() == "precision"
+    own.recorder.report.steps_done, own.recorder.timer.earlier = 19, own.recorder.timer.earlier[:19]
+    assert own.recorder.window_over() == ""
+
+
+def test_the_clock_of_the_window_begins_after_the_warm_up(tmp_path: Path) -> None:
+    begin = time.perf_counter()
+    own = trainer(job(tmp_path))
+    own.run()
+    (report,) = read_reports(own.job).reports
+    assert report.window_clock is not None
+    first, last = report.window_clock
+    assert begin < first < last < time.perf_counter()
+    short = trainer(job(tmp_path, measure={"warmup_steps": 30}))
+    short.run()
+    assert read_reports(short.job).reports[0].window_clock is None
+
+
+def test_thousands_of_losses_are_kept_in_order(tmp_path: Path) -> None:
+    own = trainer(job(tmp_path))
+    for step in range(2500):
+        own.recorder.step(torch.tensor(float(step)), 4)
+    assert len(own.recorder.losses) < 1000
+    assert own.recorder.all_losses().tolist() == list(range(2500))

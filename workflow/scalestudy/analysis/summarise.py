@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
-    write_with(folder / "runs.parquet", _storable(rows).to_parquet)
+    write_with(folder / "runs.parquet", storable(rows).to_parquet)
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
@@ -50,7 +50,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers what was measured in one go.
     """
-    rows = _with_spec(pd.DataFrame([_row(run, machine) for run in study.runs]), study)
+    rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
     for column in rows.columns:
         if column in METRICS or column.removesuffix("_low").removesuffix("_high") in METRICS:
             rows[column] = pd.to_numeric(rows[column])
@@ -158,7 +158,7 @@ def kind_of_all(kinds: list[str]) -> str:
     return next((kind for kind in ("predicted", "extrapolated") if kind in kinds), "measured")
 
 
-def _row(run: Run, machine: str) -> dict[str, Any]:
+def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
     metrics: Mapping[str, Any] = result.get("metrics") or {}
     instrument: Mapping[str, Any] = result.get("instrument") or {}
@@ -168,6 +168,7 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         "configuration": run.configuration,
         "status": result["status"],
         "reason": result.get("reason") or "",
+        "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
         "emulated": emulated,
         "oversubscribed": bool(result.get("oversubscribed", False)),
@@ -179,8 +180,21 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
+        "time_to_accuracy_s": time_to_accuracy(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
     }
+
+
+def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
+    """Training time in seconds until the first evaluation that reaches the target; NaN where none does.
+
+    What it would have taken is not guessed: a run that ends below the target is left out, and counted as missing.
+    """
+    for each in evaluations:
+        score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
+        if target is not None and score is not None and score >= target:
+            return float(each["time_s"])
+    return math.nan
 
 
 def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:
@@ -231,7 +245,7 @@ def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
     return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
 
 
-def _storable(rows: pd.DataFrame) -> pd.DataFrame:
+def storable(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with one type per column: lists, and values of several types, as JSON text."""
     rows = rows.copy()
     for column in [column for column in rows.columns if is_object_dtype(rows[column])]:

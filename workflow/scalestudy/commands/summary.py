@@ -42,6 +42,7 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     from scalestudy.spec.read_study import read_studies
 
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
+    _print_verdicts(studies, machine)
     left_out: Counter[str] = Counter()
     for study in studies:
         left_out += _print_study(study, machine, scale)
@@ -54,6 +55,20 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
         _line("report", report_file(machine, scale))
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
+
+
+def _print_verdicts(studies: list[Study], machine: str) -> None:
+    """What was found: a line per claim that the runs or published rows decide, and how many there are in all."""
+    from scalestudy.commands.claims import denominator, lines, verdicts_of
+
+    verdicts = [verdict for study in studies for verdict in verdicts_of(study, machine)]
+    if not verdicts:
+        return
+    click.echo("\nVerdicts:")
+    for line in lines(verdict for verdict in verdicts if verdict["verdict"] != "not testable here"):
+        click.echo(f"  {line}")
+    for line in denominator(verdicts):
+        click.echo(f"  {line}")
 
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
@@ -120,7 +135,9 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
     from scalestudy.figures.decision import sentences
 
     assert table.decide is not None
-    return sentences(study, selected(read_rows(study, machine), table.where), table.decide, table.values[0], table.margin)
+    return sentences(
+        study, selected(read_rows(study, machine), table.where), table.decide, table.values[0], table.margin
+    )
 
 
 def _line(kind: str, file: Path) -> None:

@@ -23,7 +23,8 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import parse_value
 
-SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "compute_s", "exchange_s", "optimiser_s", "data_stall",
+SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
+         "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
          "stage_s", "staged_bytes", "time_to_train_s",
          "setup_s", "trace_s", "profile_s", "search_s", "stages", "replicas", "micro_batches", "predicted_step_time_s",
@@ -49,7 +50,10 @@ def train_from_spec(out: Path) -> None:
 
 
 def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint.
+
+    Exits with status 1 where the result is invalid.
+    """
     spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
     if init_from is not None:
         from scalestudy.training import checkpoint
@@ -68,10 +72,14 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
         click.echo(f"warning: {warning}")
+    for sentence in result.get("unchecked", []):
+        click.echo(f"unchecked: {sentence}")
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+    if result["status"] == "invalid":
+        sys.exit(1)
 
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:

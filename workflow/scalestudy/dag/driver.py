@@ -11,14 +11,20 @@ from typing import Any
 from scalestudy import driver
 from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.project import Project
-from scalestudy.dag.rules import end
+from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
+from scalestudy.spec import fixed_claims
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.read_study import find_studies
 from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
 """Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
 its `changes` and the `caps` of the profile."""
+
+SOURCE = PACKAGE.parents[1]
+"""The clone that this package lies in, if it lies in one; envs/conda.post-deploy.sh installs it."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
@@ -35,6 +41,8 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     except UserError as error:
         end(error)
     os.environ.update(project.environment())
+    if (SOURCE / "pyproject.toml").is_file():
+        os.environ["SCALESTUDY_SOURCE"] = str(SOURCE)
     for display in workflow.logger_manager.plugin_handlers:
         if hasattr(display, "reads"):
             display.reads(project, workflow)
@@ -44,6 +52,17 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
 def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
     """Snakemake's caps by name, as numbers and words."""
     return {name: getattr(cap, "value", cap) for name, cap in caps.items()}
+
+
+def fix_claims(workflow: Any, project: Project) -> None:
+    """Where runs are about to be made: write what the claims are that they will judge.
+
+    Studies share runs, so it is done for every study of this scale, configured or not.
+    """
+    if any(job.rule.name == "train" for job in workflow.dag.needrun_jobs()):
+        name, scale = project.config.machine, project.config.scale
+        found = find_studies(None, scale, read_machine(name), machine_name=name)
+        fixed_claims.fix_claims(found.studies, name)
 
 
 def calm_driver(workflow: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
 from scalestudy.spec import layout
+from scalestudy.spec.claims import Published
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
@@ -39,9 +42,11 @@ class Targets:
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
-        known = [study.title, study.question, study.source, study.varied, study.labels, [run.id for run in study.runs]]
+        known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        if study.target_accuracy is not None:
+            known.append(study.target_accuracy)
         prices = read_machine(machine).prices
-        return canonical_json([*known, *([prices.plain()] if prices else [])])
+        return canonical_json([*known, [run.id for run in study.runs], *([prices.plain()] if prices else [])])
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:
         """How a figure is declared."""
@@ -55,6 +60,24 @@ class Targets:
         tables = self.runs.study(machine, scale, study).tables
         return _declared(study, "table", name, {table.name: canonical_json(table.plain()) for table in tables})
 
+    def claims(self, machine: str, scale: str, study: str) -> str:
+        """How a study's claims are declared."""
+        return canonical_json([claim.plain() for claim in self.runs.study(machine, scale, study).claims])
+
+    def claim_references(self, machine: str, scale: str, study: str) -> list[str]:
+        """The published numbers that a study's claims are about."""
+        claims = [claim for claim in self.runs.study(machine, scale, study).claims if isinstance(claim, Published)]
+        names = dict.fromkeys(name for claim in claims for name in claim.reference or ())
+        return [f"config/reference/{name}.csv" for name in names]
+
+    def all_claims(self) -> list[str]:
+        """The verdicts of all configured studies that have claims."""
+        self.runs.raise_errors()
+        return [file for study in self.runs.chosen for file in self._claims_of(study)]
+
+    def _claims_of(self, study: Study) -> list[str]:
+        return [str(layout.claims_file(self.runs.config.machine, study.scale, study.name))] if study.claims else []
+
     def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
         """The published numbers that a figure shows."""
         for found in self.runs.study(machine, scale, study).figures:
@@ -64,21 +87,24 @@ class Targets:
 
     def of_study(self, study: Study) -> list[str]:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
-        machine, scale = self.runs.config.machine, study.scale
+        machine, scale = self.runs.config.folder, study.scale
         return [
             *self.results(machine, scale, study.name),
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
             *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
+            *self._claims_of(study),
         ]
 
     def of_report(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""
         if not self.runs.is_configured(machine, scale):
+            name, campaign = layout.machine_and_campaign(machine)
+            config = f"--config machine={name} scale={scale}" + (f" campaign={campaign}" if campaign else "")
             raise UserError(
-                f"the report of machine {machine} at scale {scale} needs --config machine={machine} scale={scale}",
+                f"the report of machine {machine} at scale {scale} needs {config}",
                 f"results/{machine}",
-                f"snakemake {layout.report_file(machine, scale)} --cores 1 --config machine={machine} scale={scale}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
             )
         self.runs.raise_errors()
         return [target for study in self.runs.chosen for target in self.of_study(study)]

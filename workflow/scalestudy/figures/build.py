@@ -86,7 +86,9 @@ def chart_over(
                 [
                     notes.repeats(lines),
                     notes.extrapolated(lines),
+                    notes.factors(runs, lines),
                     notes.emulated(runs),
+                    notes.by_construction(runs, shown),
                     *(group.note for group in groups),
                     *_base_notes(drawing, panels, of_group),
                     *dict.fromkeys(panel.shaded_why for panel in panels),
@@ -286,4 +288,6 @@ def _citations(
             f"Published numbers of {cited} are not drawn: {why_none(published, runs, drawing.x, drawing.y, series)}"
         ]
     remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
-    return [f"Published: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]
+    kinds = {row.get("kind") for row in shown}
+    what = "Derived from published numbers" if kinds == {"derived"} else "Published"
+    return [f"{what}: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]

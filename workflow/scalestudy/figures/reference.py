@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line, Point
@@ -14,6 +14,8 @@ from scalestudy.spec.columns import MEASURED
 
 FOLDER = Path("config/reference")
 SAMPLES_TOLERANCE = 0.01
+OR = "|"
+"""Between the values of a condition that any of them meets."""
 
 Published = dict[str, str]
 
@@ -41,7 +43,8 @@ def published_lines(
     """One line per label, of the rows that have `x` and `y` and whose conditions some of the panel's runs meet."""
     lines: dict[str, list[Point]] = {}
     for row in drawable(rows, runs, x, y, series):
-        lines.setdefault(row["label"], []).append(Point(float(row[x]), float(row[y]), kind="published"))
+        kind: Literal["published", "derived"] = "derived" if row.get("kind") == "derived" else "published"
+        lines.setdefault(row["label"], []).append(Point(float(row[x]), float(row[y]), kind=kind))
     return [
         Line(label, tuple(sorted(points, key=lambda point: point.x)), "published", style)
         for style, (label, points) in enumerate(lines.items())
@@ -61,7 +64,8 @@ def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: st
     if not usable:
         return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
     unmet = _unmet(usable[0], runs, {x, series})
-    return "they are for " + ", ".join(f"{column_label(key).lower()} {usable[0][key]}" for key in unmet)
+    said = (f"{column_label(key).lower()} {usable[0][key].replace(OR, ' or ')}" for key in unmet)
+    return "they are for " + ", ".join(said)
 
 
 def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str]) -> list[str]:
@@ -70,12 +74,20 @@ def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str
     conditions = [
         key for key, cell in row.items() if cell and key in keys and key not in MEASURED and key not in {*free, "kind"}
     ]
-    misses = [[key for key in conditions if not _meets(run.get(key), key, row[key])] for run in runs]
+    misses = [[key for key in conditions if not _meets(_value(run, key), key, row[key])] for run in runs]
     return min(misses, key=len, default=conditions)
+
+
+def _value(run: Mapping[str, Any], key: str) -> Any:
+    """A run's value of a column; where its study leaves the device to the machine, what the run found there."""
+    if key == "device" and run.get(key) is None:
+        found = run.get("instrument.device_name")
+        return ("cpu" if found == "cpu" else "cuda") if found else None
+    return run.get(key)
 
 
 def _meets(value: Any, key: str, cell: str) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         tolerance = SAMPLES_TOLERANCE if key == "training_samples" else 1e-9
         return abs(value - float(cell)) <= tolerance * abs(float(cell))
-    return str(value) == cell
+    return str(value) in cell.split(OR)

@@ -20,7 +20,7 @@ def run_here(job: Job, group: int) -> list[dict[str, float]]:
     ranks = Ranks(job, range(job.processes), group)
     try:
         ranks.start()
-        sampler = Sampler(ranks.pids)
+        sampler = Sampler(ranks.pids, group)
         sampler.start()
         try:
             _watch(ranks)

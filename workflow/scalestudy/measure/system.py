@@ -1,15 +1,23 @@
-"""What a run's processes take from the machine, sampled once a second while they run."""
+"""What a run's processes take from the machine, and what others take of it, sampled once a second."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 INTERVAL_S = 1.0
+MOST_FOREIGN = 0.05
+"""Share of the cores that others may take during a window before it is disturbed."""
+LEAST_SPAN_S = 0.5
+"""Ticks of 10 ms say little about less time than this."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -22,38 +30,112 @@ def anonymous_bytes(pid: int) -> int:
     return (values.get("Pss_Anon", 0) + values.get("Pss_Shmem", 0)) * 1024
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and of its children that it has waited for, seconds; 0 when it is gone."""
+    try:
+        # After the name, which may hold anything, from the third field on (proc(5), /proc/pid/stat).
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / TICKS_PER_S
+
+
+def busy_seconds(cores: frozenset[int]) -> float:
+    """Time since the machine's start that these cores computed, or were taken by the hypervisor, summed; NaN: unknown.
+
+    Interrupts are left out: they belong to no process, and may be those of the run's own messages.
+    """
+    ticks = 0
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.nan
+    for line in lines:
+        name, *values = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+            user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, values[:8])
+            ticks += user + nice + system + steal
+    return ticks / TICKS_PER_S
+
+
+def group_members(group: int) -> Iterator[int]:
+    """The processes of a process group."""
+    for name in [path.name for path in Path("/proc").iterdir()]:
+        try:
+            if name.isdigit() and os.getpgid(int(name)) == group:
+                yield int(name)
+        except OSError:
+            continue
+
+
+def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
+    """Share of a host's cores that processes outside of the run took between two moments of `perf_counter`, 0 to 1.
+
+    From the last sample before to the first sample after; `rows` are a Sampler's. Only cores count that the run may
+    use. None where that is too short to know, or where the kernel does not say.
+    """
+    before = [row for row in rows if row["clock_s"] <= begin] or rows[:1]
+    after = [row for row in rows if row["clock_s"] >= end] or rows[-1:]
+    if not before or not after:
+        return None
+    first, last = before[-1], after[0]
+    span_s = last["clock_s"] - first["clock_s"]
+    foreign_s = (last["busy_s"] - first["busy_s"]) - (last["cpu_s"] - first["cpu_s"])
+    if span_s < LEAST_SPAN_S or math.isnan(foreign_s):
+        return None
+    return min(1.0, max(0.0, foreign_s / (span_s * last["cores"])))
+
+
 @dataclass
 class Sampler:
-    """Samples processes from a thread: seconds, CPU seconds, anonymous bytes, bytes read from storage."""
+    """Samples a run's processes on one host from a thread, from its start to its stop.
+
+    Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
+    all that they have waited for, `busy_s` of the `cores` that this process may use, anonymous bytes
+    of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage.
+    """
 
     pids: list[int]
+    group: int
+    """Process group of the run: `pids`, and worker processes of their loaders."""
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="system-sampler", daemon=True)
         self._begin = time.perf_counter()
+        self._cores = frozenset(os.sched_getaffinity(0))
 
     def start(self) -> None:
         """Begin to sample."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; nothing is sampled any more after one more interval at most."""
+        """Take a last sample, and end. Where the processes have ended and were waited for, it has all of their CPU time."""
         self._stop.set()
         self._thread.join(timeout=5 * INTERVAL_S)
 
     def _sample(self) -> None:
+        self.rows.append(self._row())
         while not self._stop.wait(INTERVAL_S):
-            row = {"time_s": time.perf_counter() - self._begin, "cpu_s": 0.0, "anonymous_bytes": 0.0, "read_bytes": 0.0}
-            for pid in self.pids:
-                try:
-                    process = psutil.Process(pid)
-                    times = process.cpu_times()
-                    row["cpu_s"] += times.user + times.system
-                    row["anonymous_bytes"] += anonymous_bytes(pid)
-                    row["read_bytes"] += process.io_counters().read_bytes
-                except (psutil.Error, OSError):
-                    continue
-            row["machine_cpu_percent"] = psutil.cpu_percent()
-            self.rows.append(row)
+            self.rows.append(self._row())
+        self.rows.append(self._row())
+
+    def _row(self) -> dict[str, float]:
+        clock_s = time.perf_counter()
+        row = {"time_s": clock_s - self._begin, "clock_s": clock_s, "cpu_s": self._own_cpu_s(),
+               "busy_s": busy_seconds(self._cores), "cores": float(len(self._cores)),
+               "anonymous_bytes": 0.0, "read_bytes": 0.0}  # fmt: skip
+        row["anonymous_bytes"] += sum(
+            map(anonymous_bytes, {*self.pids, *({*group_members(self.group)} - {self.group})})
+        )
+        for pid in self.pids:
+            try:
+                row["read_bytes"] += psutil.Process(pid).io_counters().read_bytes
+            except (psutil.Error, OSError):
+                continue
+        row["machine_cpu_percent"] = psutil.cpu_percent()
+        return row
+
+    def _own_cpu_s(self) -> float:
+        return cpu_seconds(os.getpid()) + sum(map(cpu_seconds, group_members(self.group)))

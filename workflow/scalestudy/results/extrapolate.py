@@ -8,21 +8,29 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-CONFIDENCE = 0.95
-MOST_BATCHES = 20
-LEAST_STEPS = 8
+from scalestudy.measure.window import LEAST_STEPS, long_run_variance, quantile
+
+MANY = 1000
+"""Degrees of freedom of what is not estimated from the run: as good as infinitely many."""
+MOST_RELATIVE = 20.0
+"""Beyond e^20 an interval says only that nothing is known."""
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
-LEAST_RELATIVE = 0.02
-"""Half-width, relative, that no interval goes below: the variation of a machine over hours does not show in minutes.
-Steady runs on a shared machine deviated by up to 1.8 % from their first tenth."""
+DRIFT, DRIFT_DISTURBED = 0.01, 0.25
+"""Relative standard deviation that each doubling of the time adds and of which a window shows nothing: a machine varies
+over minutes and hours too. Noise of 1/f has equal variance in each octave, and from window to whole there are log2 of the
+factor. The second is for windows during which other processes took the cores. Both are chosen so that 95 % of the intervals
+hold on recordings: 40 runs on a quiet machine (tests/soak/extrapolation.py), and half of the workloads that ran on two
+cores shared with many other processes (tests/soak/long_runs.py), of which the other half is what the choice is judged on."""
+SEEN_AGAIN = 0.5
+"""Of the variance of the window's mean, the share that each doubling adds: what varies within a window goes on to do so at
+longer times. Chosen on the same recordings."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds; `low` and `high` hold the true value with CONFIDENCE, None where too few steps were seen."""
+    """Seconds; `low` and `high` hold the true value with a confidence of 95 %, None where too few steps were seen."""
 
     value: float
     low: float | None = None
@@ -42,71 +50,46 @@ class Cost:
     to_come: float
 
 
-def training_time(done_s: float, steps: NDArray[np.float64], steps_to_come: int, costs: Sequence[Cost]) -> Estimate:
+def training_time(
+    done_s: float, steps: NDArray[np.float64], steps_to_come: int, costs: Sequence[Cost], disturbed: bool = False
+) -> Estimate:
     """Seconds of a whole training of which `done_s` are done.
 
     `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later attempt at a
     run continues where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
-    `to_come`. The interval is one of prediction: the mean is known from few, and the rest will vary by itself.
+    `to_come`. The interval is one of prediction: the mean is known from few, the rest will vary by itself, and the more
+    so the longer it is compared with the window. It is symmetric in the logarithm of what is to come. `disturbed`: other
+    processes took much of the cores during the window, so that it does not show what they will take.
     """
     n = len(steps)
     mean = float(np.mean(steps)) if n else 0.0
-    value = done_s + steps_to_come * mean
-    halves = []
-    if n >= LEAST_STEPS and steps_to_come > 0:
-        long_run, freedom = long_run_variance(steps)
-        deviation = math.sqrt(long_run * steps_to_come * (1 + steps_to_come / n))
-        halves.append(_quantile(freedom) * deviation)
+    of_steps = steps_to_come * mean
+    to_come, halves = of_steps, []
+    if n >= LEAST_STEPS and of_steps > 0:
+        halves.append(of_steps * _relative_half(steps, steps_to_come, DRIFT_DISTURBED if disturbed else DRIFT))
     for cost in costs:
         if cost.seconds and cost.to_come > 0:
-            value += cost.to_come * float(np.mean(cost.seconds))
+            to_come += cost.to_come * float(np.mean(cost.seconds))
             halves.append(_half_of_cost(cost))
-    if n < LEAST_STEPS:
+    value = done_s + to_come
+    if n < LEAST_STEPS or to_come <= 0:
         return Estimate(value)
-    least = LEAST_RELATIVE * (value - done_s)
-    half = max(least, math.sqrt(math.fsum(half**2 for half in halves)))
-    return Estimate(value, max(done_s, value - half), value + half)
+    relative = min(MOST_RELATIVE, math.sqrt(math.fsum(half**2 for half in halves)) / to_come)
+    return Estimate(value, done_s + to_come * math.exp(-relative), done_s + to_come * math.exp(relative))
 
 
-def long_run_variance(steps: NDArray[np.float64]) -> tuple[float, int]:
-    """Variance of the sum of n successive steps, over n, for large n; and its degrees of freedom.
-
-    Steps that follow each other are alike, so that the spread of single steps says too little about the spread of their
-    sum. Two estimates, of which the larger is taken, because from few steps either is often too small: batch means (Law
-    and Kelton, "Simulation Modeling and Analysis", 9.5.3), whose number also gives the degrees of freedom, and a
-    first-order autoregressive process fitted to the steps.
-    """
-    count = min(MOST_BATCHES, max(4, len(steps) // 10))
-    size = len(steps) // count
-    means = steps[len(steps) - count * size :].reshape(count, size).mean(axis=1)
-    of_batches = size * float(means.var(ddof=1)) * _inflation(_correlation(means), 0.8)
-    # The first-order correlation comes out too small by (1 + 3 r) / n (Kendall, Biometrika 41, 1954).
-    alike = _correlation(steps)
-    alike += (1 + 3 * alike) / len(steps)
-    of_steps = float(steps.var(ddof=1)) * _inflation(alike, 0.9)
-    return max(of_batches, of_steps), count - 1
-
-
-def _correlation(values: NDArray[np.float64]) -> float:
-    """Of each value with the next; 0 where they do not vary."""
-    away = values - values.mean()
-    total = float((away**2).sum())
-    return float((away[1:] * away[:-1]).sum()) / total if total > 0 else 0.0
-
-
-def _inflation(correlation: float, most: float) -> float:
-    """(1 + r) / (1 - r): by how much neighbours that are alike raise the variance of a sum; r is taken as `most` at most."""
-    r = min(most, max(0.0, correlation))
-    return (1 + r) / (1 - r)
+def _relative_half(steps: NDArray[np.float64], to_come: int, drift: float) -> float:
+    """Half the interval of the logarithm of the mean of the steps to come."""
+    n, doublings = len(steps), math.log2(1 + to_come / len(steps))
+    long_run, freedom = long_run_variance(steps)
+    seen = long_run * (1 / to_come + 1 / n) / float(np.mean(steps)) ** 2
+    shown = quantile(freedom) ** 2 * seen * (1 + SEEN_AGAIN * doublings)
+    return math.sqrt(shown + quantile(MANY) ** 2 * drift**2 * doublings)
 
 
 def _half_of_cost(cost: Cost) -> float:
     """Half the interval of all that is to come of one cost."""
     k, mean = len(cost.seconds), float(np.mean(cost.seconds))
     seen = float(np.std(cost.seconds, ddof=1)) if k > 1 else 0.0
-    spread, freedom = (seen, k - 1) if k >= 3 else (max(seen, SPREAD_OF_FEW * mean), 1000)
-    return _quantile(freedom) * spread * math.sqrt(cost.to_come * (1 + cost.to_come / k))
-
-
-def _quantile(freedom: int) -> float:
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    spread, freedom = (seen, k - 1) if k >= 3 else (max(seen, SPREAD_OF_FEW * mean), MANY)
+    return quantile(freedom) * spread * math.sqrt(cost.to_come * (1 + cost.to_come / k))

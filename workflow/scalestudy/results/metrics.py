@@ -12,9 +12,12 @@ import numpy as np
 
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
+from scalestudy.measure.window import relative_half_width
 from scalestudy.results.extrapolate import Cost, Estimate
 from scalestudy.results.extrapolate import training_time as extrapolated
+from scalestudy.results.frontier import parts_of_steps, waiting
 from scalestudy.results.records import mean_staleness
 from scalestudy.results.reports import Measured
 from scalestudy.spec.columns import METRICS, PREDICTED
@@ -25,57 +28,90 @@ from scalestudy.training.report import Report
 Values = dict[str, float | None]
 """By name of the metric; None where it is not known."""
 
+OF_STEADY_STEPS = (
+    "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
+    "accelerator_utilisation", "data_stall", "extrapolation_factor", "window_half_width",
+)  # fmt: skip
+"""What a window of steps says of all others; a run that is timed as a whole program has no such window."""
 
-def metrics(job: Job, measured: Measured, manifest: Manifest, wall_s: float, memory_bytes: float | None) -> Values:
+
+def metrics(
+    job: Job,
+    measured: Measured,
+    manifest: Manifest,
+    wall_s: float,
+    memory_bytes: float | None,
+    foreign_cpu_share: float | None = None,
+) -> Values:
     """All measured columns."""
     if not measured.in_window.any():
         return dict.fromkeys(METRICS)
     reports = measured.reports
-    return {
+    values = {
         **speed(job, measured, manifest),
-        **phase_times(job, measured),
+        **step_parts(job, measured),
         **whole_training(job, measured, manifest),
         **learned(job, measured),
         **of_data(job, reports, manifest),
         **checkpoint_costs(reports[0]),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
+        "window_half_width": relative_half_width(measured.step_intervals),
+        "foreign_cpu_share": foreign_cpu_share,
         "staleness": mean_staleness(job),
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
         **of_strategy(reports),
     }
+    return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
 
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it."""
-    steps, window_s = measured.phases.shape[1], measured.window_s
+    steps, window_s = int(measured.in_window.sum()), measured.window_s
     throughput = steps * job.spec.global_batch / float(window_s.max())
     epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
     step_time_s = job.resolved.step_time_s
     return {
         "throughput_samples_per_s": throughput,
-        "step_time_s": float(np.median(measured.phases.sum(axis=2).max(axis=0))),
         "epoch_time_s": epoch_samples / throughput,
         "accelerator_utilisation": None if step_time_s is None else float((steps * step_time_s / window_s).mean()),
     }
 
 
-def phase_times(job: Job, measured: Measured) -> Values:
-    """Median seconds of each phase on its slowest rank, and the share of the window spent waiting for data."""
-    phases = measured.phases
-    slowest = np.median(phases, axis=1).max(axis=0)
-    values: Values = {f"{phase}_s": float(value) for phase, value in zip(PHASES, slowest, strict=True)}
-    if measured.reports[0].overlapped and job.spec.ranks > 1:
-        values["exchange_s"] = None  # inside backward; it has no time of its own
-    return {**values, "data_stall": float((phases[:, :, 0].sum(axis=1) / measured.window_s).mean())}
+def step_parts(job: Job, measured: Measured) -> Values:
+    """The mean step of the window and the parts that it is divided into, which sum to it (frontier.py).
+
+    Ranks that train each at their own pace wait for nobody: the parts are those of the slowest rank alone.
+    None is what cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
+    alternate, or where forward exchanges too.
+    """
+    first, together, stretches = measured.reports[0], job.spec.strategy.synchronous, measured.stretches
+    marks = measured.marks if together else measured.marks[[measured.slowest]]
+    parts = parts_of_steps(marks, stretches).mean(axis=0)
+    part = dict(zip(PHASES, parts.tolist(), strict=True))
+    overlapped = first.overlapped and job.spec.ranks > 1
+    return {
+        "step_time_s": float(parts.sum()),
+        "data_s": part["data"],
+        "convert_s": part["convert"],
+        "forward_s": part["forward"] if first.forward_apart else None,
+        "backward_s": part["backward"] if first.forward_apart and not overlapped else None,
+        "compute_s": part["forward"] + part["backward"] + (part["exchange"] if overlapped else 0.0),
+        "exchange_s": None if overlapped else part["exchange"],
+        "exchange_wait_s": None if overlapped or not together else waiting(marks, stretches),
+        "optimiser_s": part["optimiser"],
+        "data_stall": part["data"] / float(parts.sum()),
+    }
 
 
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Seconds of the full training, of staging, and of one evaluation."""
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
+    extent = extrapolation(job.spec, measured, manifest)
     return {
         "training_time_s": seconds,
+        "extrapolation_factor": None if extent is None else extent["factor"],
         "time_to_train_s": seconds + (stage["stage_s"] or 0.0),
         **stage,
         "evaluation_s": measured.reports[0].evaluation_s,
@@ -100,11 +136,18 @@ def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
         "preparation_s": manifest.seconds,
         "preparation_cpu_s": manifest.cost.cpu_s,
         "resident_share": largest(report.resident_share for report in reports),
-        "read_bytes": total(report.read_bytes for report in reports),
+        "read_bytes": counted_reads(reports),
         "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),
         "batch_readiness": mean(report.readiness.get("batches") for report in reports),
         "stream_readiness": mean(report.readiness.get("stream") for report in reports),
     }
+
+
+def counted_reads(reports: list[Report]) -> float | None:
+    """Bytes that all ranks had storage read; None where the kernel does not count them: 0 would be a false number."""
+    if any(report.uncounted_reads not in (None, *IN_MEMORY) for report in reports):
+        return None
+    return total(report.read_bytes for report in reports)
 
 
 def largest(values: Iterable[float | None]) -> float | None:
@@ -164,15 +207,15 @@ def checkpoint_costs(report: Report) -> Values:
 def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
     """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
     found = {}
-    if not timed_in_full(spec, measured):
+    if not timed_in_full(spec, measured) and not spec.measure.whole_program:
         found = dict.fromkeys(("training_time_s", "time_to_train_s"), "extrapolated")
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
-def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
+def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
     """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
-    found = training_time(job.spec, measured, manifest)
-    if found.low is None or found.high is None:
+    found = training_time(job.spec, measured, manifest, disturbed)
+    if job.spec.measure.whole_program or found.low is None or found.high is None:
         return {}
     stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
     return {
@@ -181,8 +224,23 @@ def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, lis
     }
 
 
-def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
-    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints."""
+def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
+    """How far the training time is extrapolated: seconds of the window and of the whole, and their ratio `factor`.
+
+    None where the training was timed in full.
+    """
+    window_s = float(measured.window_s.max())
+    if timed_in_full(spec, measured) or window_s <= 0:
+        return None
+    whole_s = training_time(spec, measured, manifest).value
+    return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
+
+
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> Estimate:
+    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints.
+
+    The interval is wider where other processes `disturbed` the window.
+    """
     report = measured.reports[0]
     if timed_in_full(spec, measured):
         return Estimate(float(max(report.loop_s for report in measured.reports)))
@@ -195,7 +253,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
     checkpoints = Cost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s))
     steps_to_come = steps - (report.steps_done - report.first_step)
-    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints])
+    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints], disturbed)
 
 
 def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from scalestudy.files import write_with
+from scalestudy.measure.system import foreign_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
+from scalestudy.training.report import Report
 
 
 def events(job: Job) -> dict[int, dict[str, np.ndarray]]:
@@ -47,7 +50,10 @@ def write_events(job: Job, file: Path) -> None:
 
 
 def write_steps(measured: Measured, file: Path) -> None:
-    """One row per rank and step: begin, seconds of each phase, loss, whether in the window."""
+    """One row per rank and step: begin, seconds of each phase, loss, whether in the window.
+
+    `compute_s` is forward and backward; where they have no times of their own, those columns are empty.
+    """
     import pandas as pd
 
     ranks, steps, _ = measured.marks.shape
@@ -58,9 +64,23 @@ def write_steps(measured: Measured, file: Path) -> None:
     )
     for index, phase in enumerate(PHASES):
         frame[f"{phase}_s"] = phases[:, index]
+    frame["compute_s"] = frame["forward_s"] + frame["backward_s"]
+    if not measured.reports[0].forward_apart:
+        frame[["forward_s", "backward_s"]] = np.nan
     frame["loss"] = measured.losses.ravel()
     frame["in_window"] = np.tile(measured.in_window, ranks)
     write_with(file, frame.to_parquet)
+
+
+def foreign_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
+    """Largest over hosts: the share of a host's cores that others took in the window; None where no host knows."""
+    found = []
+    for host in range(len(job.hosts)):
+        rows = [row for row in samples if row["node"] == host]
+        clocks = [report.window_clock for report in reports if job.host_of(report.rank) == host and report.window_clock]
+        if rows and clocks:
+            found.append(foreign_share(rows, *clocks[0]))
+    return max((share for share in found if share is not None), default=None)
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

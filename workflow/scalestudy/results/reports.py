@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalestudy.files import read_json
+from scalestudy.measure.window import counted, intervals, stretches
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -17,7 +18,7 @@ class Measured:
 
     reports: list[Report]
     marks: np.ndarray
-    """float64 [ranks, steps, 5]: begin of each step and the ends of its phases, seconds on each rank's own clock."""
+    """float64 [ranks, steps, 7]: begin of each step and the ends of its phases, seconds on each rank's own clock."""
     losses: np.ndarray
     """float64 [ranks, steps]."""
 
@@ -29,26 +30,14 @@ class Measured:
     @property
     def in_window(self) -> np.ndarray:
         """bool [steps]: which of `marks` count. Warm-up steps do not, those after a stop included."""
-        begin = self.reports[0].first_step
-        step = begin + np.arange(self.marks.shape[1])
-        first, last = self.window
-        counts: np.ndarray = (step >= first) & (step < last)
-        for first, last in self.reports[0].left_out:
-            counts &= (step < first) | (step >= last)
-        return counts
+        report = self.reports[0]
+        return counted(self.marks.shape[1], report.first_step, report.window, report.left_out)
 
     @property
     def stretches(self) -> list[slice]:
         """The steps of the window, in stretches that an evaluation, a checkpoint or a stop separates."""
         begin = self.reports[0].first_step
-        counts, pauses = self.in_window, {pause - begin for pause in self.reports[0].pauses}
-        found: list[slice] = []
-        for step in np.flatnonzero(counts).tolist():
-            if found and found[-1].stop == step and step not in pauses:
-                found[-1] = slice(found[-1].start, step + 1)
-            else:
-                found.append(slice(step, step + 1))
-        return found
+        return stretches(self.in_window, {pause - begin for pause in self.reports[0].pauses})
 
     @property
     def window_s(self) -> np.ndarray:
@@ -59,16 +48,12 @@ class Measured:
     @property
     def step_intervals(self) -> np.ndarray:
         """float64 [steps of the window]: seconds from one step to the next, on the clock of the slowest rank."""
-        rank = int(np.argmax(self.window_s))
-        marks, intervals = self.marks[rank], []
-        for part in self.stretches:
-            intervals.append(np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])))
-        return np.concatenate(intervals) if intervals else np.zeros(0)
+        return intervals(self.marks[self.slowest], self.stretches)
 
     @property
-    def phases(self) -> np.ndarray:
-        """float64 [ranks, steps of the window, 4]: seconds of each phase."""
-        return np.diff(self.marks[:, self.in_window], axis=2)
+    def slowest(self) -> int:
+        """The rank whose window took longest."""
+        return int(np.argmax(self.window_s))
 
 
 def read_reports(job: Job) -> Measured:

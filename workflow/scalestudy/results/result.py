@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import instrument
-from scalestudy.results.metrics import intervals, kinds, metrics
-from scalestudy.results.records import staleness, write_events, write_steps
+from scalestudy.measure.system import MOST_FOREIGN
+from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
+from scalestudy.results.reads import judge_reads
+from scalestudy.results.records import foreign_cpu_share, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.validity import invalid_reason
-from scalestudy.results.warnings import warnings
+from scalestudy.results.validity import invalid_reason, unchecked
+from scalestudy.results.warnings import warnings, window_warnings
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
@@ -25,11 +27,21 @@ def skipped(spec: RunSpec, reason: str) -> dict[str, Any]:
 
 
 def measured_result(
-    job: Job, manifest: Manifest, wall_s: float, memory_bytes: float | None, folder: Path
+    job: Job,
+    manifest: Manifest,
+    wall_s: float,
+    memory_bytes: float | None,
+    folder: Path,
+    samples: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Any]:
-    """The result of a run whose processes all ended well; writes steps.parquet and exchange.parquet into `folder`."""
+    """The result of a run whose processes all ended well; writes steps.parquet and exchange.parquet into `folder`.
+
+    `samples` are what the hosts' processes used, second by second.
+    """
     measured = read_reports(job)
-    values = metrics(job, measured, manifest, wall_s, memory_bytes)
+    others = foreign_cpu_share(job, samples, measured.reports)
+    disturbed = others is not None and others > MOST_FOREIGN
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, others)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
@@ -37,10 +49,14 @@ def measured_result(
     return {
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
+        "unchecked": unchecked(job, measured, values, manifest),
         "metrics": values,
         "kinds": kinds(job.spec, measured, values),
-        "intervals": intervals(job, measured, manifest),
+        "intervals": intervals(job, measured, manifest, disturbed),
+        "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
+        "disturbed": disturbed,
+        "window_ended_by": None if job.spec.runs_full_training else first.window_ended_by or "limit",
         "oversubscribed": is_oversubscribed(job),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
@@ -51,7 +67,11 @@ def measured_result(
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
         "instrument": {**instrument(first.device_name), "decoder": first.decoder},
         "affinity": [report.affinity for report in reports],
-        "warnings": list(warnings(job, reports)),
+        "warnings": [
+            *warnings(job, reports),
+            *window_warnings(measured, others),
+            *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
+        ],
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }

@@ -16,6 +16,8 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
 STATUSES = ("valid", "invalid", "skipped")
+ENDS_OF_WINDOW = (None, "limit", "precision")
+"""None: the run was the whole training, or was measured before this was recorded."""
 MAPS = ("metrics", "kinds", "intervals", "instrument", "spec")
 REMEDY = "measure it again: scalestudy forget"
 
@@ -70,6 +72,13 @@ def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> I
             return
     if not isinstance(result.get("reason") or "", str):
         yield f"its reason is {_shown(result['reason'])}"
+    if not isinstance(result.get("disturbed", False), bool):
+        yield f"its `disturbed` is {_shown(result['disturbed'])}"
+    if result.get("window_ended_by") not in ENDS_OF_WINDOW:
+        yield f"its `window_ended_by` is {_shown(result['window_ended_by'])}"
+    unchecked = result.get("unchecked", [])
+    if not isinstance(unchecked, list) or not all(isinstance(sentence, str) for sentence in unchecked):
+        yield f"its `unchecked` is {_shown(unchecked)}"
     if spec is not None and (difference := _other_question(result.get("spec"), spec)):
         yield difference
     for name, value in (result.get("metrics") or {}).items():

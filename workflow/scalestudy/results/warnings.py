@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scalestudy.measure.system import MOST_FOREIGN
+from scalestudy.measure.window import change_of_halves, is_steady
+from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
 from scalestudy.training.rendezvous import speed
 from scalestudy.training.report import Report
@@ -20,11 +23,35 @@ def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
         yield from transport_warnings(job, reports[0].backend, reports[0].interface)
 
 
+# What happened in the window
+
+
+def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iterator[str]:
+    """Whether the window was steady, and whether others computed on the same cores."""
+    steps = measured.step_intervals
+    change = change_of_halves(steps)
+    if change is not None and not is_steady(steps):
+        by, half_width = change
+        how = "slower" if by > 0 else "faster"
+        yield (
+            f"the second half of the window was {abs(by):.1%} {how} than the first (± {half_width:.1%}): the run was not "
+            "steady; raise measure.warmup_steps, or look for what changed"
+        )
+    if foreign_cpu_share is not None and foreign_cpu_share > MOST_FOREIGN:
+        yield (
+            f"disturbed: other processes took {foreign_cpu_share:.0%} of the cores during the window, more than "
+            f"{MOST_FOREIGN:.0%}"
+        )
+
+
 # Where processes ran
 
 
 def placement_warnings(reports: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
-    """What is wrong with where the processes were, one sentence each: the rules of 003 as checks."""
+    """What is wrong with the placement of processes, one sentence each.
+
+    The rules are those of Vasudev and Lockman (Dell HPC AI Innovation Lab, 2019).
+    """
     for host in dict.fromkeys(report.placement["host"] for report in reports):
         ranks = [report for report in reports if report.placement["host"] == host]
         yield from _shared_cores(host, ranks, threads, binding)
@@ -55,7 +82,7 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
             yield f"rank {rank.rank} runs {where} the socket of its device on {host}: set launch.binding to `socket`"
 
 
-# Which network they used: 003's rules 8b and 9
+# Which network they used
 
 # `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
 # `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
@@ -68,7 +95,7 @@ def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:
 
 
 def nccl_warnings(job: Job, log: str, has_infiniband: bool) -> Iterator[str]:
-    """What 003 would not call optimal: not P2P inside a node, not InfiniBand between nodes that have it."""
+    """Transports slower than the hardware allows: not P2P inside a node, not InfiniBand between nodes that have it."""
     for (sender, receiver, via), count in sorted(nccl_transports(log).items()):
         if max(sender, receiver) >= job.spec.ranks:
             continue

@@ -24,10 +24,24 @@ METRICS: dict[str, Column] = {
         "samples/s",
         "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out",
     ),
-    "step_time_s": Column("Step time", "s", "Median step in the window, on the slowest rank's clock"),
+    "step_time_s": Column(
+        "Step time",
+        "s",
+        "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. What "
+        "lies between two steps counts in the throughput, not here",
+    ),
+    "window_half_width": Column(
+        "Half-width of the window",
+        "",
+        "Half the 95 % interval of the mean step in the window, over that mean; from batch means, so that steps may be alike "
+        "in spells",
+    ),
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
     "training_time_s": Column(
         "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
+    ),
+    "extrapolation_factor": Column(
+        "Extrapolation", "", "Training time over the measured window that it is extrapolated from; empty for a full run"
     ),
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
@@ -35,30 +49,62 @@ METRICS: dict[str, Column] = {
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
-    "data_s": Column(
-        "Wait for data", "s", "Median time per step that the training thread waits for its batch, slowest rank"
+    "data_s": Column("Wait for data", "s", "Part of the mean step: until the last rank has its batch from the loader"),
+    "convert_s": Column(
+        "Convert and copy",
+        "s",
+        "Part of the mean step: the batch is copied to the device and normalised there; of an emulated accelerator nothing",
+    ),
+    "forward_s": Column(
+        "Forward",
+        "s",
+        "Part of the mean step: model and loss. Empty where it exchanges too (`fsdp`, `pipeline`), or alternates with "
+        "backward (batch.accumulate)",
+    ),
+    "backward_s": Column(
+        "Backward", "s", "Part of the mean step. Empty where forward is, and where the exchange overlaps with it"
     ),
     "compute_s": Column(
         "Forward and backward",
         "s",
-        "Median time per step, slowest rank; with an overlapped exchange it holds the exchange too",
+        "Part of the mean step; with an overlapped exchange it holds the exchange too",
     ),
-    "exchange_s": Column("Exchange", "s", "Median time per step in an exchange that is not overlapped, slowest rank"),
-    "optimiser_s": Column("Optimiser", "s", "Median time per step, slowest rank"),
-    "data_stall": Column("Data stall", "", "Share of the window spent waiting for data, mean over ranks"),
+    "exchange_s": Column(
+        "Exchange",
+        "s",
+        "Part of the mean step: the transfer, from when the last rank has entered the exchange. Empty where it overlaps with "
+        "backward. Parameter servers step within it",
+    ),
+    "exchange_wait_s": Column(
+        "Wait for the slowest rank",
+        "s",
+        "Mean over ranks of the time in the exchange before the last rank enters it; no part of the step, which has that "
+        "rank's own work instead. Empty where the exchange overlaps, and where ranks train at their own pace",
+    ),
+    "optimiser_s": Column(
+        "Optimiser",
+        "s",
+        "Part of the mean step; under `zero1` with the exchange of weights, and 0 on an emulated accelerator",
+    ),
+    "data_stall": Column("Data stall", "", "Wait for data over the mean step: one rank that waits holds up all"),
     "accelerator_utilisation": Column(
-        "Accelerator utilisation", "", "Emulated compute time over the window (MLPerf Storage's AU), mean over ranks"
+        "Accelerator utilisation",
+        "",
+        "Emulated compute time over the window, mean over ranks; on one rank, where nothing is exchanged, the AU of MLPerf "
+        "Storage",
     ),
     "loader_samples_per_s": Column(
         "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
     ),
     "batch_readiness": Column(
-        "Batches ready", "", "Share of the run in which a ready batch waited for the training, mean over ranks"
+        "Batches ready",
+        "",
+        "Share of the run, without evaluations and checkpoints, in which a ready batch waited for the training, mean over ranks",
     ),
     "stream_readiness": Column(
         "Stream ready",
         "",
-        "Share of the run in which a sample that a stream brought waited for a worker, mean over ranks",
+        "Share of the run, with evaluations and checkpoints, in which a sample that a stream brought waited for a worker, mean over ranks",
     ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "preparation_s": Column(
@@ -77,7 +123,13 @@ METRICS: dict[str, Column] = {
         "updates",
         "Mean number of updates made by others while a gradient was computed (asynchronous servers)",
     ),
-    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
+    "foreign_cpu_share": Column(
+        "CPU taken by others",
+        "",
+        "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
+        "included; largest of hosts",
+    ),
+    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
@@ -112,7 +164,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
-    "resident_share", "checkpoint_share",
+    "resident_share", "checkpoint_share", "foreign_cpu_share",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
@@ -129,6 +181,11 @@ DERIVED: dict[str, Column] = {
     "own_speedup": Column(
         "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
     ),
+    "time_to_accuracy_s": Column(
+        "Time to the accuracy",
+        "s",
+        "Until the first evaluation that reaches the study's `target_accuracy`; empty where none does, or the study names none",
+    ),
     "device_hours": Column(
         "Device time",
         "device h",
@@ -141,6 +198,9 @@ DERIVED: dict[str, Column] = {
     ),
 }
 
+
+STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
+"""What a row says of its run besides the spec and what was measured."""
 
 MEASURED = {**METRICS, **DERIVED}
 

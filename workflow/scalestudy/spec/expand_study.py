@@ -12,10 +12,12 @@ from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
+from scalestudy.spec.check_claims import claim_problems
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
 from scalestudy.spec.columns import columns_of
+from scalestudy.spec.expand_claims import claim_in_bytes, claims_at, raise_problems
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine, machine_problems
 from scalestudy.spec.matching import matches
@@ -79,6 +81,7 @@ def expand(
     change = spec.scales.get(scale, ScaleSpec())
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
+    claims, places = claims_at(document, scale)
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
@@ -92,8 +95,12 @@ def expand(
         labels=_labels(document, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in figures),
         tables=tuple(where_in_bytes(table, machine) for table in tables),
+        claims=tuple(claim_in_bytes(claim, machine) for claim in claims),
+        target_accuracy=spec.target_accuracy if change.target_accuracy is None else change.target_accuracy,
+        cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
     )
     _check_figures(document, study, change)
+    raise_problems(claim_problems(study), places, document)
     return study
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas for editors and the key reference of config/README.md, both generated from the spec models."""
+"""JSON Schemas for editors and the reference of all keys, both generated from the spec models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from scalestudy.errors import UserError
 from scalestudy.files import write_text
 from scalestudy.spec.base import PATTERNS, Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
@@ -23,8 +22,6 @@ Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS = Path("workflow/schemas")
-README = Path("config/README.md")
-BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 MODELS: dict[str, type[Spec]] = {
     "study": StudySpec,
     "run": RunSpec,
@@ -45,22 +42,6 @@ def write_schemas(folder: Path) -> None:
     """Write `<name>.schema.json` for each kind of file."""
     for name, schema in schemas().items():
         write_text(folder / f"{name}.schema.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_all(root: Path) -> None:
-    """Rewrite the schemas and the key reference of the project below `root`."""
-    write_schemas(root / SCHEMAS)
-    readme = root / README
-    write_text(readme, with_reference(readme.read_text(encoding="utf-8"), str(readme)))
-
-
-def with_reference(text: str, name: str = str(README)) -> str:
-    """`text` with the key reference between its two markers renewed."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"lacks the lines `{BEGIN}` and `{END}`", name, "put them where the key reference belongs")
-    return f"{before}{begin}\n\n{key_reference()}\n{end}{after}"
 
 
 class _WithoutFieldTitles(GenerateJsonSchema):
@@ -182,6 +163,7 @@ def key_reference() -> str:
         _section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
         _section("A study's `figures`", study["$defs"]["FigureSpec"], study),
         _section("A study's `tables`", study["$defs"]["TableSpec"], study),
+        _claims(study),
         _section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
         *_choices("model", "name", run),
         *_choices("strategy", "name", run),
@@ -238,6 +220,34 @@ def _choices(key: str, by: str, run: Schema) -> Iterator[str]:
         if properties:
             prefix = "" if "items" in value else f"{key}."
             yield HEAD + "".join(_rows({**definition, "properties": properties}, run, prefix))
+
+
+def _claims(study: Schema) -> str:
+    """One table for all kinds of claim: of a key that some kinds have, the meaning begins with their names."""
+    members = [study["$defs"][member["$ref"].removeprefix("#/$defs/")] for member in study_claims(study)]
+    names = [member["properties"]["kind"]["const"] for member in members]
+    kinds = {"enum": names, "description": "How it is judged."}
+    keys: dict[str, Schema] = {}
+    for member in members:
+        for key, value in member["properties"].items():
+            keys.setdefault(key, kinds if key == "kind" else value)
+    rows = []
+    for key, value in keys.items():
+        having = [name for name, member in zip(names, members, strict=True) if key in member["properties"]]
+        owner = members[names.index(having[0])]
+        without = [name for name in names if name not in having]
+        prefix = "" if not without else f"Not for {without[0]}. " if len(without) == 1 else f"For {', '.join(having)}. "
+        rows.append(_row(f"`{key}`", _type(value), _default(key, value, owner), prefix + value["description"]))
+    said = "".join(
+        f"- **{name}**: {_cell(member['description'])}\n" for name, member in zip(names, members, strict=True)
+    )
+    return f"### A study's `claims`\nEach is of one of these kinds.\n\n{said}\n{HEAD}{''.join(rows)}"
+
+
+def study_claims(study: Schema) -> list[Schema]:
+    """References to the kinds of claim."""
+    members: list[Schema] = study["properties"]["claims"]["items"]["oneOf"]
+    return members
 
 
 def _columns() -> str:

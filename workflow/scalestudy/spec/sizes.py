@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 
@@ -39,10 +40,20 @@ def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
 
 def where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
     """`where: {data.scale: 64 MiB}` in the words of the rows, which say bytes."""
-    size = drawing.where.get("data.scale")
+    return drawing.model_copy(update={"where": filter_in_bytes(drawing.where, machine)})
+
+
+def filter_in_bytes(where: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """A choice of runs whose `data.scale`, or list of them, is said in bytes as in the rows."""
+    size = where.get("data.scale")
+    wanted = [_as_in_rows(one, machine) for one in size] if isinstance(size, list) else _as_in_rows(size, machine)
+    return {**where, "data.scale": wanted} if "data.scale" in where else dict(where)
+
+
+def _as_in_rows(size: Any, machine: Machine) -> Any:
     if not isinstance(size, str) or not 0 < size_in_bytes(size, machine.memory_bytes) <= MOST_BYTES:
-        return drawing
-    return drawing.model_copy(update={"where": {**drawing.where, "data.scale": _kilobytes(size, machine)}})
+        return size
+    return _kilobytes(size, machine)
 
 
 def _kilobytes(size: str, machine: Machine) -> str:

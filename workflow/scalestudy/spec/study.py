@@ -12,14 +12,16 @@ from pydantic import Field
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec
+from scalestudy.spec.claims import AnyClaim
 from scalestudy.spec.config import Name
 from scalestudy.spec.run import RunSpec
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
 MOST_REPEATS = 10_000
+TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 
-RESERVED = ("all", "dataset", "figure", "horovod", "report", "spec", "summarise", "table", "train")
+RESERVED = ("all", "claims", "dataset", "figure", "horovod", "judge", "report", "spec", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
 
 
@@ -42,6 +44,12 @@ class ScaleSpec(Spec):
     """Replaces `figures`."""
     tables: list[TableSpec] | None = None
     """Replaces `tables`."""
+    claims: list[dict[str, Any]] = []
+    """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
+    target_accuracy: TargetAccuracy | None = None
+    """Replaces `target_accuracy`."""
+    cannot_show: str | None = None
+    """What of the question this scale cannot answer, and why; a sentence."""
 
 
 class StudySpec(Spec):
@@ -73,6 +81,12 @@ class StudySpec(Spec):
     """What is drawn."""
     tables: list[TableSpec] = []
     """What is tabulated."""
+    claims: list[AnyClaim] = []
+    """Published statements that the runs, or published rows, are judged against."""
+    target_accuracy: TargetAccuracy | None = None
+    """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
+    cannot_show: str | None = None
+    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,10 @@ class Study:
     labels: dict[str, dict[str, str]]
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
+    claims: tuple[AnyClaim, ...] = ()
+    target_accuracy: float | None = None
+    cannot_show: str = ""
+    """What of the question this scale cannot answer, and why."""
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 

@@ -20,6 +20,10 @@ Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 """From the model's output and the labels to the mean loss."""
 
 
+def _nobody_listens() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class World:
     """Who takes part in a run, as one process sees it.
@@ -59,6 +63,9 @@ class Strategy(ABC):
     overlapped = False
     """The exchange happens inside backward and cannot be timed by itself."""
 
+    forward_apart = True
+    """Forward is over before backward begins, and exchanges nothing: the two can be timed one by one."""
+
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
 
@@ -74,6 +81,9 @@ class Strategy(ABC):
     """Entered around forward and loss; set by the training loop."""
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss where gradients would underflow in float16; set by the training loop."""
+
+    forward_ended: Callable[[], None] = staticmethod(_nobody_listens)
+    """Called between forward and backward, where `forward_apart`; set by the training loop."""
 
     model: nn.Module
     """What is trained, as the caller gave it; set by `prepare`."""
@@ -115,6 +125,7 @@ class Strategy(ABC):
             value = loss(module(x), y)
             if self.accumulation_steps > 1:
                 value = value / self.accumulation_steps
+        self.forward_ended()
         (value if self.scaler is None else self.scaler.scale(value)).backward()
         return value.detach()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,10 @@ CALL = "meet"
 """In a job's scratch folder: rank 0 calls ranks that train at their own pace to a meeting."""
 NONE, ASKED_BY_FILE, DEADLINE, DRIVER, SIGNAL = 0, 1, 2, 3, 100
 """Why to stop, as ranks tell each other; SIGNAL plus its number."""
+LIMIT, PRECISION = "limit", "precision"
+"""What ends a window."""
+WindowOver = Callable[[], str]
+"""LIMIT, PRECISION, or empty while the window goes on."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class Answer:
     """Why to stop; empty: continue."""
     checkpoint: bool = False
     """The minutes between two checkpoints have passed."""
-    window_over: bool = False
-    """The window's minutes have passed for a rank."""
+    window_over: str = ""
+    """What ended the window: `limit`, its minutes have passed for a rank; `precision`, it is precise enough. Empty: it goes on."""
 
 
 class Agreement:
@@ -70,16 +75,17 @@ class Agreement:
         self.last_done, self.next = done, done + 1
         self.last_s = self.written_s = time.perf_counter()
 
-    def after(self, done: int, meeting: bool, window_end: float | None, next_s: float) -> Answer | None:
+    def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Answer | None:
         """What all ranks agreed to do now, after `done` steps; None: they did not meet.
 
-        `meeting`: all ranks come here after so many steps. `next_s` is what is due next and cannot be interrupted.
+        `meeting`: all ranks come here after so many steps. `window_over` says what ends the window now, as far as this
+        rank knows. `next_s` is what is due next and cannot be interrupted.
         """
         answer = self.ahead_of_us
         if answer is None:
-            if not meeting and not (self.due(done) if self.synchronous else self.called(window_end)):
+            if not meeting and not (self.due(done) if self.synchronous else self.called(window_over)):
                 return None
-            answer = self.ask(done, window_end, next_s)
+            answer = self.ask(done, window_over, next_s)
         self.ahead_of_us = answer if answer.step > done else None
         return None if self.ahead_of_us else answer
 
@@ -87,14 +93,13 @@ class Agreement:
         """Whether it is time to ask; the same on every rank."""
         return done >= self.next
 
-    def called(self, window_end: float | None) -> bool:
+    def called(self, window_over: WindowOver) -> bool:
         """Whether rank 0 has called a meeting. Rank 0 checks whether there is a reason to call one, the others whether it has."""
         now = time.perf_counter()
         if now - self.looked_s < EVERY_S:
             return False
         self.looked_s, call = now, self.job.folder / CALL
-        over = window_end is not None and now >= window_end
-        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or over or self.minutes_are_over(now)):
+        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or window_over() or self.minutes_are_over(now)):
             call.touch()
         return call.exists()
 
@@ -108,15 +113,19 @@ class Agreement:
         every = self.spec.every_steps
         return every is not None and done % every == 0
 
-    def ask(self, done: int, window_end: float | None, next_s: float) -> Answer:
+    def ask(self, done: int, window_over: WindowOver, next_s: float) -> Answer:
         """Meet the other ranks, and agree."""
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
+        over = window_over()
+        # Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not held up to compare.
+        precise = over == PRECISION and self.world.rank == 0
         requests = torch.tensor([
             float(self._reason(step_s * steps + next_s)),
             float(self.minutes_are_over(now)),
-            float(window_end is not None and now >= window_end),
+            float(over == LIMIT),
+            float(precise),
             float(-steps),
             float(done),
         ], dtype=torch.float64)  # fmt: skip
@@ -126,10 +135,11 @@ class Agreement:
         if not self.synchronous and self.world.rank == 0:
             # The call is answered; a rank that still sees it meets once more.
             (self.job.folder / CALL).unlink(missing_ok=True)
-        code, write, over, fewest, farthest = (int(request) for request in requests.tolist())
+        code, write, at_limit, is_precise, fewest, farthest = (int(request) for request in requests.tolist())
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
-        return Answer(farthest, self._sentence(code), bool(write), bool(over))
+        ended_by = LIMIT if at_limit else PRECISION if is_precise else ""
+        return Answer(farthest, self._sentence(code), bool(write), ended_by)
 
     def written(self, seconds: float) -> None:
         """A checkpoint took so long."""

@@ -13,12 +13,15 @@ import torch.distributed as dist
 from scalestudy.data.decode import kernel
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.pagecache import read_bytes
+from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
+from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
+from scalestudy.training.agreement import LIMIT, PRECISION
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, Report
@@ -26,8 +29,14 @@ from scalestudy.training.schedule import Schedule
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name
 
-OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage")
+OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage",
+                   "forward_apart", "window_clock", "uncounted_reads")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
+
+LEAST_PRECISE_STEPS = 20
+"""A window never ends by precision before it has so many steps: of fewer, a half-width is little more than a guess."""
+MOST_LOSSES = 1000
+"""Losses that are kept one by one; on a GPU each takes a block of memory."""
 
 
 class Recorder:
@@ -53,15 +62,21 @@ class Recorder:
         self._earlier_losses = np.zeros(0)
         self._earlier_slow_decodes = self._earlier_read_bytes = 0
         self._loop_began = 0.0
+        self._counted_from = 0
+        """The step that the window begins with in this attempt."""
+        self._window_began: float | None = None
         self._bytes_before: int | None = None
+        self._earlier_client_bytes = 0
+        self._client_before: ClientBytes | None = None
 
     def describe(self, replica: Replica, data: TrainingData) -> None:
         """Record what is trained, and where its data is read."""
         report = self.report
         report.parameters, report.setup_s = replica.parameters, replica.setup_s
-        report.overlapped = replica.strategy.overlapped
+        report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = None if data.stage is None else data.stage.report
         report.node_steps = None if data.share is None else data.share.steps
+        report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     # While it trains
 
@@ -69,14 +84,36 @@ class Recorder:
         """The steps begin, or resume: so do the clocks."""
         now, report = time.perf_counter(), self.report
         self._loop_began = now - report.loop_s
-        self._bytes_before = read_bytes()
+        self._bytes_before, self._client_before = read_bytes(), self._client_bytes()
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
+        self._counted_from = report.steps_done + self.job.spec.measure.warmup_steps
 
     def begin_window(self, done: int) -> None:
-        """Start the clock of `measure.minutes` once the warm-up is over."""
+        """Start the clocks of the window, and that of `measure.minutes`, once the warm-up is over."""
         minutes = self.job.spec.measure.minutes
+        if self._window_began is None and done >= self._counted_from:
+            self._window_began = time.perf_counter()
         if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
             self.window_end = time.perf_counter() + 60 * minutes
+
+    def window_over(self) -> str:
+        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on."""
+        if self.window_end is not None and time.perf_counter() >= self.window_end:
+            return LIMIT
+        return PRECISION if self.job.spec.measure.precision is not None and self._is_precise() else ""
+
+    def _is_precise(self) -> bool:
+        """Whether the mean step so far is known as precisely as the spec asks, and the window was steady."""
+        loader, report = self.job.spec.loader, self.report
+        marks = self.timer.seconds_so_far()
+        counts = counted(len(marks), report.first_step, self.schedule.window(report.steps_done), report.left_out)
+        pauses = {pause - report.first_step for pause in report.pauses}
+        steps = intervals(marks, stretches(counts, pauses))
+        # Batches that were made ahead hide a loader that is too slow until they are used up.
+        if len(steps) < max(LEAST_PRECISE_STEPS, 2 * loader.workers * loader.prefetch):
+            return False
+        half_width = relative_half_width(steps)
+        return half_width is not None and half_width <= (self.job.spec.measure.precision or 0.0) and is_steady(steps)
 
     @property
     def loop_s(self) -> float:
@@ -90,6 +127,8 @@ class Recorder:
     def step(self, loss: torch.Tensor, samples: int) -> None:
         """One more step is done."""
         self.losses.append(loss)
+        if len(self.losses) >= MOST_LOSSES:
+            self.losses = [torch.cat([kept.reshape(-1) for kept in self.losses])]
         self.report.samples_seen += samples
         self.report.steps_done += 1
 
@@ -98,16 +137,24 @@ class Recorder:
         report, now = self.report, time.perf_counter()
         report.loop_s = now - self._loop_began
         report.window_left_s = None if self.window_end is None else self.window_end - now
+        report.window_clock = None if self._window_began is None else (self._window_began, now)
         report.epochs_done = self.schedule.epochs(report.steps_done)
         report.window = self.schedule.window(report.steps_done)
         report.readiness = loader.readiness
         before, after = self._bytes_before, read_bytes()
         report.read_bytes = None if before is None or after is None else self._earlier_read_bytes + after - before
+        client_before, client_after = self._client_before, self._client_bytes()
+        if client_before is not None and client_after is not None:
+            report.client_read_bytes = self._earlier_client_bytes + client_after.bytes - client_before.bytes
+            report.client_counts_servers = client_after.from_servers
         report.faults = dict(faults.fired)
         if faults.killed_before:
             report.faults["killed_rank"] = faults.killed_before
         if faults.slow_decode_s:
             report.faults["slow_decode"] = self._earlier_slow_decodes + loader.slow_decode
+
+    def _client_bytes(self) -> ClientBytes | None:
+        return lustre_bytes() if self.report.uncounted_reads == "lustre" else None
 
     def checkpointed(self, cost: CheckpointCost) -> None:
         """A checkpoint was written; the next step does not follow the one before at once."""
@@ -136,13 +183,13 @@ class Recorder:
             earlier.loop_s += 0.0 if cost.stop else cost.seconds
         fired = Counter(earlier.faults)
         self._earlier_slow_decodes = fired.pop("slow_decode", 0)
-        self._earlier_read_bytes = earlier.read_bytes or 0
+        self._earlier_read_bytes, self._earlier_client_bytes = earlier.read_bytes or 0, earlier.client_read_bytes or 0
         return fired
 
     def all_losses(self) -> np.ndarray:
         """float64 [steps], of all attempts."""
-        since = torch.stack(self.losses).double().cpu().numpy() if self.losses else np.zeros(0)
-        return np.concatenate([self._earlier_losses, since])
+        since = [loss.reshape(-1).double().cpu().numpy() for loss in self.losses]
+        return np.concatenate([self._earlier_losses, *since])
 
     def check(self, replica: Replica) -> None:
         """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy."""

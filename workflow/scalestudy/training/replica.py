@@ -58,7 +58,13 @@ class Replica:
     # One step
 
     def inputs(self, x: torch.Tensor) -> torch.Tensor:
-        """A batch as the model takes it: normalised, on the device, in the memory format that the spec names."""
+        """A batch as the model takes it: normalised, on the device, in the memory format that the spec names.
+
+        An emulated accelerator gets the loader's batch as it is. A GPU takes uint8 from pinned
+        memory, copied ahead of its use, and normalises it itself: the host has no work for it. The stand-in reads no value.
+        """
+        if self.emulated:
+            return x
         x = normalise(x, self.dtype, self.world.device)
         wanted = self.spec.memory_format == "channels_last" and x.ndim == 4
         return x.contiguous(memory_format=torch.channels_last) if wanted else x
@@ -81,6 +87,11 @@ class Replica:
             self.strategy.update()
 
     # What a run has to know of it
+
+    @property
+    def times_forward(self) -> bool:
+        """Whether forward and backward can be timed one by one: neither alternates with the other, nor exchanges."""
+        return self.strategy.forward_apart and self.spec.batch.accumulate == 1
 
     @property
     def synchronous(self) -> bool:

@@ -93,6 +93,10 @@ class Report(_Plain):
     """Numbers of steps done after which something else was done: an evaluation, a checkpoint."""
     window_left_s: float | None = None
     """At a checkpoint: what is left of `measure.minutes`, None before the window."""
+    window_ended_by: str | None = None
+    """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
+    window_clock: tuple[float, float] | None = None
+    """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
     loop_s: float = 0.0
     """Time of the steps and what is between them, without the time from a stop to the resumption."""
     epochs_done: float = 0.0
@@ -101,6 +105,12 @@ class Report(_Plain):
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    uncounted_reads: str | None = None
+    """The file system of the data where the kernel does not count what is read from it (data/uncounted_reads.py)."""
+    client_read_bytes: int | None = None
+    """What that file system's client counted meanwhile, for all processes of the host; None where it does not."""
+    client_counts_servers: bool = False
+    """Whether these bytes came from servers; else they may have come from the client's cache."""
     resident_share: float | None = None
     """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
     stage: Staging | None = None
@@ -117,6 +127,8 @@ class Report(_Plain):
     backend: str = "none"
     overlapped: bool = False
     """The exchange happens inside backward and has no time of its own."""
+    forward_apart: bool = True
+    """Forward and backward have times of their own."""
     device_name: str = ""
     affinity: list[int] = field(default_factory=list)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -137,6 +149,7 @@ class Report(_Plain):
         report = super().from_plain(plain)
         first, last = report.window
         report.window = (first, last)
+        report.window_clock = None if report.window_clock is None else (report.window_clock[0], report.window_clock[1])
         report.left_out = [(first, last) for first, last in report.left_out]
         report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
         report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]

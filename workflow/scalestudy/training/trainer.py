@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,24 +64,27 @@ class Trainer:
         """
         recorder, replica, timer, device = self.recorder, self.replica, self.recorder.timer, self.world.device
         done, cause = recorder.report.steps_done, ""
+        if replica.times_forward:
+            replica.strategy.forward_ended = partial(timer.mark, "forward")
         barrier(self.world)
         recorder.begin()
         self.agreement.begin(done)
         with closing(self.loader()) as loader:
             stream = on_device(loader, device) if self.spec.loader.pin_memory else iter(loader)
-            self.evaluate_after(done)  # the run may have stopped just before
+            self.evaluate_after(done, loader)  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
                 self.faults.before_step(step)
                 replica.set_learning_rate(self.schedule.learning_rate(step))
                 timer.begin()
                 x, y = next(stream)
+                timer.mark("data")
                 x, y = replica.inputs(x), y.to(device, non_blocking=True)
-                timer.mark()
+                timer.mark("convert")
                 loss = replica.forward_backward(x, y)
                 self.faults.in_step(step)
-                timer.mark()
+                timer.mark("backward")
                 replica.exchange()
-                timer.mark()
+                timer.mark("exchange")
                 replica.update()
                 timer.end()
                 recorder.step(loss, len(y))
@@ -97,6 +101,7 @@ class Trainer:
         saving = self.agreement.checkpoint_due(done) and not last
         answer = self.ask_the_others(done, evaluation, saving or last)
         if answer is not None and answer.window_over:
+            self.recorder.report.window_ended_by = answer.window_over
             return True, ""
         if answer is not None and answer.stop and (evaluation or not last) and self.job.run_folder is not None:
             if self.world.rank == 0:
@@ -104,25 +109,27 @@ class Trainer:
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
-        self.evaluate_after(done)
+        self.evaluate_after(done, loader)
         by_time = answer is not None and answer.checkpoint and not last
         if saving or by_time:
             every = self.spec.checkpoint
             cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
             self.recorder.account(loader, self.faults)
-            self.checkpointer.save(done, cause)
+            with loader.pause():
+                self.checkpointer.save(done, cause)
         return False, ""
 
     def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Answer | None:
         """What all ranks have agreed to do now, None where they did not meet."""
         meeting = evaluation or (not self.replica.synchronous and meeting_wanted)
         next_s = self.evaluator.longest_s if evaluation else 0.0
-        return self.agreement.after(done, meeting, self.recorder.window_end, next_s)
+        return self.agreement.after(done, meeting, self.recorder.window_over, next_s)
 
-    def evaluate_after(self, done: int) -> None:
-        """Evaluate where it is due; the time counts for no step."""
+    def evaluate_after(self, done: int, loader: Loader) -> None:
+        """Evaluate where it is due; the time counts for no step, and not for how often a batch was ready."""
         if self.evaluator.due(done):
-            self.agreement.paused(self.evaluator.after(done))
+            with loader.pause():
+                self.agreement.paused(self.evaluator.after(done))
 
     def prepare_cache(self) -> None:
         """Bring the page cache of every node into the state that the spec names."""
@@ -138,7 +145,7 @@ class Trainer:
         """Time the loader alone, before the first step."""
         count = self.spec.measure.loader_batches
         if count and not self.recorder.report.steps_done:
-            rate = self.data.measure_loader(count, self.loader(), self.replica.dtype, self.world.device)
+            rate = self.data.measure_loader(count, self.loader(), self.replica.inputs)
             self.recorder.report.loader_samples_per_s = rate
             self.prepare_cache()  # what was just read is no longer cold
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import torch
 
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
-from scalestudy.data.load.normalise import normalise
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.data.pagecache import CacheLimit, drop, resident_bytes, warm
 from scalestudy.training.job import Job
@@ -39,6 +38,11 @@ class TrainingData:
         manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.read_from, stage.loader)
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
         return cls(job, rank, train, held_out, stage)
+
+    @property
+    def files(self) -> list[Path]:
+        """The training files that this node reads: in place, or its copies."""
+        return self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -70,8 +74,10 @@ class TrainingData:
         spec = self.spec
         return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, slow_decode_s, self.cache_limit)
 
-    def measure_loader(self, count: int, loader: Loader, dtype: torch.dtype, device: torch.device) -> float | None:
-        """Samples/s of `count` batches, normalised, while nothing else is done; None where there are too few batches.
+    def measure_loader(
+        self, count: int, loader: Loader, convert: Callable[[torch.Tensor], torch.Tensor]
+    ) -> float | None:
+        """Samples/s of `count` batches, converted, while nothing else is done; None where there are too few batches.
 
         The first batches fill the loader's queue, and are not counted.
         """
@@ -82,7 +88,7 @@ class TrainingData:
                 next(stream, None)
             begin, samples = time.perf_counter(), 0
             for _, (x, y) in zip(range(count), stream, strict=False):
-                normalise(x, dtype, device)
+                convert(x)
                 samples += len(y)
             return samples / (time.perf_counter() - begin) if samples else None
 
@@ -93,8 +99,7 @@ class TrainingData:
         """
         if self.rank % self.job.resolved.ranks_per_node:
             return None
-        files = self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
-        cache = self.spec.loader.cache
+        files, cache = self.files, self.spec.loader.cache
         if cache == "warm":
             warm(files)
         elif cache == "cold" or self.cache_limit is not None:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import numpy as np
@@ -61,7 +62,8 @@ class Loader:
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self._closed = False
         self._first_taken = self._last_taken = 0.0
-        self._empty_s = 0.0
+        self._empty_s = self._left_out_s = 0.0
+        self._pauses: list[tuple[float, float]] = []
 
     @property
     def slow_decode(self) -> int:
@@ -75,10 +77,14 @@ class Loader:
 
     @property
     def readiness(self) -> dict[str, float]:
-        """By queue, the share of time in which it was not empty: `batches` for training, `stream` for workers."""
+        """By queue, the share of time in which it was not empty: `batches` for training, `stream` for workers.
+
+        That of `batches` leaves out pauses.
+        """
         shares = {}
-        if self._depth and self._last_taken > self._first_taken:
-            shares["batches"] = 1 - self._empty_s / (self._last_taken - self._first_taken)
+        training_s = self._last_taken - self._first_taken - self._left_out_s
+        if self._depth and training_s > 0:
+            shares["batches"] = 1 - self._empty_s / training_s
         if isinstance(self._dataset, PictureDataset):
             shares.update(self._dataset.pictures.reader.readiness)
         return shares
@@ -106,12 +112,23 @@ class Loader:
             for indices in batches:
                 yield epoch, indices
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """The training does something else meanwhile, an evaluation or a checkpoint, and needs no batch."""
+        begin = time.monotonic()
+        yield
+        self._pauses.append((begin, time.monotonic()))
+
     def _taken(self, task: BatchTask) -> Batch:
         """Wait for a batch, and count the time in which none was ready."""
         batch = self._workers.finish(task)
         now = time.monotonic()
         if self._last_taken:
             self._empty_s += max(0.0, task.ready_s - self._last_taken)
+            for begin, end in self._pauses:
+                self._left_out_s += end - begin
+                self._empty_s -= max(0.0, min(end, task.ready_s) - begin)
+        self._pauses.clear()
         self._first_taken = self._first_taken or now
         self._last_taken = now
         return batch

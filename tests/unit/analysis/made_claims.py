@@ -1,0 +1,70 @@
+"""Claims over made numbers: a study of two strategies and four sizes, and rows whose values a function gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.analysis.claims import judge
+from scalestudy.analysis.verdict import Verdict
+from scalestudy.spec.claim_sides import spec_row
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Run, Study
+
+STUDY = """
+question: How?
+vary:
+  strategy: [{{value: allreduce, label: ring all-reduce}}, parameter_server]
+  train.epochs: [1, 2, 4, 8]
+repeats: {repeats}
+scales:
+  mini: {{repeats: 2}}
+claims:
+"""
+CLAIM = """
+  - id: {id}
+    statement: A server is slower.
+    source: Someone, Something
+    place: page 1
+    {text}
+"""
+DIRECTION = """kind: direction
+    column: throughput_samples_per_s
+    where: {train.epochs: 1}
+    of: {strategy: parameter_server}
+    against: {strategy: allreduce}
+    below: 0.95
+    margin_reason: five percent is what matters"""
+Numbers = Callable[[Run], Mapping[str, Any]]
+
+
+def study_with(folder: Path, *claims: str, repeats: int = 5, scale: str = "paper") -> Study:
+    """The study with these claims, named `c0`, `c1`, …"""
+    text = STUDY.format(repeats=repeats) + "".join(
+        CLAIM.format(id=f"c{index}", text=claim) for index, claim in enumerate(claims)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "s.yaml").write_text(text, encoding="utf-8")
+    return read_studies(["s"], scale, Machine(), folder=folder)[0]
+
+
+def frame_of(study: Study, numbers: Numbers) -> pd.DataFrame:
+    """Rows as `study_rows` gives them; `numbers` are a run's metrics, and its status where it is not valid."""
+    rows = []
+    for run in study.runs:
+        row: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
+        row |= {"status": "valid", "reason": "", "wall_s": 10.0, "instrument.device_name": "cpu"}
+        rows.append(row | dict(spec_row(run.spec, run.id, run.configuration)) | dict(numbers(run)))
+    return pd.DataFrame(rows)
+
+
+def verdicts(study: Study, numbers: Numbers, fixed: Mapping[str, str] | None = None) -> list[Verdict]:
+    """The verdicts on a study's claims, which were fixed before its runs unless `fixed` says otherwise."""
+    known = {claim.id: claim.digest for claim in study.claims} if fixed is None else fixed
+    return judge(study, frame_of(study, numbers), known)

@@ -1,0 +1,104 @@
+"""What others take of the cores that a run uses."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members
+
+
+def row(clock_s: float, busy_s: float, cpu_s: float) -> dict[str, float]:
+    return {"clock_s": clock_s, "busy_s": busy_s, "cpu_s": cpu_s, "cores": 2.0}
+
+
+ROWS = [row(0, 100.0, 0.0), row(1, 101.0, 1.0), row(2, 102.5, 2.0), row(3, 104.0, 3.0), row(4, 104.5, 3.5)]
+"""From 1 to 3 seconds, others take half a core of two."""
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "share"),
+    [(1.0, 3.0, 0.25), (1.2, 2.9, 0.25), (0.0, 4.0, 0.125), (3.0, 4.0, 0.0), (-5.0, 0.9, 0.0), (3.5, 9.0, 0.0)],
+)
+def test_the_share_is_that_of_the_samples_around_the_window(begin: float, end: float, share: float) -> None:
+    assert foreign_share(ROWS, begin, end) == pytest.approx(share)
+
+
+def test_what_cannot_be_known_is_not_said() -> None:
+    assert foreign_share([], 0.0, 1.0) is None
+    assert foreign_share(ROWS[:1], 0.0, 1.0) is None
+    assert foreign_share([row(0.0, 1.0, 0.0), row(0.2, 1.2, 0.0)], 0.0, 0.2) is None
+    assert foreign_share([row(0.0, math.nan, 0.0), row(1.0, math.nan, 0.0)], 0.0, 1.0) is None
+
+
+def test_a_share_is_never_negative() -> None:
+    assert foreign_share([row(0.0, 10.0, 0.0), row(1.0, 10.98, 1.0)], 0.0, 1.0) == 0.0
+
+
+BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
+WAIT_FOR_A_WORKER = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {!r}])\nsys.stdin.read()\n"
+
+
+@contextmanager
+def in_own_group(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in a process group of its own, as a run's ranks are."""
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, process_group=0)
+    assert process.stdin is not None
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.stdin.close()
+        process.wait()
+
+
+def wait_for_members(group: int, count: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end and len(list(group_members(group))) != count:
+        time.sleep(0.01)
+    assert len(list(group_members(group))) == count
+
+
+def test_the_time_of_workers_counts_after_they_were_waited_for() -> None:
+    with in_own_group(WAIT_FOR_A_WORKER.format(BUSY.format(0.4))) as rank:
+        wait_for_members(rank.pid, 2)
+        wait_for_members(rank.pid, 1)
+        assert cpu_seconds(rank.pid) >= 0.4
+
+
+def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
+    with in_own_group(BUSY.format(0.5)) as process:
+        sampler = Sampler([process.pid], process.pid)
+        sampler.start()
+        process.wait()
+        sampler.stop()
+    used = sampler.rows[-1]["cpu_s"] - sampler.rows[0]["cpu_s"]
+    assert 0.4 <= used <= cpu_seconds(os.getpid())
+    assert sampler.rows[-1]["busy_s"] > sampler.rows[0]["busy_s"]
+
+
+HOLDS_MEMORY = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "x = b'1' * (64 << 20); print(1, flush=True); import time; time.sleep(60)"],
+                         stdout=subprocess.PIPE)
+child.stdout.readline()
+print(1, flush=True)
+child.wait()
+"""
+
+
+def test_memory_of_a_loaders_worker_processes_counts() -> None:
+    with in_own_group(HOLDS_MEMORY) as rank:
+        wait_for_members(rank.pid, 2)
+        sampler = Sampler([rank.pid], rank.pid)
+        deadline = time.monotonic() + 30
+        while sampler._row()["anonymous_bytes"] < 64 << 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid) >= 64 << 20

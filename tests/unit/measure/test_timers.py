@@ -1,0 +1,123 @@
+"""Times of phases: on a CPU, and with events as a GPU has them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scalestudy.measure.timers import DRAIN_EVERY, PHASES, StepTimer
+
+CPU = torch.device("cpu")
+DAY_S = 86_400.0
+
+
+class StandInForCudaEvent:
+    """A stand-in for torch.cuda.Event on a made-up clock; as the real one, it gives float32 milliseconds."""
+
+    clock_s = 0.0
+    device_s = float("inf")
+    """How far the device has come."""
+    alive: weakref.WeakSet[StandInForCudaEvent] = weakref.WeakSet()
+
+    def record(self) -> None:
+        self.at_s = StandInForCudaEvent.clock_s
+        StandInForCudaEvent.alive.add(self)
+
+    def query(self) -> bool:
+        return self.at_s <= StandInForCudaEvent.device_s
+
+    def synchronize(self) -> None:
+        StandInForCudaEvent.device_s = max(StandInForCudaEvent.device_s, self.at_s)
+
+    def elapsed_time(self, other: StandInForCudaEvent) -> float:
+        assert self.query() and other.query(), "read before the device reached it"
+        return float(np.float32((other.at_s - self.at_s) * 1000))
+
+
+@pytest.fixture
+def event() -> type[StandInForCudaEvent]:
+    StandInForCudaEvent.clock_s, StandInForCudaEvent.device_s = 0.0, float("inf")
+    StandInForCudaEvent.alive.clear()
+    return StandInForCudaEvent
+
+
+def make_steps(timer: StepTimer, event: Any, count: int, phase_s: float) -> None:
+    for _ in range(count):
+        timer.begin()
+        for phase in PHASES[:-1]:
+            event.clock_s += phase_s
+            timer.mark(phase)
+        event.clock_s += phase_s
+        timer.end()
+
+
+def test_a_phase_of_a_tenth_of_a_millisecond_is_seen_after_a_day(event: Any) -> None:
+    timer, first = StepTimer(CPU, event), event()
+    first.record()
+    make_steps(timer, event, 1, 0.0001)
+    event.clock_s = DAY_S
+    make_steps(timer, event, 3, 0.0001)
+    assert np.diff(timer.seconds()[1:], axis=1) == pytest.approx(0.0001, rel=1e-3)
+    one, other = event(), event()
+    one.at_s, other.at_s = DAY_S, DAY_S + 0.0001
+    # From the run's first event both would lie at the same float32.
+    assert first.elapsed_time(other) == first.elapsed_time(one)
+
+
+def test_many_small_differences_sum_to_the_whole(event: Any) -> None:
+    timer = StepTimer(CPU, event)
+    make_steps(timer, event, 20_000, 0.1 / 6)
+    assert timer.seconds()[-1, -1] == pytest.approx(2000.0, rel=1e-7)
+
+
+def test_no_more_events_are_kept_than_a_few_hundred(event: Any) -> None:
+    timer = StepTimer(CPU, event)
+    make_steps(timer, event, 1000, 0.001)
+    assert len(event.alive) <= DRAIN_EVERY * (len(PHASES) + 1) + 1
+    assert timer.seconds().shape == (1000, 7)
+
+
+def test_events_that_the_device_has_not_reached_are_left_until_it_has(event: Any) -> None:
+    timer = StepTimer(CPU, event)
+    event.device_s = 0.5
+    make_steps(timer, event, 250, 0.001)  # 6 ms each: 83 of them within half a second
+    assert timer.seconds_so_far().shape == (83, 7)
+    assert timer.seconds().shape == (250, 7)
+    assert np.diff(timer.seconds(), axis=1) == pytest.approx(0.001, rel=1e-3)
+
+
+def two_steps(timer: StepTimer, marks: Callable[[StepTimer], None]) -> np.ndarray:
+    for _ in range(2):
+        timer.begin()
+        marks(timer)
+        timer.end()
+    return timer.seconds()
+
+
+def test_a_forward_pass_that_nobody_marked_takes_what_was_computed() -> None:
+    def marks(timer: StepTimer) -> None:
+        for phase in ("data", "convert", "backward", "exchange"):
+            timer.mark(phase)
+
+    seconds = two_steps(StepTimer(CPU), marks)
+    assert (seconds[:, PHASES.index("forward") + 1] == seconds[:, PHASES.index("backward") + 1]).all()
+    assert (np.diff(seconds.ravel()) >= 0).all()
+
+
+def test_the_gap_of_a_stop_is_not_counted() -> None:
+    def marks(timer: StepTimer) -> None:
+        for phase in PHASES[:-1]:
+            timer.mark(phase)
+
+    before = two_steps(StepTimer(CPU), marks)
+    timer = StepTimer(CPU)
+    timer.earlier = before
+    assert timer.seconds() is before
+    after = two_steps(timer, marks)
+    assert after.shape == (4, 7)
+    assert after[2, 0] == before[-1, -1]

@@ -1,0 +1,63 @@
+"""How precisely a window knows its mean step, and whether it was steady."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scalestudy.measure.window import change_of_halves, is_steady, relative_half_width
+
+
+def alike(rng: np.random.Generator, steps: int, correlation: float, spread: float) -> np.ndarray:
+    """Steps of mean 1 of which neighbours are alike: a first-order autoregressive process."""
+    level, found = rng.normal(), np.empty(steps)
+    for step in range(steps):
+        found[step] = 1 + spread * level
+        level = correlation * level + np.sqrt(1 - correlation**2) * rng.normal()
+    return found
+
+
+def covered(steps: int, correlation: float, tries: int = 400) -> float:
+    """Share of made windows whose interval holds the true mean step."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(tries):
+        window = alike(rng, steps, correlation, 0.1)
+        half_width = relative_half_width(window)
+        assert half_width is not None
+        hits += abs(window.mean() - 1) <= half_width * window.mean()
+    return hits / tries
+
+
+@pytest.mark.parametrize(("steps", "correlation"), [(20, 0.0), (40, 0.0), (40, 0.5), (200, 0.8)])
+def test_the_interval_holds_the_true_mean_step_though_steps_come_in_spells(steps: int, correlation: float) -> None:
+    assert covered(steps, correlation) >= 0.92
+
+
+def test_four_times_the_steps_halve_the_half_width() -> None:
+    rng = np.random.default_rng(0)
+    short, long = (
+        np.mean([relative_half_width(alike(rng, steps, 0.0, 0.1)) or np.nan for _ in range(50)]) for steps in (200, 800)
+    )
+    assert long / short == pytest.approx(0.5, abs=0.1)
+
+
+def test_of_seven_steps_nothing_is_said() -> None:
+    assert relative_half_width(np.full(7, 0.1)) is None
+    assert relative_half_width(np.full(8, 0.1)) == 0.0
+    assert change_of_halves(np.full(15, 0.1)) is None
+
+
+def test_a_window_that_slows_down_by_a_tenth_is_not_steady() -> None:
+    steps = alike(np.random.default_rng(0), 100, 0.0, 0.02)
+    assert is_steady(steps)
+    steps[50:] *= 1.1
+    assert not is_steady(steps)
+    change = change_of_halves(steps)
+    assert change is not None
+    assert change[0] == pytest.approx(0.1, abs=0.02)
+
+
+def test_noise_alone_seldom_looks_like_a_change() -> None:
+    rng = np.random.default_rng(0)
+    assert sum(not is_steady(alike(rng, 60, 0.3, 0.1)) for _ in range(300)) <= 15

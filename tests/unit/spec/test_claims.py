@@ -1,0 +1,206 @@
+"""Claims in a study file: what a scale changes, what is fixed before the runs, and what is said against wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.fixed_claims import fix_claims, fixed_claims
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study
+
+STUDY = """question: How?
+vary: {ranks: [1, 2], strategy: [allreduce, ring]}
+repeats: 3
+scales:
+  mini:
+    claims:
+      - {id: faster, above: null, below: 0.9, where: {strategy: ring}}
+      - {id: small, statement: S., source: A, place: p, kind: exact, checks: [{column: status, equals: valid}]}
+claims:
+  - id: faster
+    statement: Two ranks are faster.
+    source: A
+    place: p
+    kind: direction
+    column: throughput_samples_per_s
+    where: {strategy: allreduce}
+    of: {ranks: 2}
+    against: {ranks: 1}
+    above: 1.1
+    margin_reason: because
+"""
+
+
+def read(folder: Path, text: str = STUDY, scale: str = "paper") -> Study:
+    """The study of that text."""
+    (folder / "s.yaml").write_text(text)
+    return read_studies(["s"], scale, Machine(), folder=folder)[0]
+
+
+def test_a_scale_replaces_keys_of_a_claim_removes_them_by_null_and_adds_claims(tmp_path: Path) -> None:
+    (paper,) = read(tmp_path).claims
+    mini, small = read(tmp_path, scale="mini").claims
+    assert paper.kind == mini.kind == "direction"
+    assert (paper.above, paper.below, paper.where) == (1.1, None, {"strategy": "allreduce"})
+    assert (mini.above, mini.below, mini.where) == (None, 0.9, {"strategy": "ring"})
+    assert (mini.statement, small.id) == (paper.statement, "small")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "scale", "said"),
+    [
+        ("column: thr", "colum: thr", "paper", "s.yaml:15: claims[0].colum: unknown key `colum`\n    did you mean `column`?"),
+        (
+            "kind: direction",
+            "kind: directon",
+            "paper",
+            "s.yaml:14: claims[0].kind: `directon` is not valid here\n    did you mean `direction`?",
+        ),
+        (
+            "column: throughput_samples_per_s",
+            "column: throughput",
+            "paper",
+            "s.yaml:15: claims[0].column: no run of this study has a column `throughput`\n    did you mean "
+            "`throughput_samples_per_s`?",
+        ),
+        (
+            "where: {strategy: allreduce}",
+            "where: {strategy: horovod}",
+            "paper",
+            "s.yaml:16: claims[0].where.strategy: no run of this study has `strategy` `horovod`\n    "
+            "there is `allreduce`, `ring`",
+        ),
+        (
+            "    where: {strategy: allreduce}\n",
+            "",
+            "paper",
+            "s.yaml:16: claims[0].of: `of` chooses 2 configurations\n    they differ in `strategy` "
+            "(`allreduce`, `ring`): choose one value, or add `take`",
+        ),
+        (
+            "    above: 1.1\n",
+            "",
+            "paper",
+            "s.yaml:10: claims[0]: a claim of kind `direction` needs `above` or `below`\n    give one of them",
+        ),
+        (
+            "    margin_reason: because\n",
+            "",
+            "paper",
+            "s.yaml:10: claims[0].margin_reason: key `margin_reason` is missing\n    add it; `scales: []` with "
+            "`not_testable` is for a claim that no run can judge",
+        ),
+        (
+            "margin_reason: because",
+            "margin_reason: because\n    scales: [paper]",
+            "paper",
+            "s.yaml:10: claims[0].not_testable: key `not_testable` is missing\n    say why scale mini, node cannot judge it",
+        ),
+        (
+            "margin_reason: because",
+            "margin_reason: because\n    judged_on: emulated",
+            "paper",
+            "s.yaml:21: claims[0].judged_on: nothing is emulated in its runs\n    write `judged_on: measured`",
+        ),
+        (
+            "where: {strategy: ring}",
+            "of: {ranks: 8}",
+            "mini",
+            "s.yaml:7: scales.mini.claims[0].of.ranks: no run of this study has `ranks` `8`\n    there is `1`, `2`",
+        ),
+        (
+            "id: small,",
+            "id: small, colour: red,",
+            "mini",
+            "s.yaml:8: scales.mini.claims[1].colour: unknown key `colour`\n    valid: checks, id, judged_on, kind, "
+            "not_testable, place, repeats, scales, source, statement, where",
+        ),
+        (
+            "against: {ranks: 1}",
+            "against: {ranks: 1}\n    over: ranks",
+            "paper",
+            "`over` needs two or more, one at each `ranks`",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_claim_is_answered_with_its_line_and_what_to_write(
+    tmp_path: Path, before: str, after: str, scale: str, said: str
+) -> None:
+    assert before in STUDY
+    with pytest.raises(UserError) as error:
+        read(tmp_path, STUDY.replace(before, after), scale)
+    assert said in str(error.value).replace(f"{tmp_path}/", "")
+
+
+def test_two_claims_of_one_id_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="two claims have the id `faster`"):
+        read(tmp_path, STUDY + STUDY.partition("\nclaims:\n")[2])
+
+
+def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "config/reference"
+    folder.mkdir(parents=True)
+    (folder / "times.csv").write_text("ranks,nodes,training_time_s\n1,1,10\n4,1,4\n4,4,5\n")
+    text = STUDY.partition("    kind:")[0] + (
+        "    kind: published\n    reference: [times]\n    column: training_time_s\n    of: {ranks: 1}\n"
+        "    against: {ranks: 4}\n    above: 2\n    margin_reason: because\n"
+    )
+    for wanted, said in (
+        (text, "`against` chooses 2 published rows, and needs one"),
+        (text.replace("{ranks: 4}", "{ranks: 8}"), "no published row has `ranks` `8`\n    there is `1`, `4`"),
+        (text.replace("[times]", "[time]"), "there is no config/reference/time.csv\n    did you mean `times`?"),
+        (text.replace("training_time_s", "wall_s"), "no row of these files has a number in `wall_s`"),
+    ):
+        with pytest.raises(UserError) as error:
+            read(tmp_path, wanted)
+        assert said in str(error.value)
+    assert len(read(tmp_path, text.replace("{ranks: 4}", "{ranks: 4, nodes: 4}")).claims) == 1
+
+
+def test_a_claim_that_no_run_can_judge_needs_neither_column_nor_margin(tmp_path: Path) -> None:
+    text = STUDY.partition("    column:")[0] + "    scales: []\n    not_testable: needs a timeline\n"
+    (claim,) = read(tmp_path, text).claims
+    assert claim.not_testable == "needs a timeline"
+
+
+def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = read(tmp_path)
+    fix_claims([study], "here")
+    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+    changed = read(tmp_path, STUDY.replace("above: 1.1", "above: 1.2"))
+    fix_claims([changed], "here")
+    assert fixed_claims(study, "here") == {"faster": changed.claims[0].digest}
+
+    ring = next(run for run in study.runs if run.spec.strategy.name == "ring")
+    of_claim = next(run for run in study.runs if run.spec.strategy.name == "allreduce")
+    _make_result(ring.id)
+    fix_claims([study], "here")
+    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+    _make_result(of_claim.id)
+    fix_claims([changed], "here")
+    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+
+
+def test_a_claim_that_is_declared_after_its_first_run_is_not_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = read(tmp_path)
+    _make_result(next(run for run in study.runs if run.spec.strategy.name == "allreduce").id)
+    fix_claims([study], "here")
+    assert fixed_claims(study, "here") == {}
+
+
+def _make_result(run: str) -> None:
+    file = result_file("here", run)
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")

@@ -1,0 +1,76 @@
+"""What the shipped studies hold, at every scale that they have."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import find_studies
+from scalestudy.spec.study import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALES = ("mini", "node", "paper")
+
+
+@pytest.fixture(scope="module", params=SCALES)
+def shipped(request: pytest.FixtureRequest) -> list[Study]:
+    """Every shipped study that has this scale."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        found = find_studies(None, request.param, Machine())
+        found.raise_errors()
+    assert found.studies
+    return found.studies
+
+
+def test_a_label_says_by_how_much_the_learning_rate_is_scaled(shipped: list[Study]) -> None:
+    """Goyal et al. 2017: the factor is the run's global batch over the batch that the rate is meant for."""
+    wrong = []
+    for study in shipped:
+        labels = study.labels.get("optimiser.learning_rate_for_batch", {})
+        for run in study.runs:
+            meant_for = run.spec.optimiser.learning_rate_for_batch
+            said = re.search(r"scaled by (\d+|ranks)", labels.get("null" if meant_for is None else str(meant_for), ""))
+            if said and meant_for is not None:
+                factor = run.spec.ranks if said[1] == "ranks" else int(said[1])
+                if run.spec.global_batch != factor * meant_for:
+                    wrong.append(f"{study.name}: {said[0]}, {run.spec.global_batch}/{meant_for}")
+    assert sorted(set(wrong)) == []
+
+
+def test_every_configuration_is_measured_often_enough_for_an_interval(shipped: list[Study]) -> None:
+    seldom = []
+    for study in shipped:
+        counts = Counter(run.configuration for run in study.runs)
+        seldom += [f"{study.name}: {count}" for count in counts.values() if count < 3]
+    assert seldom == []
+
+
+def test_an_emulated_step_is_published_for_a_batch_within_a_factor_of_two(shipped: list[Study]) -> None:
+    published: dict[tuple[str, str], list[int]] = {}
+    with open(ROOT / "config/reference/step_times.csv", encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            published.setdefault((row["model"], row["accelerator"]), []).append(int(row["batch"]))
+    far = set()
+    for study in shipped:
+        for spec in [run.spec for run in study.runs if run.spec.accelerator not in (None, "infinite")]:
+            batches = published[spec.model.name, str(spec.accelerator)]
+            if not min(batches) / 2 <= spec.rank_batch <= 2 * max(batches):
+                far.add(f"{study.name}: {spec.model.name} on {spec.accelerator}, {spec.rank_batch}")
+    assert far == set()
+
+
+def test_a_title_names_no_emulated_gpu_that_none_of_the_runs_waits_for(shipped: list[Study]) -> None:
+    wrong = []
+    for study in shipped:
+        for figure in study.figures:
+            said = re.search(r"(A100|V100|P100)( in mixed precision)?.* emulated", figure.title or "")
+            devices = {run.spec.accelerator or "" for run in study.runs}
+            if said and said[1].lower() + ("_mixed" if said[2] else "") not in devices:
+                wrong.append(f"{study.name}: {figure.title}")
+    assert wrong == []

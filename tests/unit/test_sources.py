@@ -1,0 +1,91 @@
+"""Everything that is cited is one of the five documents, or stands with its full reference in config/reference/."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scalestudy.spec.yamlfile import read_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "config/reference"
+STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
+CITING = {
+    "caltech_workers": "source",
+    "dataset_sizes": "source_of_numbers",
+    "furo_rannc": "source",
+    "step_times": "source",
+    "tsubame_resnet50": "source",
+    "tsubame_resnet50_improved": "source",
+}
+"""Files of numbers that others have published, and their column that says where."""
+OWN = {"model_costs"}
+"""Counted by this project."""
+
+
+def table(name: str) -> list[dict[str, str]]:
+    """The rows of one file of config/reference/."""
+    with open(REFERENCE / f"{name}.csv", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+SOURCES = table("sources")
+TITLES = [row["title"] for row in SOURCES]
+
+
+def unknown(text: str) -> list[str]:
+    """The parts of a source, between semicolons, that do not name a known work by its title."""
+    return [part for part in text.split("; ") if not any(title in part for title in TITLES)]
+
+
+def sources_in(data: object) -> Iterator[str]:
+    """Every `source` of a study file: its own, and those of its claims."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key == "source" and isinstance(value, str):
+                yield value
+            else:
+                yield from sources_in({} if key in ("base", "data", "vary", "zip", "include", "exclude") else value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from sources_in(item)
+
+
+def test_every_source_has_a_full_reference() -> None:
+    assert len({row["key"] for row in SOURCES}) == len(SOURCES)
+    assert [
+        row["key"] for row in SOURCES if not all(row[key] for key in ("citation", "title", "authors", "year"))
+    ] == []
+    assert [row["key"] for row in SOURCES if not (row["venue"] or row["url"])] == []
+
+
+def test_there_are_five_documents() -> None:
+    assert sum(row["document"] == "yes" for row in SOURCES) == 5
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_what_a_shipped_study_cites_is_known(file: Path) -> None:
+    cited = list(sources_in(dict(read_yaml(file).data)))
+
+    assert cited
+    assert {part for text in cited for part in unknown(text)} == set()
+
+
+def test_a_title_that_is_not_listed_is_found() -> None:
+    assert unknown(
+        "Nobody, A work that is not there, Fig. 6; Elangovan, I/O optimisation for GPU performance tuning"
+    ) == ["Nobody, A work that is not there, Fig. 6"]
+
+
+def test_every_file_of_published_numbers_says_where_they_stand() -> None:
+    assert {file.stem for file in REFERENCE.glob("*.csv")} == {*CITING, *OWN, "sources"}
+
+
+@pytest.mark.parametrize(("name", "column"), CITING.items())
+def test_what_a_published_number_cites_is_known(name: str, column: str) -> None:
+    cited = {row[column] for row in table(name)}
+
+    assert {text for text in cited if not any(title in text for title in TITLES)} == set()

@@ -1,0 +1,132 @@
+"""`scalestudy claims`: what became of published statements on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalestudy.commands.options import MACHINE, SCALE
+from scalestudy.errors import UserError
+from scalestudy.files import read_json
+from scalestudy.spec.layout import claims_file
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
+
+Verdicts = list[dict[str, Any]]
+MARKS = {
+    "reproduced": "✓",
+    "not reproduced": "✗",
+    "inconclusive": "?",
+    "consistent": "=",
+    "inconsistent": "≠",
+    "not testable here": "–",
+}
+"""The mark of each verdict, in the order in which they are listed."""
+
+
+@click.command(name="claims")
+@MACHINE
+@SCALE
+@click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
+def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
+    """Print the verdict on each claim, with its number, and how many could be judged here.
+
+    Example: scalestudy claims --study gpu_scaling
+    """
+    from scalestudy.spec.config import read_machine
+    from scalestudy.spec.read_study import read_studies
+
+    studies = read_studies(None if study is None else [study], scale, read_machine(machine), machine_name=machine)
+    found = {each.name: verdicts_of(each, machine) for each in studies}
+    if as_json:
+        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for name, verdicts in found.items():
+        if verdicts:
+            click.echo(f"\n{name}")
+            for line in lines(verdicts):
+                click.echo(f"  {line}")
+    click.echo("")
+    for line in denominator([verdict for verdicts in found.values() for verdict in verdicts]):
+        click.echo(line)
+
+
+def verdicts_of(study: Study, machine: str) -> Verdicts:
+    """The stored verdicts on a study's claims; judged now where there are none, or where the claims have changed."""
+    stored = _stored(study, machine)
+    if stored is not None:
+        return stored
+    from scalestudy.analysis.claims import judge
+    from scalestudy.analysis.summarise import study_rows
+    from scalestudy.files import finite
+    from scalestudy.spec.fixed_claims import fixed_claims
+
+    if not study.claims:
+        return []
+    verdicts = judge(study, study_rows(study, machine), fixed_claims(study, machine))
+    return [finite(verdict.plain) for verdict in verdicts]
+
+
+def _stored(study: Study, machine: str) -> Verdicts | None:
+    try:
+        content = read_json(claims_file(machine, study.scale, study.name))
+    except (OSError, UserError):
+        return None
+    claims = content.get("claims") if isinstance(content, dict) else None
+    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+        return None
+    same = [(claim.get("id"), claim.get("digest")) for claim in claims] == [(c.id, c.digest) for c in study.claims]
+    return claims if same else None
+
+
+def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line per claim: mark, verdict, number, statement; what was decided comes first."""
+    from scalestudy.analysis.claim_words import interval_text
+
+    order = list(MARKS)
+    said = []
+    for verdict in sorted(verdicts, key=lambda each: order.index(each["verdict"])):
+        word = verdict["verdict"] + (", emulated" if verdict["emulated"] else "")
+        number = interval_text(verdict["estimate"], verdict["low"], verdict["high"], verdict["unit"])
+        why = f" ({verdict['reason']})" if verdict["reason"] else ""
+        changed = " [changed after measuring]" if verdict["changed_after_measuring"] else ""
+        text = f"{MARKS[verdict['verdict']]} {word:26} {number:>26}  {verdict['statement']}{why}{changed}"
+        said.append(text)
+    return said
+
+
+def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many claims there are, and how many of them runs on this machine could judge."""
+    from scalestudy.analysis.inference import ERROR, holm
+
+    by_runs = [each for each in verdicts if each["kind"] != "published" and each["verdict"] != "not testable here"]
+    tables = [each for each in verdicts if each["kind"] == "published" and each["verdict"] != "not testable here"]
+    groups = {
+        "judged here by measured runs": [each for each in by_runs if not each["emulated"]],
+        "judged here on emulated parts": [each for each in by_runs if each["emulated"]],
+        "published tables, their arithmetic": tables,
+        "to be judged elsewhere": [each for each in verdicts if each["verdict"] == "not testable here"],
+    }
+    said = [f"{len(verdicts)} claims"]
+    said += [f"  {len(group):3} {name}{_counted(group)}" for name, group in groups.items()]
+    tested = [each for each in by_runs if each["p"] is not None]
+    decided = [each["p_holm"] <= ERROR for each in tested]
+    over_all = [p <= ERROR for p in holm(each["p"] for each in tested)]
+    lost = sum(before and not after for before, after in zip(decided, over_all, strict=True))
+    if lost:
+        said.append(
+            f"Of {sum(decided)} decisions {lost} would not stand if all studies' claims were one family (Holm)."
+        )
+    return said
+
+
+def _counted(group: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(each["verdict"] for each in group)
+    listed = [f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict] and verdict != "not testable here"]
+    return f": {', '.join(listed)}" if listed else ""

@@ -1,0 +1,29 @@
+"""`scalestudy judge`: the verdicts on a study's claims, as files."""
+
+from __future__ import annotations
+
+import click
+
+from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+
+
+@click.command(name="judge")
+@MACHINE
+@SCALE
+@STUDY
+def command(machine: str, scale: str, study: str) -> None:
+    """Judge the claims of one study by its runs; write JSON, CSV, Markdown and LaTeX.
+
+    Example: scalestudy judge --study gpu_scaling
+    """
+    from scalestudy.analysis.claims import judge
+    from scalestudy.analysis.summarise import read_rows, repair_summary
+    from scalestudy.figures.claim_tables import write_verdicts
+    from scalestudy.locks import beside_measured_runs
+    from scalestudy.spec.fixed_claims import fixed_claims
+
+    with beside_measured_runs():
+        found = one_study(machine, scale, study)
+        repair_summary(found, machine)
+        verdicts = judge(found, read_rows(found, machine), fixed_claims(found, machine))
+        write_verdicts(found, machine, verdicts)

@@ -1,0 +1,207 @@
+"""Claims: published statements, and the comparison of runs or of published rows that decides each of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from scalestudy.figures.catalogue import Name
+from scalestudy.files import canonical_json, sha256_text
+from scalestudy.spec.base import Spec, refused
+from scalestudy.spec.columns import SHARES
+
+Scale = Literal["mini", "node", "paper"]
+ALL_SCALES: tuple[Scale, ...] = ("mini", "node", "paper")
+Text = Annotated[str, Field(min_length=1)]
+Where = dict[str, Any]
+
+NOT_JUDGED = ("source", "place", "scales", "not_testable", "margin_reason")
+"""Keys of a claim that say nothing of how it is decided: they are not part of its digest."""
+
+
+class Claim(Spec):
+    """What every claim has: a statement, where it stands, and at which scales runs can judge it."""
+
+    needed: ClassVar[tuple[str, ...]] = ()
+    """Keys that a claim must have unless no scale can judge it."""
+
+    id: Name
+    """Name of the claim, unique in its study."""
+    statement: Text
+    """What is claimed, in one sentence."""
+    source: Text
+    """The document that claims it."""
+    place: Text
+    """Where in the document: section, figure, table."""
+    scales: tuple[Scale, ...] = ALL_SCALES
+    """Scales whose runs can judge it; at the others it is *not testable here*."""
+    not_testable: str | None = None
+    """Why other scales cannot judge it; needed where `scales` leaves one out."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.not_testable is None and set(self.scales) != set(ALL_SCALES):
+            left_out = ", ".join(scale for scale in ALL_SCALES if scale not in self.scales)
+            raise refused("key `not_testable` is missing", f"say why scale {left_out} cannot judge it", "not_testable")
+        for key in self.needed if self.scales else ():
+            if getattr(self, key) is None:
+                remedy = "add it; `scales: []` with `not_testable` is for a claim that no run can judge"
+                raise refused(f"key `{key}` is missing", remedy, key)
+        return self
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits over everything that decides the claim, its statement included."""
+        judged = {key: value for key, value in self.plain().items() if key not in NOT_JUDGED}
+        return sha256_text(canonical_json(judged))[:12]
+
+
+class Comparison(Claim):
+    """What is compared: one side, two sides, or a slope over an axis."""
+
+    needed: ClassVar[tuple[str, ...]] = ("column", "margin_reason")
+
+    column: str | None = None
+    """The column whose values are compared."""
+    per: str | None = None
+    """Each value is divided by the same run's value in this column; with `compare: share` see there."""
+    where: Where = {}
+    """Only runs with these values, on both sides; a list stands for any of its values."""
+    of: Where = {}
+    """The side that the claim is about, within `where`."""
+    against: Where | None = None
+    """The side that it is compared with, within `where`; without it the value itself is judged."""
+    compare: Literal["ratio", "difference", "share"] | None = None
+    """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`.
+    Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
+    each: str | None = None
+    """The claim must hold for each value that this column has on either side."""
+    margin_reason: str | None = None
+    """Why the limit or the margin is what it is."""
+
+    @property
+    def compared_as(self) -> Literal["ratio", "difference", "share", "value"]:
+        """How the sides are compared; `value` where there is one side."""
+        if self.against is None:
+            return "value"
+        return self.compare or ("difference" if self.column in SHARES and self.per is None else "ratio")
+
+
+class Sampled(Comparison):
+    """A comparison of measured runs, repeated so that it has an interval."""
+
+    over: str | None = None
+    """With one side: the slope of log `column` over the log of this column, over the side's configurations. With two
+    sides: the slope of `column` over this column of `of` over that of `against`."""
+    take: Literal["most", "least"] | None = None
+    """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
+    judged_on: Literal["measured", "emulated"] = "measured"
+    """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """Fewest rounds that decide it."""
+
+
+class Direction(Sampled):
+    """One side is larger or smaller: *reproduced* where the 95 % interval is beyond the limit, *not reproduced* where it
+    is short of it, else *inconclusive*."""
+
+    kind: Literal["direction"]
+    """How it is judged."""
+    above: float | None = None
+    """Limit that the ratio, difference, slope or value must exceed; of a ratio, `1.05` is 5 % more."""
+    below: float | None = None
+    """Limit that it must stay below."""
+
+    @model_validator(mode="after")
+    def _has_one_limit(self) -> Self:
+        if self.scales and (self.above is None) == (self.below is None):
+            raise refused("a claim of kind `direction` needs `above` or `below`", "give one of them")
+        return self
+
+
+class Equivalence(Sampled):
+    """Two sides are the same within a margin: *reproduced* where the 90 % interval lies within it (two one-sided tests at
+    5 %), *not reproduced* where it lies outside, else *inconclusive*."""
+
+    needed = ("column", "margin_reason", "against", "within")
+
+    kind: Literal["equivalence"]
+    """How it is judged."""
+    within: Annotated[float, Field(gt=0)] | None = None
+    """Margin. For equivalence: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit. Else
+    the tolerance around `value`, in its unit; for published what rounding in the document allows."""
+
+
+class Quantity(Sampled):
+    """A number: *reproduced* where the 95 % interval lies within value ± tolerance, *not reproduced* where it lies outside,
+    else *inconclusive*."""
+
+    needed = ("column", "margin_reason", "value", "within")
+
+    kind: Literal["quantity"]
+    """How it is judged."""
+    value: float | None = None
+    """The claimed number, in the unit of what is compared."""
+    within: Annotated[float, Field(gt=0)] | None = None
+    """Tolerance, in the same unit."""
+
+
+class Check(Spec):
+    """One fact that has to be there in every run of a choice."""
+
+    column: str
+    """A measured column, a key of the run, or `status`."""
+    of: Where = {}
+    """Which runs, within the claim's `where`."""
+    equals: Any
+    """The value; a list stands for any of its values, a number is met to nine digits."""
+
+
+class Exact(Claim):
+    """Facts without spread: *reproduced* where every run of every check has the value, else *not reproduced*."""
+
+    needed = ("checks",)
+
+    kind: Literal["exact"]
+    """How it is judged."""
+    where: Where = {}
+    """Only runs with these values."""
+    checks: Annotated[tuple[Check, ...], Field(min_length=1)] | None = None
+    """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
+    judged_on: Literal["measured", "emulated"] = "measured"
+    """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Fewest rounds that decide it."""
+
+
+class Published(Comparison):
+    """Arithmetic on published rows: *consistent* or *inconsistent* with what the document says, never *reproduced*."""
+
+    needed = ("column", "margin_reason", "reference")
+
+    kind: Literal["published"]
+    """How it is judged."""
+    reference: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """Names of files in config/reference/, whose rows are put together; `where`, `of` and `against` choose one row each."""
+    above: float | None = None
+    """Limit that the number must exceed."""
+    below: float | None = None
+    """Limit that it must stay below."""
+    value: float | None = None
+    """The number that the document states."""
+    within: Annotated[float, Field(gt=0)] | None = None
+    """What rounding in the document allows, in the same unit."""
+
+    @model_validator(mode="after")
+    def _has_one_test(self) -> Self:
+        given = [key for key in ("above", "below", "value") if getattr(self, key) is not None]
+        if self.scales and (len(given) != 1 or (self.value is None) != (self.within is None)):
+            what = "a claim of kind `published` needs `above`, `below`, or `value` with `within`"
+            raise refused(what, "give one of them")
+        return self
+
+
+AnyClaim = Annotated[Direction | Equivalence | Quantity | Exact | Published, Field(discriminator="kind")]
+OfRuns = Direction | Equivalence | Quantity | Exact
+KINDS: tuple[type[Claim], ...] = (Direction, Equivalence, Quantity, Exact, Published)
