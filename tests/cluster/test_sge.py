@@ -123,12 +123,12 @@ def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, f
     others = len([line for line in sge.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
     sge.limit_jobs_per_user(others + 1)  # others may end meanwhile, which makes room for more
     try:
-        workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 3, "step_s": 1} for n in range(12)})
+        workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
         code, output = workflow.drive()
     finally:
         sge.limit_jobs_per_user(0)
     assert code == 0, output
-    assert workflow.results() == 12
+    assert workflow.results() == 6
     assert set(workflow.starts().values()) == {1}
     assert output.count("the scheduler takes no more jobs for now (qsub: Unable to run job: job rejected: only ") == 1
 

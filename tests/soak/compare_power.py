@@ -1,13 +1,15 @@
 """How often `scalestudy compare` cries wolf, and how small a slow-down it finds, on runs that were really measured.
 
-    python -m tests.soak.compare_power record [--repeats 20] [--out tests/data/repeats.json]
-    python -m tests.soak.compare_power judge [tests/data/repeats.json]
+    python -m tests.soak.compare_power record [--repeats 20] [--out tests/data/repeats_busy.json]
+    python -m tests.soak.compare_power keep RESULTS --out FILE
+    python -m tests.soak.compare_power judge [FILE...]
 
 `record` measures five configurations round by round, through the pipeline, in a copy of the project (about ten minutes
-on two cores with nothing else to do). It keeps the throughput of every run, what it was measured with, and the load.
-`judge` draws both sides of a comparison from the recorded runs of the same configuration, so that nothing differs, and
-counts how often anything is called slower or faster; then it divides the speed of one configuration on one side, and
-counts how often that is found. pytest holds the first to 5 % of 200 comparisons.
+on two cores with nothing else to do); `keep` takes what a folder of results holds. Both keep the throughput of every
+run and what it was measured with. `judge` draws both sides of a comparison from the recorded runs, so that nothing
+differs, and counts how often anything is called slower or faster; then it divides the speed of one configuration on one
+side, and counts how often that is found. What is drawn are distances from the mean of a configuration's runs, of all
+configurations of one kind together. pytest holds the false alarms to 5 % of 200 comparisons.
 """
 
 from __future__ import annotations
@@ -15,10 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from typing import Any
 from scalestudy.analysis.comparison import judged
 from scalestudy.files import write_json
 
-RECORDING = Path(__file__).resolve().parents[1] / "data" / "repeats.json"
+DATA = Path(__file__).resolve().parents[1] / "data"
+RECORDINGS = (DATA / "repeats_quiet.json", DATA / "repeats_busy.json")
+CONFIGURATIONS = 5
+"""Compared together in every drawn comparison."""
 COMPARISONS = 200
 REPEATS = (3, 5, 10)
 SLOWER = (0.03, 0.05, 0.10)
@@ -62,77 +66,90 @@ INCLUDED = {
 
 def record(repeats: int, out: Path) -> None:
     """Measure, and write the throughput of every run by configuration."""
-    from scalestudy.analysis.recorded import read_records
     from tests.integration.project import make_project
 
-    before = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="scalestudy-repeats-") as folder:
         project = make_project(Path(folder) / "clone")
         project.study.write_text(STUDY.format(repeats=repeats, **INCLUDED))
         done = project.snakemake("tiny", timeout=7200)
         if done.returncode:
             raise SystemExit(done.stdout)
-        records = read_records(str(project.folder / "results/local"))
-    configurations: dict[str, list[float | None]] = {}
-    for runs in records.by_configuration().values():
-        name = runs[0].run.rpartition(".r")[0]
-        configurations[name] = [
-            runs[repeat].metric("throughput_samples_per_s") if runs[repeat].is_valid else None
-            for repeat in sorted(runs)
-        ]
+        keep(project.folder / "results/local", out, "python -m tests.soak.compare_power record")
+
+
+def keep(results: Path, out: Path, made_by: str) -> None:
+    """Write the throughput of the valid runs in a folder of results, by configuration."""
+    from scalestudy.analysis.recorded import read_records
+
+    records = read_records(str(results))
+    configurations = {}
+    for key, runs in records.by_configuration().items():
+        values = [runs[repeat].metric("throughput_samples_per_s") for repeat in sorted(runs) if runs[repeat].is_valid]
+        if len(values) > 1:
+            configurations[f"{next(iter(runs.values())).run.rpartition('.r')[0]} {key}"] = values
     times = sorted(str(run.result["started"]) for run in records.runs)
     found: dict[str, Any] = {
-        "made by": "python -m tests.soak.compare_power record",
-        "what": "throughput, samples/s, of every repeat, in the order of measurement",
+        "made by": made_by,
+        "what": "throughput, samples/s, of every valid repeat, in the order of measurement",
         "instrument": records.runs[0].result["instrument"],
         "started": times[0],
         "ended": times[-1],
-        "load before and after": [round(load, 1) for load in (before[0], *os.getloadavg())],
         "throughput_samples_per_s": configurations,
     }
     write_json(out, found)
 
 
-def recorded(file: Path = RECORDING) -> dict[str, list[float]]:
+def recorded(file: Path) -> dict[str, list[float]]:
     """The logarithm of each run's speed, by configuration, in the order of measurement."""
     found = json.loads(file.read_text())["throughput_samples_per_s"]
-    return {name: [math.log(value) for value in values if value is not None] for name, values in found.items()}
+    return {name: [math.log(value) for value in values] for name, values in found.items()}
 
 
-def drawn(logs: Sequence[float], n: int, rng: random.Random) -> list[float]:
-    """Log-ratios of `n` pairs, all drawn from the same runs: what their spread makes of no difference."""
-    # Residuals about the mean of n values are too small by this.
-    stretch = math.sqrt(len(logs) / (len(logs) - 1))
-    return [
-        stretch * (after - before) for before, after in zip(rng.choices(logs, k=n), rng.choices(logs, k=n), strict=True)
-    ]
+def kind_of(name: str) -> str:
+    """What of a run is real on this machine, by its configuration's name."""
+    if ".on_" not in name:
+        return "trained on the CPU"
+    return "emulated compute, one rank" if ".x1 " in name else "emulated compute, real exchange"
 
 
-def false_alarms(runs: dict[str, list[float]], n: int, margin: float, comparisons: int = COMPARISONS) -> int:
+def pools(runs: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """By kind, how far each run lies from the mean of its configuration, in logarithms."""
+    found: dict[str, list[float]] = {}
+    for name, logs in runs.items():
+        mean = math.fsum(logs) / len(logs)
+        # Distances from the mean of n values are too small by this.
+        stretch = math.sqrt(len(logs) / (len(logs) - 1))
+        found.setdefault(kind_of(name), []).extend(stretch * (value - mean) for value in logs)
+    return found
+
+
+def drawn(pool: Sequence[float], n: int, rng: random.Random) -> list[float]:
+    """Log-ratios of `n` pairs of runs between which there is no difference."""
+    return [after - before for before, after in zip(rng.choices(pool, k=n), rng.choices(pool, k=n), strict=True)]
+
+
+def false_alarms(pool: Sequence[float], n: int, margin: float, comparisons: int = COMPARISONS) -> int:
     """In how many comparisons of the same with the same any configuration is called slower or faster."""
     rng = random.Random(f"{n} {margin}")
     count = 0
     for _ in range(comparisons):
-        verdicts = {change.verdict for change in judged([drawn(logs, n, rng) for logs in runs.values()], margin)}
-        count += bool(verdicts & {"slower", "faster"})
+        changes = judged([drawn(pool, n, rng) for _ in range(CONFIGURATIONS)], margin)
+        count += any(change.verdict in ("slower", "faster") for change in changes)
     return count
 
 
-def found_slower(
-    runs: dict[str, list[float]], name: str, slower: float, n: int, margin: float, comparisons: int = COMPARISONS
-) -> float:
-    """The share of comparisons in which `name`, whose steps take `slower` more, is called slower, the others unchanged."""
-    rng = random.Random(f"{name} {slower} {n} {margin}")
-    place = list(runs).index(name)
+def found_slower(pool: Sequence[float], slower: float, n: int, margin: float, comparisons: int = COMPARISONS) -> float:
+    """The share of comparisons in which the one whose steps take `slower` more is called slower; the others are unchanged."""
+    rng = random.Random(f"{slower} {n} {margin}")
     count = 0
     for _ in range(comparisons):
-        ratios = [drawn(logs, n, rng) for logs in runs.values()]
-        ratios[place] = [ratio - math.log1p(slower) for ratio in ratios[place]]
-        count += judged(ratios, margin)[place].verdict == "slower"
+        ratios = [drawn(pool, n, rng) for _ in range(CONFIGURATIONS)]
+        ratios[0] = [ratio - math.log1p(slower) for ratio in ratios[0]]
+        count += judged(ratios, margin)[0].verdict == "slower"
     return count / comparisons
 
 
-def neighbours(runs: dict[str, list[float]], n: int, margin: float) -> tuple[int, int]:
+def neighbours(runs: Mapping[str, Sequence[float]], n: int, margin: float) -> tuple[int, int]:
     """Comparisons of blocks of `n` successive rounds, drift and spells included: how many, and how many false alarms."""
     rounds = min(len(logs) for logs in runs.values())
     blocks = [slice(start, start + n) for start in range(0, rounds - n + 1, n)]
@@ -146,35 +163,35 @@ def neighbours(runs: dict[str, list[float]], n: int, margin: float) -> tuple[int
     return count, alarms
 
 
-def spread(logs: Sequence[float]) -> float:
-    """Standard deviation of the logarithms: the relative spread of equal runs."""
-    mean = math.fsum(logs) / len(logs)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1))
+def spread(pool: Sequence[float]) -> float:
+    """Standard deviation of the distances: the relative spread of equal runs."""
+    return math.sqrt(math.fsum(value**2 for value in pool) / len(pool))
 
 
 def report(file: Path) -> Iterator[str]:
-    """Everything that `judge` says."""
+    """Everything that `judge` says of one recording."""
     facts, runs = json.loads(file.read_text()), recorded(file)
-    yield f"{file.name}: {sum(map(len, runs.values()))} runs of {len(runs)} configurations, {facts['started']} to {facts['ended']}"
-    yield f"{facts['instrument']['cpu']}, {facts['instrument']['cores']} cores; load before, and 1, 5, 15 min at the end: {facts['load before and after']}"
-    yield f"\nA/A: {COMPARISONS} comparisons of {len(runs)} configurations, both sides drawn from the same runs; false alarms"
-    yield f"{'margin':>8} " + " ".join(f"{f'n = {n}':>12}" for n in REPEATS)
-    for margin in MARGINS:
-        alarms = [false_alarms(runs, n, margin) for n in REPEATS]
-        yield f"{margin:8.0%} " + " ".join(f"{f'{count} ({count / COMPARISONS:.1%})':>12}" for count in alarms)
-    yield "\nA/A: blocks of n successive rounds, as they were measured; false alarms of comparisons"
-    for margin in MARGINS:
-        blocks = [neighbours(runs, n, margin) for n in REPEATS]
-        yield f"{margin:8.0%} " + " ".join(f"{f'{alarms} of {count}':>12}" for count, alarms in blocks)
-    for margin in MARGINS:
-        yield f"\nShare of {COMPARISONS} comparisons in which a configuration made slower is called slower, margin {margin:.0%}"
-        yield f"{'':48} {'spread':>7}  " + "   ".join(
-            f"{f'+{slower:.0%}, n = ' + '/'.join(map(str, REPEATS)):^20}" for slower in SLOWER
-        )
-        for name, logs in runs.items():
-            shares = [[found_slower(runs, name, slower, n, margin) for n in REPEATS] for slower in SLOWER]
-            cells = "   ".join(" ".join(f"{share:6.0%}" for share in row) for row in shares)
-            yield f"{name:48} {spread(logs):7.1%}  {cells}"
+    cpu, cores = facts["instrument"]["cpu"], facts["instrument"]["cores"]
+    yield f"{file.name}: {sum(map(len, runs.values()))} runs of {len(runs)} configurations on {cpu}, {cores} cores"
+    yield f"made by {facts['made by']}, {facts['started']} to {facts['ended']}"
+    heads = [f"n = {n}" for n in REPEATS]
+    for kind, pool in pools(runs).items():
+        yield f"\n{kind}: {len(pool)} runs, spread {spread(pool):.1%}"
+        columns = ["A/A", *(f"+{slower:.0%}" for slower in SLOWER)]
+        yield f"{'margin':>8}   " + "   ".join(f"{column:^23}" for column in columns)
+        yield f"{'':8}   " + "   ".join(["".join(f"{head:>8}" for head in heads)] * len(columns))
+        for margin in MARGINS:
+            alarms = "".join(f"{false_alarms(pool, n, margin) / COMPARISONS:8.1%}" for n in REPEATS)
+            found = ["".join(f"{found_slower(pool, slower, n, margin):8.0%}" for n in REPEATS) for slower in SLOWER]
+            yield f"{margin:8.0%}   " + "   ".join([alarms, *found])
+    blocks = {(n, margin): neighbours(runs, n, margin) for n in REPEATS for margin in MARGINS}
+    said = [
+        f"{alarms} of {count} (n = {n}, margin {margin:.0%})"
+        for (n, margin), (count, alarms) in blocks.items()
+        if count
+    ]
+    if said:
+        yield "\nBlocks of n successive rounds as they were measured, false alarms of comparisons: " + ", ".join(said)
 
 
 def main() -> None:
@@ -183,13 +200,22 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record")
     recording.add_argument("--repeats", type=int, default=20)
-    recording.add_argument("--out", type=Path, default=RECORDING)
-    verbs.add_parser("judge").add_argument("file", type=Path, nargs="?", default=RECORDING)
+    recording.add_argument("--out", type=Path, default=RECORDINGS[1])
+    keeping = verbs.add_parser("keep")
+    keeping.add_argument("results", type=Path)
+    keeping.add_argument("--out", type=Path, required=True)
+    keeping.add_argument("--made-by", required=True)
+    verbs.add_parser("judge").add_argument("files", type=Path, nargs="*", default=RECORDINGS)
     given = parser.parse_args()
     if given.verb == "record":
         record(given.repeats, given.out)
+    elif given.verb == "keep":
+        keep(given.results, given.out, given.made_by)
     else:
-        print("\n".join(report(given.file)))
+        head = f"Shares of {COMPARISONS} drawn comparisons of {CONFIGURATIONS} configurations. A/A: any is called slower or faster, and none is."
+        print(head, "+3%, +5%, +10%: one configuration's steps take so much longer, and it is called slower.", sep="\n")
+        for file in given.files:
+            print("", *report(file), sep="\n")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.validity import invalid_reason
+from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
@@ -156,6 +157,20 @@ def test_the_step_is_the_mean_over_the_window_like_its_parts() -> None:
     assert values["step_time_s"] == pytest.approx(0.1 + 0.1 / 8)
     assert values["optimiser_s"] == pytest.approx(0.01 + 0.1 / 8)
     assert values["throughput_samples_per_s"] == pytest.approx(32 / (0.1 + 0.1 / 8))
+
+
+def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
+    run = spec(**CUT)
+    steady, slowing = measured(run, steps=40), measured(run, steps=40)
+    for found in (steady, slowing):
+        found.reports[0].window = (0, 40)
+    slowing.marks[0, 20:] += 0.02 * np.arange(20)[:, None]
+    assert list(window_warnings(steady, 0.05)) == []
+    (sentence,) = window_warnings(slowing, None)
+    assert sentence.startswith("the second half of the window was 19.0% slower than the first (± ")
+    assert list(window_warnings(steady, 0.12)) == [
+        "disturbed: other processes took 12% of the cores during the window, more than 5%"
+    ]
 
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:

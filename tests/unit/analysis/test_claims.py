@@ -127,7 +127,7 @@ def test_a_published_table_is_consistent_or_not_and_never_reproduced(
     monkeypatch.chdir(tmp_path)
     (found,) = verdicts(study_with(tmp_path, PUBLISHED), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
-    assert f"is {float(time) / 100:g}; the document says 101 ± 0.5" in found.sentence
+    assert f"is {float(time) / 100:g}; 101 ± 0.5 is needed" in found.sentence
 
 
 SLOPE = """kind: quantity
@@ -359,3 +359,15 @@ def test_a_digest_is_that_of_what_decides_a_claim(tmp_path: Path) -> None:
     (moved,) = study_with(tmp_path, DIRECTION.replace("0.95", "0.96")).claims
     assert claim.digest == cited.digest
     assert claim.digest != moved.digest
+
+
+def test_runs_that_have_a_number_are_not_judged_without_those_that_have_none(tmp_path: Path) -> None:
+    def numbers(run: Run) -> Mapping[str, Any]:
+        first = run.spec.repeat == 0 and run.spec.strategy.name == "allreduce"
+        return {} if first else rates(80.0)(run)
+
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), numbers)
+    assert found.verdict == "inconclusive"
+    assert found.reason == (
+        "not judgeable at this scale: 1 valid run without `throughput_samples_per_s`, and the others are a selection"
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise
+from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder
@@ -209,3 +210,11 @@ def test_damaged_rows_are_refused_with_a_sentence_and_made_again_where_something
         read_rows(study, MACHINE)
     repair_summary(study, MACHINE)
     assert file.read_bytes() == whole
+
+
+def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_reaches_it() -> None:
+    evaluations = [{"time_s": time, "accuracy": score} for time, score in ((10, 0.5), (20, 0.7), (30, 0.6), (40, 0.8))]
+    assert time_to_accuracy(evaluations, 0.7) == 20
+    assert math.isnan(time_to_accuracy(evaluations, 0.9))
+    assert math.isnan(time_to_accuracy(evaluations, None))
+    assert time_to_accuracy([{"time_s": 5, "accuracy": None, "auroc": 0.8}], 0.7) == 5

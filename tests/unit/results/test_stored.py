@@ -72,6 +72,9 @@ def test_the_result_of_another_run_is_named(study: Study) -> None:
     [
         (lambda c: c["metrics"].update(throughput_samples_per_s=-5), "its throughput_samples_per_s is `-5`"),
         (lambda c: c["metrics"].update(throughput_samples_per_s="fast"), "its throughput_samples_per_s is `fast`"),
+        (lambda c: c["metrics"].update(foreign_cpu_share=1.2), "its foreign_cpu_share is `1.2`"),
+        (lambda c: c.update(disturbed="no"), "its `disturbed` is `no`"),
+        (lambda c: c.update(window_ended_by="luck"), "its `window_ended_by` is `luck`"),
         (lambda c: c["metrics"].update(accuracy=1.01), "its accuracy is `1.01`"),
         (lambda c: c["metrics"].update(step_time_s=True), "its step_time_s is `true`"),
         (lambda c: c.update(status="great"), "its status is `great`"),
@@ -110,6 +113,18 @@ def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
     del content["digest"]
     file.write_text(json.dumps(content))
     assert read_result(MACHINE, run) == result_of(run)
+
+
+def test_rows_say_which_windows_were_disturbed_and_how_they_ended_also_of_older_results(study: Study) -> None:
+    first, second, *_ = study.runs
+    new: dict[str, Any] = {"disturbed": True, "window_ended_by": "precision"}
+    write_results(
+        study, lambda run: new if run.id == first.id else {"window_ended_by": None} if run.id == second.id else {}
+    )
+    rows = study_rows(study, MACHINE)
+    assert rows["disturbed"].tolist() == [True] + [False] * (len(study.runs) - 1)
+    assert rows["window_ended_by"].tolist() == ["precision"] + [""] * (len(study.runs) - 1)
+    assert set(rows["status"]) == {"valid"}
 
 
 def test_an_edited_result_enters_no_table(study: Study) -> None:

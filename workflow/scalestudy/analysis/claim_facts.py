@@ -42,7 +42,7 @@ def judge_exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row
         if all(row["status"] == "skipped" for row in absent):
             reason = str(absent[0]["reason"])
             return replace(verdict, verdict=NOT_HERE, reason=reason, sentence=f"Not testable here: {reason}")
-        reason = _absence(absent, len(verdict.runs))
+        reason = _absence(list({row["run"]: row for row in absent}.values()), len(verdict.runs))
         return replace(verdict, verdict=INCONCLUSIVE, reason=reason, sentence=f"Inconclusive{head}: {reason}.")
     if held and planned < claim.repeats:
         reason = f"not judgeable at this scale: {words.rounds(planned)} planned, at least {claim.repeats} needed"
@@ -95,7 +95,7 @@ def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict
     unit = f" {verdict.unit}" if verdict.unit else ""
     sentence = (
         f"{outcome.capitalize()}: by the published rows, {words.number_text(claim)}{words.sides_text(study, claim, worst.value)}"
-        f" is {words.plain(value)}{unit}; the document says {verdict.threshold}{unit}."
+        f" is {words.plain(value)}{unit}; {verdict.threshold}{unit} is needed."
     )
     return replace(verdict, verdict=outcome, estimate=value, sentence=sentence)
 

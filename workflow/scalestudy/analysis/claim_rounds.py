@@ -75,14 +75,17 @@ def _enough(claim: Sampled, rounds: int) -> None:
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
-    """The numbers of a side's valid runs."""
+    """The numbers of a side's valid runs. One that has none, such as a training that never reached an accuracy, leaves the
+    others a selection: then nothing is concluded from them."""
     wanted = column or claim.column
     assert wanted is not None
     per = claim.per if column is None else None
     found: Rounds = {}
+    absent = 0
     for row in side:
         value = _value(row, wanted, per)
         if value is None:
+            absent += row["status"] == "valid"
             continue
         if log and value <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
@@ -90,6 +93,10 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
         found.setdefault(int(row["repeat"]), {})[row["configuration"]] = number
     if not found:
         raise NotJudged(f"no valid run has a `{wanted}`")
+    if absent:
+        raise NotJudged(
+            f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`, and the others are a selection"
+        )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers what was measured in one go.
     """
-    rows = _with_spec(pd.DataFrame([_row(run, machine) for run in study.runs]), study)
+    rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
     for column in rows.columns:
         if column in METRICS or column.removesuffix("_low").removesuffix("_high") in METRICS:
             rows[column] = pd.to_numeric(rows[column])
@@ -158,7 +158,7 @@ def kind_of_all(kinds: list[str]) -> str:
     return next((kind for kind in ("predicted", "extrapolated") if kind in kinds), "measured")
 
 
-def _row(run: Run, machine: str) -> dict[str, Any]:
+def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
     metrics: Mapping[str, Any] = result.get("metrics") or {}
     instrument: Mapping[str, Any] = result.get("instrument") or {}
@@ -180,8 +180,21 @@ def _row(run: Run, machine: str) -> dict[str, Any]:
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
+        "time_to_accuracy_s": time_to_accuracy(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
     }
+
+
+def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
+    """Training time in seconds until the first evaluation that reaches the target; NaN where none does.
+
+    What it would have taken is not guessed: a run that ends below the target is left out, and counted as missing.
+    """
+    for each in evaluations:
+        score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
+        if target is not None and score is not None and score >= target:
+            return float(each["time_s"])
+    return math.nan
 
 
 def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json
@@ -40,7 +42,9 @@ class Targets:
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
-        known = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        if study.target_accuracy is not None:
+            known.append(study.target_accuracy)
         prices = read_machine(machine).prices
         return canonical_json([*known, [run.id for run in study.runs], *([prices.plain()] if prices else [])])
 

@@ -51,13 +51,26 @@ def chart_over(
     published = read_reference(figure.reference) if figure.reference else []
     groups = grouped(study, figure, runs, series, drawing.x)
     looks = styles(study, series, groups)
-    categories = categories_of(study, drawing.x, runs, drawing.bars)
+    categories = categories_of(study, drawing.x, runs)
     mark = (figure.mark.x, figure.mark.label) if figure.mark else None
+
+    def bar_names(group: Group) -> dict[str, str]:
+        return categories_of(study, drawing.x, group.runs, always=True)
+
     rows = rows if left_out is None else pd.concat([rows, left_out])
     of_group = bases_of(study, rows, groups)
     panels = [
         replace(
-            _panel(figure, drawing, group, looks, categories, published, series, _ideal_rate(rows, found, drawing.y)),
+            _panel(
+                figure,
+                drawing,
+                group,
+                looks,
+                bar_names(group) if drawing.bars else categories,
+                published,
+                series,
+                _ideal_rate(rows, found, drawing.y),
+            ),
             mark=mark,
         )
         for group, found in zip(groups, of_group, strict=True)
@@ -160,7 +173,7 @@ def _panel(
             limits=(0.0, _top(lines)) if share else None,
         ),
         (*([guide] if guide else []), *beside, *lines),
-        *(_shaded(group.runs) if x == "ranks" else (None, "")),
+        *(_shaded(group.runs) if x == "ranks" and not categories else (None, "")),
         blank,
     )
 

@@ -14,7 +14,11 @@ def title_of(chart: Chart) -> str:
     if chart.title:
         return chart.title
     first = chart.panels[0]
-    return f"{first.y.label} over {first.x.label.lower()}"
+    return _axes(first)
+
+
+def _axes(panel: Panel) -> str:
+    return f"{panel.y.label} over {panel.x.label.lower()}" if panel.x.label else panel.y.label
 
 
 def alt_text(chart: Chart) -> str:
@@ -25,14 +29,7 @@ def alt_text(chart: Chart) -> str:
         rest = len(said) - MOST_LINES
         inside = said[:MOST_LINES] + ([f"and {_count(rest, 'more line')}"] if rest > 0 else [])
         name = f"{panel.title}: " if panel.title else ""
-        parts.append(
-            name
-            + (
-                f"{panel.y.label} over {panel.x.label.lower()}. " + "; ".join(inside) + "."
-                if inside
-                else f"{panel.blank}."
-            )
-        )
+        parts.append(name + (f"{_axes(panel)}. " + "; ".join(inside) + "." if inside else f"{panel.blank}."))
     return " ".join(parts)
 
 

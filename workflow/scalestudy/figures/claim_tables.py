@@ -15,7 +15,7 @@ from scalestudy.files import canonical_json, write_json, write_text
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
-HEAD = ("Claim", "Verdict", "Number", "Claimed", "n", "Source")
+HEAD = ("Claim", "Verdict", "Number", "Needed", "n", "Source")
 NOTE = "Number with its 95 % interval, of equivalences 90 %; n: rounds; consistent and inconsistent judge published rows alone"
 
 

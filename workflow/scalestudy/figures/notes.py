@@ -81,12 +81,11 @@ def _base(base: Base) -> str:
     runs = f"{base.rate.n} run" + ("" if base.rate.n == 1 else "s")
     names = listed((name.replace("_", " ") for name in base.strategies), 4)
     if base.kind == "single":
-        how = f"mean of {runs} on one rank without exchange ({names})"
+        how = f"mean of {runs} without exchange ({names})"
     else:
-        how = (
-            f"mean of {runs} of all series at their fewest ranks, for no run on one rank is without exchange ({names})"
-        )
-    return f"Base X(N₀) = {rate} samples/s, N₀ = {base.ranks}: {how}"
+        how = f"mean of {runs} of all series at their fewest ranks, as no run is without exchange ({names})"
+    where = "one rank" if base.ranks == 1 else f"{base.ranks} ranks"
+    return f"Base: {rate} samples/s on {where} (N₀ = {base.ranks}), {how}"
 
 
 def disturbed(rows: Sequence[Row]) -> str:

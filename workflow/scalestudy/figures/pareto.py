@@ -38,8 +38,8 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
         notes.extrapolated(lines),
         notes.emulated(runs),
         *(group.note for group in groups),
-        "Front: no other configuration is both faster and cheaper, by the means" if lines else "",
-        "Device hours: ranks × time to train" if lines and paid == "device_hours" else "",
+        "Front: no other configuration is both faster and cheaper, by the means. Numbers: ranks" if lines else "",
+        "Device time: ranks × time to train" if lines and paid == "device_hours" else "",
         notes.missing(runs),
         *notes.trust(runs),
     ]

@@ -81,14 +81,17 @@ def render(chart: Chart) -> Figure:
         axes = figure.add_axes(box)
         _panel(axes, panel)
         made.append((axes, lines, above))
-    if not any(is_stacked(panel) for panel in chart.panels):
+    if not any(is_stacked(panel) or panel.x.categories for panel in chart.panels):
         _share([axes for axes, _, _ in made])
     for before, after in pairwise(axes for axes, _, _ in made):
         if before.get_ylabel() == after.get_ylabel() and before.get_position().y0 == after.get_position().y0:
             after.yaxis.label.set_visible(False)
     _fit(figure, [axes for axes, _, _ in made], columns, width)
-    for axes, lines, above in made:
-        left = axes.get_position().x0 * width
+    for panel, (axes, lines, above) in zip(chart.panels, made, strict=True):
+        place = axes.get_position()
+        # Beside stacked bars stand long names: there a title begins at the panel's edge.
+        column = round((place.x1 * width + 0.13) / PANEL_WIDTH) - 1
+        left = column * PANEL_WIDTH + EDGE if is_stacked(panel) else place.x0 * width
         _text_block(figure, lines, left, above - 0.06 - len(lines) * PANEL_TITLE_LINE, PANEL_TITLE_LINE, size=FONT)
     _text_block(figure, notes, EDGE, height - EDGE - len(notes) * NOTE_LINE, NOTE_LINE, size=SMALL, color=QUIET)
     return figure
@@ -211,12 +214,12 @@ def _whisker(axes: Axes, place: float, point: Point, factor: float, colour: str,
         axes.plot([place] * len(singles), singles, ".", color=colour, markersize=5, markeredgewidth=0, zorder=2.8)
 
 
-def _signs(axes: Axes, place: float, value: float, point: Point, dot: str, below: float = 0.0) -> None:
-    """A dot inside the marker where compute was emulated, a dagger beside it where a run was disturbed, its label."""
+def _signs(axes: Axes, place: float, value: float, point: Point, dot: str, in_bar: bool = False) -> None:
+    """A dot inside the marker, or at the foot of the bar, where compute was emulated; a dagger where a run was disturbed."""
     if point.emulated:
         axes.annotate(
-            "•", (place, value), xytext=(0, -below), textcoords="offset points", ha="center", va="center_baseline",
-            size=FONT - 2.5, color=dot, zorder=5,
+            "•", (place, 0.0 if in_bar else value), xytext=(0, 5 if in_bar else 0), textcoords="offset points",
+            ha="center", va="center_baseline", size=FONT if in_bar else FONT - 2.5, color=dot, zorder=5,
         )  # fmt: skip
     beside = " ".join(filter(None, (point.label, DISTURBED if point.disturbed else "")))
     if beside:
@@ -237,7 +240,7 @@ def _bars(axes: Axes, line: Line, factor: float, offset: float, width: float) ->
         place, value, hollow = point.x + offset * width, point.y / factor, point.kind in HOLLOW
         axes.bar([place], [value], width=0.9 * width, zorder=2.2, **bar_look(line, hollow))
         _whisker(axes, place, point, factor, INK, 2.9)
-        _signs(axes, place, value, point, looks(line)["color"] if hollow else "white", below=5)
+        _signs(axes, place, value, point, looks(line)["color"] if hollow else "white", in_bar=True)
 
 
 def _face(line: Line, point: Point, look: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +294,7 @@ def _fit(figure: Figure, made: Sequence[Axes], columns: int, width: float) -> No
         for axes in members:
             box = axes.yaxis.get_tightbbox(renderer)
             if box is not None:
-                needed = max(needed, (axes.bbox.x0 - box.x0) / figure.dpi)
+                needed = max(needed, (axes.bbox.x0 - box.x0) / figure.dpi + (0.08 if axes.yaxis_inverted() else 0.0))
         left = column * PANEL_WIDTH + EDGE + needed + 0.03
         right = (column + 1) * PANEL_WIDTH - 0.13
         for axes in members:

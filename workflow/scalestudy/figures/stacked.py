@@ -107,7 +107,8 @@ def _sums(valid: Sequence[Row]) -> list[str]:
     low, high = min(shares), max(shares)
     if low >= 1 - CLOSE and high <= 1 + CLOSE:
         return ["The parts sum to the mean step"]
-    return [f"The parts sum to {number(100 * low)} to {number(100 * high)} % of the mean step"]
+    shown = dict.fromkeys((number(100 * low), number(100 * high)))
+    return [f"The parts sum to {' to '.join(shown)} % of the mean step"]
 
 
 def _overlapped(valid: Sequence[Row]) -> str:

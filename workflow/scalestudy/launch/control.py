@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from itertools import zip_longest
 
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
@@ -171,12 +170,16 @@ class Control:
 
 
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """The samples of one node, where each of its processes has an agent of its own: what they take is summed."""
+    """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
+
+    CPU times count from the start, so an agent that has ended stays at its last sample.
+    """
     rows = []
-    for at_once in zip_longest(*agents):
-        known = [row for row in at_once if row is not None]
-        summed = {name: sum(row[name] for row in known) for name in known[0]}
-        rows.append({**summed, **{name: known[0][name] for name in OF_THE_HOST if name in known[0]}})
+    for number in range(max(map(len, agents))):
+        at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
+        summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
+        latest = max(at_once, key=lambda row: row["clock_s"])
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST}})
     return rows
 
 

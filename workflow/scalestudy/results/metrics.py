@@ -212,9 +212,9 @@ def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
-def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
+def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
     """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
-    found = training_time(job.spec, measured, manifest)
+    found = training_time(job.spec, measured, manifest, disturbed)
     if job.spec.measure.whole_program or found.low is None or found.high is None:
         return {}
     stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
@@ -236,8 +236,11 @@ def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict
     return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
 
 
-def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
-    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints."""
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> Estimate:
+    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints.
+
+    The interval is wider where other processes `disturbed` the window.
+    """
     report = measured.reports[0]
     if timed_in_full(spec, measured):
         return Estimate(float(max(report.loop_s for report in measured.reports)))
@@ -250,7 +253,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
     checkpoints = Cost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s))
     steps_to_come = steps - (report.steps_done - report.first_step)
-    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints])
+    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints], disturbed)
 
 
 def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:

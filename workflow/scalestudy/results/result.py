@@ -40,6 +40,7 @@ def measured_result(
     """
     measured = read_reports(job)
     others = foreign_cpu_share(job, samples, measured.reports)
+    disturbed = others is not None and others > MOST_FOREIGN
     values = metrics(job, measured, manifest, wall_s, memory_bytes, others)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
@@ -51,10 +52,10 @@ def measured_result(
         "unchecked": unchecked(job, measured, values, manifest),
         "metrics": values,
         "kinds": kinds(job.spec, measured, values),
-        "intervals": intervals(job, measured, manifest),
+        "intervals": intervals(job, measured, manifest, disturbed),
         "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
-        "disturbed": others is not None and others > MOST_FOREIGN,
+        "disturbed": disturbed,
         "window_ended_by": None if job.spec.runs_full_training else first.window_ended_by or "limit",
         "oversubscribed": is_oversubscribed(job),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],

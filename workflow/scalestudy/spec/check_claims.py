@@ -19,7 +19,7 @@ from scalestudy.spec.claim_sides import (
     spec_row,
 )
 from scalestudy.spec.claims import Claim, Comparison, Exact, Published, Sampled
-from scalestudy.spec.columns import MEASURED, STATE
+from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
@@ -125,7 +125,7 @@ def _what_differs(side: Sequence[Row]) -> str:
 
 
 def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
-    known = {key for row in rows for key in row} | set(MEASURED) | set(STATE)
+    known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks or ()):
         path: KeyPath = ("checks", index)
         if check.column not in known:

@@ -181,9 +181,14 @@ DERIVED: dict[str, Column] = {
     "own_speedup": Column(
         "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
     ),
+    "time_to_accuracy_s": Column(
+        "Time to the accuracy",
+        "s",
+        "Until the first evaluation that reaches the study's `target_accuracy`; empty where none does, or the study names none",
+    ),
     "device_hours": Column(
-        "Device hours",
-        "h",
+        "Device time",
+        "device h",
         "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices count)",
     ),
     "cost": Column(
@@ -199,7 +204,7 @@ STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "distu
 
 MEASURED = {**METRICS, **DERIVED}
 
-LOGARITHMIC_UNITS = ("s", "h", "B", "MiB", "samples/s")
+LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
 """Columns without a unit that are positive by their nature."""
 

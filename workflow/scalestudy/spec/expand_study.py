@@ -96,6 +96,7 @@ def expand(
         figures=tuple(where_in_bytes(figure, machine) for figure in figures),
         tables=tuple(where_in_bytes(table, machine) for table in tables),
         claims=tuple(claim_in_bytes(claim, machine) for claim in claims),
+        target_accuracy=spec.target_accuracy if change.target_accuracy is None else change.target_accuracy,
         cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
     )
     _check_figures(document, study, change)

@@ -18,6 +18,7 @@ from scalestudy.spec.run import RunSpec
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
 MOST_REPEATS = 10_000
+TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 
 RESERVED = ("all", "claims", "dataset", "figure", "horovod", "judge", "report", "spec", "summarise", "table", "train")
@@ -45,6 +46,8 @@ class ScaleSpec(Spec):
     """Replaces `tables`."""
     claims: list[dict[str, Any]] = []
     """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
+    target_accuracy: TargetAccuracy | None = None
+    """Replaces `target_accuracy`."""
     cannot_show: str | None = None
     """What of the question this scale cannot answer, and why; a sentence."""
 
@@ -80,6 +83,8 @@ class StudySpec(Spec):
     """What is tabulated."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
+    target_accuracy: TargetAccuracy | None = None
+    """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
     """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
 
@@ -111,6 +116,7 @@ class Study:
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
     claims: tuple[AnyClaim, ...] = ()
+    target_accuracy: float | None = None
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
     notices: tuple[str, ...] = ()

@@ -110,7 +110,7 @@ def parse_yaml(text: str, name: str) -> Document:
 
     with _composed(text, name, at) as node:
         if node is None:
-            raise UserError("is empty", name, "see config/README.md for the keys")
+            raise UserError("is empty", name, "`scalestudy keys` lists the keys")
         if not isinstance(node, yaml.MappingNode):
             raise UserError("is not a map of keys to values", at(node.start_mark.line + 1), KEYS)
         data = _Builder(at, lines).value(node, ())
@@ -150,7 +150,7 @@ def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.N
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-KEYS = "write `key: value`; see config/README.md for the keys"
+KEYS = "write `key: value`; `scalestudy keys` lists them"
 
 REMEDIES = {
     "cannot start any token": "indent with spaces; put text that begins with a special character in quotes",
