@@ -17,6 +17,7 @@ CITING = {
     "caltech_workers": "source",
     "dataset_sizes": "source_of_numbers",
     "furo_rannc": "source",
+    "gpu_utilisation": "source",
     "step_times": "source",
     "tsubame_resnet50": "source",
     "tsubame_resnet50_improved": "source",
@@ -34,11 +35,13 @@ def table(name: str) -> list[dict[str, str]]:
 
 SOURCES = table("sources")
 TITLES = [row["title"] for row in SOURCES]
+CITATIONS = [row["citation"] for row in SOURCES if row["document"] == "yes"]
+"""By which claims cite the documents; their place stands apart."""
 
 
 def unknown(text: str) -> list[str]:
-    """The parts of a source, between semicolons, that do not name a known work by its title."""
-    return [part for part in text.split("; ") if not any(title in part for title in TITLES)]
+    """The parts of a source, between semicolons, that neither name a known work by its title nor are a citation."""
+    return [part for part in text.split("; ") if part not in CITATIONS and not any(title in part for title in TITLES)]
 
 
 def sources_in(data: object) -> Iterator[str]:
