@@ -17,6 +17,7 @@ from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
 from scalestudy.figures.report_study import StudyPart, counts_of, study_part
+from scalestudy.figures.stacked import PARTS
 from scalestudy.figures.verdicts import VERDICTS, tallies
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
@@ -32,7 +33,7 @@ KINDS = (
     ("predicted", "what the planner of a run expected of it before its first step; hollow markers, ≈ in tables"),
     (
         "emulated compute",
-        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real",
+        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real; a white dot in the marker",
     ),
     ("published", "by others, on their machine, with the source named; grey crosses on broken lines"),
 )
@@ -47,11 +48,13 @@ VERDICT_MEANINGS = (
 )
 
 KIND_SHOWS = {
-    "time_over_ranks": "training_time_s",
-    "throughput_over_ranks": "throughput_samples_per_s",
-    "efficiency": "efficiency",
-    "accuracy_over_time": "accuracy",
-    "staleness": "staleness",
+    "time_over_ranks": ("training_time_s",),
+    "throughput_over_ranks": ("throughput_samples_per_s",),
+    "efficiency": ("efficiency",),
+    "accuracy_over_time": ("accuracy",),
+    "staleness": ("staleness",),
+    "stacked": PARTS,
+    "pareto": ("training_time_s", "cost", "device_hours"),
 }
 
 
@@ -109,7 +112,7 @@ def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[
     return {
         *(value for part in parts for table, _ in part.tables for value in table.values),
         *(column for figure in figures for column in (figure.x, figure.y) if column),
-        *(KIND_SHOWS[figure.kind] for figure in figures if figure.kind in KIND_SHOWS),
+        *(column for figure in figures for column in KIND_SHOWS.get(figure.kind, ())),
     }
 
 
