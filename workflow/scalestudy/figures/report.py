@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
@@ -97,13 +98,20 @@ def write_report(
 
 
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
+    environment.filters["marked"] = marked
+    return environment
+
+
+def marked(text: str) -> Markup:
+    """`text` for HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
 def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[str]:
