@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.project import Project, make_project
 from tests.integration.test_documents import blocks
+from tests.integration.tries import completed
 
 TUTORIAL = "docs/tutorial.md"
 SET_UP = ["make setup", ". .venv/bin/activate"]
@@ -34,7 +35,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory, commands: list[str]) -> tup
             old = next(line for line in study.splitlines() if "kind: lines" in line)
             file.write_text(study.replace(old, title.rstrip("\n")))
         ended = project.run("bash", "-c", command.replace("/tmp/", f"{project.folder.parent}/"))
-        assert ended.returncode == 0, f"{command}\n{ended.stdout}"
+        assert completed(ended), f"{command}\n{ended.stdout}"
         printed.setdefault(command, []).append(ended.stdout)
     return project, printed
 
