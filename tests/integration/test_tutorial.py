@@ -11,6 +11,7 @@ from tests.integration.project import Project, make_project
 from tests.integration.test_documents import blocks
 
 TUTORIAL = "docs/tutorial.md"
+pytestmark = pytest.mark.timeout(900)
 SET_UP = ["make setup", ". .venv/bin/activate"]
 """Run in every clone, and by the tests of the set-up."""
 

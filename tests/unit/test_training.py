@@ -18,9 +18,9 @@ import torch
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
-from scalestudy.results.metrics import expected_read_bytes, metrics
+from scalestudy.results.metrics import expected_read_bytes, extrapolation, metrics
 from scalestudy.results.reports import Measured
-from scalestudy.results.validity import invalid_reason
+from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
@@ -221,6 +221,29 @@ def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     )
     found = measured(run, read_bytes=901)
     assert invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
+
+
+def test_a_cold_run_on_a_file_system_that_is_not_counted_is_valid_and_unchecked() -> None:
+    run = spec(loader={"cache": "cold"}, **CUT)
+    found = measured(run, read_bytes=0, uncounted_reads="lustre")
+    values = metrics(job(run), found, manifest(), 1.0, None)
+    assert invalid_reason(job(run), found, values, manifest()) is None
+    assert values["read_bytes"] is None
+    (sentence,) = unchecked(job(run), found, values, manifest())
+    assert "reads on lustre are not counted by the kernel" in sentence
+
+
+def test_a_run_cut_short_says_how_far_it_is_extrapolated() -> None:
+    run = spec(train={"epochs": 50}, **CUT)
+    extent = extrapolation(run, measured(run), manifest(320))
+    # 50 epochs of 10 steps of 0.1 s from a window of 8 steps.
+    assert extent == pytest.approx({"factor": 62.5, "window_s": 0.8, "whole_s": 50.0})
+    values = metrics(job(run), measured(run), manifest(320), 2.0, None)
+    assert values["extrapolation_factor"] == pytest.approx(62.5)
+
+
+def test_a_full_run_is_not_extrapolated() -> None:
+    assert extrapolation(spec(), measured(spec()), manifest(320)) is None
 
 
 def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:

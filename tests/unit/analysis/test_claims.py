@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scalestudy.analysis.claims import judge
 from scalestudy.spec.study import Run
-from tests.unit.analysis.made_claims import DIRECTION, Numbers, study_with, verdicts
+from tests.unit.analysis.made_claims import DIRECTION, Numbers, frame_of, study_with, verdicts
+
+NEEDED = ["run", "configuration", "repeat", "status", "reason", "strategy", "train.epochs", "wall_s"]
+"""Columns that a judgement of these claims reads, beside the numbers."""
 
 NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.001)
 WILD = (-0.5, 0.4, 0.1, -0.3, 0.5)
@@ -334,10 +338,11 @@ def test_at_most_5_percent_of_studies_without_any_difference_decide_a_claim(tmp_
     other = [text.replace("train.epochs: 1", f"train.epochs: {epochs}") for text in no_margin for epochs in (2, 4, 8)]
     study = study_with(tmp_path, *other)
     draw = np.random.default_rng(0)
+    frame = frame_of(study, lambda run: {})[NEEDED]
     decided = 0
     for _ in range(200):
-        found = verdicts(study, lambda run: {"throughput_samples_per_s": float(np.exp(draw.normal(0, 0.05)))})
-        decided += any(each.verdict != "inconclusive" for each in found)
+        frame["throughput_samples_per_s"] = np.exp(draw.normal(0, 0.05, len(frame)))
+        decided += any(each.verdict != "inconclusive" for each in judge(study, frame, {}))
     assert decided <= 10
 
 

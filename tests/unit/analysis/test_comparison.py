@@ -56,6 +56,9 @@ def test_what_is_beyond_the_margin_alone_is_undecided_among_many() -> None:
     among = judged([close, *([logs(1.0, 1.05, 0.95)] * 20)], margin=0.03)[0]
     assert among.verdict == "undecided"
     assert among.reason == "beyond the margin by itself, not among so many configurations"
+    # As many as the test of 21 configurations needs, not that of one, which three pairs satisfy.
+    assert among.repeats_needed is not None
+    assert 4 <= among.repeats_needed <= 8
 
 
 def test_holm_is_that_of_the_paper() -> None:

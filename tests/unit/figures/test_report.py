@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.report import write_report
+from scalestudy.figures.report import marked, write_report
 from scalestudy.figures.report_study import doubts
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.conftest import study_in
@@ -159,6 +159,15 @@ def test_what_comes_from_results_is_escaped(text: str) -> None:
     assert "no &lt;GPU&gt; here" in text
     assert "no <GPU>" not in text
     assert "ring &amp; all_reduce" in text
+
+
+def test_what_stands_between_backticks_is_code_and_stays_escaped() -> None:
+    assert marked("`a < b` and <c>") == "<code>a &lt; b</code> and &lt;c&gt;"
+
+
+def test_a_claim_says_what_it_is_held_against_and_from_how_many_runs_it_is(text: str) -> None:
+    assert "<summary>What it is held against, and its 4 runs in 3 rounds</summary>" in text
+    assert "It holds where this is below 0.95." in text
 
 
 def test_control_characters_are_shown_and_not_sent(study: Study) -> None:

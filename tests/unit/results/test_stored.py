@@ -133,3 +133,20 @@ def test_an_edited_result_enters_no_table(study: Study) -> None:
     rows = study_rows(study, MACHINE)
     assert rows["status"].value_counts().to_dict() == {"valid": len(study.runs) - 1, "invalid": 1}
     assert rows["throughput_samples_per_s"].max() < 1000
+
+
+def test_what_could_not_be_checked_is_a_list_of_sentences_and_older_results_have_none(study: Study) -> None:
+    run = study.runs[0]
+    assert forged(run, lambda content: content.update(unchecked=["reads on lustre"]))["status"] == "valid"
+    assert forged(run, lambda content: content.pop("unchecked", None))["status"] == "valid"
+    found = forged(run, lambda content: content.update(unchecked="reads on lustre"))
+    assert "its `unchecked` is `reads on lustre`" in found["reason"]
+
+
+def test_rows_count_what_could_not_be_checked(study: Study) -> None:
+    for number, run in enumerate(study.runs):
+        write_result(
+            result_file(MACHINE, run.id), result_of(run, **({} if number else {"unchecked": ["reads on lustre"]}))
+        )
+
+    assert study_rows(study, MACHINE)["unchecked"].tolist() == [1] + [0] * (len(study.runs) - 1)

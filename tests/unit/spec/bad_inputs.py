@@ -405,7 +405,7 @@ BAD = [
     Bad(
         "table over a column that no run has",
         "question: How?\ntables:\n- {name: t, values: [loss, acuracy]}\n",
-        "s.yaml:3: tables[0].values[1]: no run of this study has a column `acuracy`\n    did you mean `accuracy`?",
+        "s.yaml:3: tables[0].values[1]: no run of this study has a column `acuracy`\n    did you mean `accuracy` or `time_to_accuracy_s`?",
     ),
     Bad(
         "series over an option that no run has",

@@ -72,8 +72,9 @@ def judged(ratios: Sequence[Sequence[float]], margin: float = MARGIN) -> list[Ch
     limit = math.log1p(margin)
     tests = [_p_beyond(values, limit) for values in ratios]
     adjusted = holm([p for p in tests if p is not None])
+    together = len(adjusted)
     return [
-        _change(values, limit, p, None if p is None else adjusted.pop(0))
+        _change(values, limit, p, None if p is None else adjusted.pop(0), together)
         for values, p in zip(ratios, tests, strict=True)
     ]
 
@@ -99,7 +100,7 @@ def geometric_mean(changes: Sequence[Change]) -> float | None:
     return math.exp(math.fsum(found) / len(found)) if found else None
 
 
-def _change(values: Sequence[float], limit: float, p: float | None, p_holm: float | None) -> Change:
+def _change(values: Sequence[float], limit: float, p: float | None, p_holm: float | None, together: int) -> Change:
     n = len(values)
     if n == 0:
         return Change("undecided", None, None, None, 0, None, None, None, "no repeat is valid in both")
@@ -120,7 +121,7 @@ def _change(values: Sequence[float], limit: float, p: float | None, p_holm: floa
         reason = "beyond the margin by itself, not among so many configurations"
     else:
         reason = "the interval is too wide" if abs(mean) + half > limit else "too close to the margin"
-    needed = _repeats_needed(mean, error * math.sqrt(n), limit) if verdict == "undecided" else None
+    needed = _repeats_needed(mean, error * math.sqrt(n), n, limit, together) if verdict == "undecided" else None
     return Change(
         verdict, math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, p, p_holm, needed, reason
     )  # fmt: skip
@@ -150,10 +151,11 @@ def _t(share: float, n: int) -> float:
     return float(stdtrit(n - 1, share))
 
 
-def _repeats_needed(mean: float, deviation: float, limit: float) -> int | None:
-    """Pairs after which a mean that stays is decided: outside by its 95 %, inside by its 90 % interval."""
+def _repeats_needed(mean: float, deviation: float, n: int, limit: float, together: int) -> int | None:
+    """More than `n` pairs after which a mean that stays is decided: inside the margin by its 90 % interval, outside by
+    the test at 5 % divided by all configurations, which Holm's never exceeds."""
     gap = abs(abs(mean) - limit)
-    share = 0.975 if abs(mean) > limit else 0.95
+    share = 1 - LEVEL / together / 2 if abs(mean) > limit else 1 - LEVEL
     return next(
-        (n for n in range(FEWEST_PAIRS, MOST_REPEATS + 1) if _t(share, n) * deviation / math.sqrt(n) <= gap), None
+        (more for more in range(n + 1, MOST_REPEATS + 1) if _t(share, more) * deviation / math.sqrt(more) <= gap), None
     )

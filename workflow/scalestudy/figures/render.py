@@ -87,11 +87,10 @@ def render(chart: Chart) -> Figure:
         if before.get_ylabel() == after.get_ylabel() and before.get_position().y0 == after.get_position().y0:
             after.yaxis.label.set_visible(False)
     _fit(figure, [axes for axes, _, _ in made], columns, width)
-    for panel, (axes, lines, above) in zip(chart.panels, made, strict=True):
-        place = axes.get_position()
+    for index, (axes, lines, above) in enumerate(made):
         # Beside stacked bars stand long names: there a title begins at the panel's edge.
-        column = round((place.x1 * width + 0.13) / PANEL_WIDTH) - 1
-        left = column * PANEL_WIDTH + EDGE if is_stacked(panel) else place.x0 * width
+        edge = (index % columns) * PANEL_WIDTH + EDGE
+        left = edge if is_stacked(chart.panels[index]) else axes.get_position().x0 * width
         _text_block(figure, lines, left, above - 0.06 - len(lines) * PANEL_TITLE_LINE, PANEL_TITLE_LINE, size=FONT)
     _text_block(figure, notes, EDGE, height - EDGE - len(notes) * NOTE_LINE, NOTE_LINE, size=SMALL, color=QUIET)
     return figure

@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
 from scalestudy.figures.report_study import StudyPart, counts_of, study_part
+from scalestudy.figures.stacked import PARTS
 from scalestudy.figures.verdicts import VERDICTS, tallies
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
@@ -32,7 +34,7 @@ KINDS = (
     ("predicted", "what the planner of a run expected of it before its first step; hollow markers, ≈ in tables"),
     (
         "emulated compute",
-        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real",
+        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real; a white dot in the marker",
     ),
     ("published", "by others, on their machine, with the source named; grey crosses on broken lines"),
 )
@@ -47,11 +49,13 @@ VERDICT_MEANINGS = (
 )
 
 KIND_SHOWS = {
-    "time_over_ranks": "training_time_s",
-    "throughput_over_ranks": "throughput_samples_per_s",
-    "efficiency": "efficiency",
-    "accuracy_over_time": "accuracy",
-    "staleness": "staleness",
+    "time_over_ranks": ("training_time_s",),
+    "throughput_over_ranks": ("throughput_samples_per_s",),
+    "efficiency": ("efficiency",),
+    "accuracy_over_time": ("accuracy",),
+    "staleness": ("staleness",),
+    "stacked": PARTS,
+    "pareto": ("training_time_s", "cost", "device_hours"),
 }
 
 
@@ -94,13 +98,20 @@ def write_report(
 
 
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
+    environment.filters["marked"] = marked
+    return environment
+
+
+def marked(text: str) -> Markup:
+    """`text` for HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
 def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[str]:
@@ -109,7 +120,7 @@ def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[
     return {
         *(value for part in parts for table, _ in part.tables for value in table.values),
         *(column for figure in figures for column in (figure.x, figure.y) if column),
-        *(KIND_SHOWS[figure.kind] for figure in figures if figure.kind in KIND_SHOWS),
+        *(column for figure in figures for column in KIND_SHOWS.get(figure.kind, ())),
     }
 
 

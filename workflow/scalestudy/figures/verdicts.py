@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scalestudy.errors import UserError
-from scalestudy.figures.words import number
 from scalestudy.files import read_json
 from scalestudy.spec.layout import claims_file
 
@@ -39,7 +38,7 @@ NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
 
 
 class Judged(BaseModel):
-    """One claim and what became of it; the keys of `claims/<study>.json`. Numbers are in `unit`."""
+    """One claim and what became of it: those keys of `claims/<study>.json` that a page shows."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -49,11 +48,6 @@ class Judged(BaseModel):
     place: str = ""
     verdict: str = Field(pattern=f"^({'|'.join(VERDICTS)})$")
     sentence: str
-    estimate: float | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float | None = None
-    unit: str = ""
     threshold: str = ""
     margin_reason: str = ""
     n: int | None = None
@@ -91,17 +85,6 @@ class Judged(BaseModel):
         return (
             (self.finding[: found.start()], found[0], self.finding[found.end() :]) if found else (self.finding, "", "")
         )
-
-    @property
-    def interval(self) -> str:
-        """`1.4 s (95 % interval 1.2 to 1.6)`; empty where nothing was estimated."""
-        if self.estimate is None:
-            return ""
-        value = f"{number(self.estimate, 4)} {self.unit}".strip()
-        if self.low is None or self.high is None:
-            return value
-        level = f"{self.confidence:.0%} ".replace("%", " %") if self.confidence else ""
-        return f"{value} ({level}interval {number(self.low, 4)} to {number(self.high, 4)})"
 
     @property
     def basis(self) -> str:

@@ -227,10 +227,10 @@ def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool 
 def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
     """How far the training time is extrapolated: seconds of the window and of the whole, and their ratio `factor`.
 
-    None where the training was timed in full.
+    None where the training was timed in full, and where the program was timed and not its steps.
     """
     window_s = float(measured.window_s.max())
-    if timed_in_full(spec, measured) or window_s <= 0:
+    if timed_in_full(spec, measured) or spec.measure.whole_program or window_s <= 0:
         return None
     whole_s = training_time(spec, measured, manifest).value
     return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}

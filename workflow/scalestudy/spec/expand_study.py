@@ -17,7 +17,7 @@ from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.expand_claims import claim_in_bytes, claims_at, raise_problems
+from scalestudy.spec.expand_claims import Places, claim_in_bytes, claims_at, raise_problems
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine, machine_problems
 from scalestudy.spec.matching import matches
@@ -81,7 +81,8 @@ def expand(
     change = spec.scales.get(scale, ScaleSpec())
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
-    claims, places = claims_at(document, scale)
+    # With other values for keys, what claims choose need not be there.
+    claims, places = ([], Places(scale)) if changes else claims_at(document, scale)
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),

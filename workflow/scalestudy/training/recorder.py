@@ -97,10 +97,14 @@ class Recorder:
             self.window_end = time.perf_counter() + 60 * minutes
 
     def window_over(self) -> str:
-        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on."""
+        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on.
+
+        Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not held up to compare.
+        """
         if self.window_end is not None and time.perf_counter() >= self.window_end:
             return LIMIT
-        return PRECISION if self.job.spec.measure.precision is not None and self._is_precise() else ""
+        asked = self.job.spec.measure.precision is not None and self.report.rank == 0
+        return PRECISION if asked and self._is_precise() else ""
 
     def _is_precise(self) -> bool:
         """Whether the mean step so far is known as precisely as the spec asks, and the window was steady."""
