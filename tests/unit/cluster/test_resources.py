@@ -12,6 +12,8 @@ from scalestudy.cluster.resources import (
     Planner,
     cpus_per_rank,
     memory_mb,
+    of_build,
+    of_dataset,
     of_run,
     queue_for,
     refuse_caps,
@@ -137,3 +139,20 @@ def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted()
 def test_a_run_is_worked_out_once() -> None:
     planner = Planner("nowhere", FOUR)
     assert planner.of(run(ranks=4)) is planner.of(run(ranks=4))
+
+
+def test_data_preparation_on_a_node_taken_whole_holds_its_idle_devices() -> None:
+    prepared = of_dataset(spec(), FOUR)
+    assert (prepared.gpus_per_node, prepared.gpus_held_per_node, prepared.gpus_held) == (0, 4, 4)
+    assert of_build(FOUR).gpus_held == 4
+    assert of_dataset(spec(), FOUR.model_copy(update={"exclusive": False})).gpus_held == 0
+    assert of_dataset(spec(), Machine()).gpus_held == 0
+
+
+def test_jobs_without_accelerator_go_to_a_queue_of_cpu_nodes_and_runs_never_do() -> None:
+    queues = {"gpu": Queue(), "cpu": Queue(devices_per_node=0)}
+    machine = FOUR.model_copy(update={"queues": queues})
+    prepared = of_dataset(spec(), machine)
+    assert (prepared.queue, prepared.gpus_held) == ("cpu", 0)
+    first = FOUR.model_copy(update={"queues": dict(reversed(queues.items()))})
+    assert of_run(run(ranks=4), first, KNOWN).queue == "gpu"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of
-from scalestudy.cluster.resources import NAMES, Resources, memory_mb
+from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
@@ -213,7 +213,7 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
     if seen.rule in SUBMITTED:
         machine_file = project.resources.planner(seen.wildcards["machine"]).machine
-        asked = _as_announced(Resources(1, 1, 0, 1, memory_mb(machine_file), None, None), seen)
+        asked = _as_announced(of_build(machine_file), seen)
         return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
     nothing = Resources(0, 0, 0, 0, 0, None, None)
     return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
@@ -234,7 +234,7 @@ def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
 
 
 def _gpus(job: PlannedJob) -> int:
-    return job.resources.nodes * job.resources.gpus_per_node
+    return job.resources.gpus_held
 
 
 def _counted(job: PlannedJob, digits: int) -> PlannedJob:
