@@ -155,9 +155,19 @@ def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> dict[str
             "used_by_expected": round(used, 4),
             "expected_over_used": round(expected / used, 3) if used else None,
         },
+        "inside_by_kind": {kind: {"runs": runs, "inside": inside} for kind, (runs, inside) in _hits(known).items()},
         "other_jobs": {"jobs": len(others), "gpu_hours": round(sum(one.gpu_hours for one in others), 4)},
         "runs": [asdict(row) for row in rows],
     }
+
+
+def _hits(known: Iterable[Compared]) -> dict[str, tuple[int, int]]:
+    """By kind of expectation, the runs that had one, and those of them that took a time between its two ends."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in known:
+        runs, inside = found.get(row.kind, (0, 0))
+        found[row.kind] = runs + 1, inside + (row.low_s <= row.used_s <= (row.high_s or 0.0))
+    return found
 
 
 def _table(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> str:
@@ -180,6 +190,11 @@ def _table(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> str:
     )
     if total["expected_over_used"] is not None:
         lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")
+    for kind, hits in data["inside_by_kind"].items():
+        lines.append(
+            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs took a time between the two ends, which are "
+            "meant to hold nine in ten."
+        )
     if others:
         lines.append(
             f"{len(others)} jobs that train nothing (data, builds) used {data['other_jobs']['gpu_hours']:,} GPU hours: "
