@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy.cluster import costs, neighbours
 from scalestudy.cluster.expected import UTILISATION, Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import Attempt, read_ledger, start_up
+from scalestudy.cluster.used import Attempt, queue_wait, read_ledger, read_waits, start_up
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -267,3 +267,15 @@ def test_planning_imports_no_torch() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_wait_in_the_queue_is_the_median_of_this_folders_jobs(tmp_path: Path) -> None:
+    ledger = tmp_path / "jobs.jsonl"
+    lines = []
+    for number, wait in enumerate((10, 60, 500)):
+        lines.append({"event": "submitted", "name": f"a.{number}", "time_s": 1000})
+        lines.append({"event": "ended", "name": f"a.{number}", "time_s": 1000 + wait + 40, "used_s": 40})
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_waits(ledger) == [10, 60, 500]
+    assert queue_wait(read_waits(ledger)) == 60
+    assert queue_wait([1.0, 2.0]) is None

@@ -16,8 +16,9 @@ from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
-SAFETY = 1.5
-"""Walltime over the high end of what is expected."""
+CALIBRATION_MIN = 30
+"""Walltime of a run whose time nobody knows, minutes: it goes on in further jobs where that is too short, and what it
+took then says what runs like it take."""
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
 LINK_MARGIN_S = 300
@@ -116,18 +117,24 @@ def gpus_held(machine: Machine, queue: str | None) -> int:
 
 
 def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
-    """Minutes of one job and the number of jobs: the high end times SAFETY, rounded up, cut at the machine's limit.
+    """Minutes of one job and the number of jobs: the 95th percentile and a margin, rounded up, cut at the limit.
 
-    What does not fit resumes in further attempts of about equal length. A run whose time is unknown requests the limit.
+    What does not fit, or takes longer than expected, resumes in further jobs. A run whose time is unknown requests
+    CALIBRATION_MIN.
     """
-    if not math.isfinite(estimate.high_s):
-        return limit, 1
-    needed_s = SAFETY * estimate.high_s
+    needed_s = needed(estimate)
     if limit is None or needed_s <= 60 * limit:
         return _rounded(needed_s, limit), 1
+    if not math.isfinite(estimate.high_s):
+        return limit, 1
     usable_s = max(60.0, 60 * limit - LINK_MARGIN_S)
-    links = math.ceil(needed_s / usable_s)
-    return _rounded(needed_s / links + LINK_MARGIN_S, limit), links
+    links = math.ceil(estimate.high_s / usable_s)
+    return _rounded(estimate.high_s / links + LINK_MARGIN_S, limit), links
+
+
+def needed(estimate: Estimate) -> float:
+    """Seconds of walltime that a run needs in all, with one margin for its checkpoint."""
+    return estimate.high_s + LINK_MARGIN_S if math.isfinite(estimate.high_s) else 60.0 * CALIBRATION_MIN
 
 
 def _rounded(seconds: float, limit: int | None) -> int:
@@ -157,7 +164,7 @@ def queue_for(machine: Machine, nodes: int, estimate: Estimate, *, devices: bool
         return None
     for name in fitting:
         limit = limit_min(machine, name)
-        if limit is None or SAFETY * estimate.high_s <= 60 * limit:
+        if limit is None or needed(estimate) <= 60 * limit:
             return name
     return max(fitting, key=lambda name: limit_min(machine, name) or 0)
 

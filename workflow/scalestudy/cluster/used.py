@@ -71,6 +71,31 @@ def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
     )
 
 
+def read_waits(file: Path = LEDGER) -> list[float]:
+    """Seconds between the submission of each job of this folder and its start: from the ledger, so that the driver's
+    delay in noticing an end counts as waiting."""
+    if not file.is_file():
+        return []
+    submitted: dict[str, float] = {}
+    waits = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+            kind, name, at_s = event.get("event"), event.get("name"), float(event["time_s"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if kind == "submitted":
+            submitted[name] = at_s
+        elif kind == "ended" and name in submitted and event.get("used_s"):
+            waits.append(max(0.0, at_s - submitted.pop(name) - float(event["used_s"])))
+    return waits
+
+
+def queue_wait(waits: Sequence[float]) -> float | None:
+    """The median wait; None before three jobs."""
+    return statistics.median(waits) if len(waits) >= 3 else None
+
+
 def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:
     """Seconds of jobs outside their runs, as jobs of this folder had them: the middle eight tenths; None before three.
 
