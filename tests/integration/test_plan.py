@@ -78,7 +78,7 @@ def test_the_plan_has_the_jobs_and_resources_of_a_real_dry_run_and_the_table_sta
     stats = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
     assert counts == {name: count for name, count in stats.items() if name != "total"}
     assert "Plan for machine flow_type2, scale paper" in done.stdout
-    assert re.search(r"^tiny +allreduce +8 +1 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^tiny +4 ", done.stdout, re.MULTILINE)
 
 
 def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(planned: dict[str, Any]) -> None:

@@ -115,9 +115,9 @@ class Bench:
             background,
         )
 
-    def add(self, label: str = "train a", gpus: int = 0, state_file: Path | None = None) -> None:
+    def add(self, label: str = "train a", gpus: int = 0, state_file: Path | None = None, held: int = 0) -> None:
         def request(name: str, script: Path, log: Path) -> Request:
-            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)
+            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None, held)
 
         key = job_key("train", [label], label)
         self.monitor.add(
@@ -586,6 +586,15 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     bench.until(lambda: bench.told.done)
     assert bench.records.gpu_hours() == pytest.approx(0.2)
     assert Records(tmp_path / ".scalestudy").gpu_hours() == pytest.approx(0.2, abs=1e-4)
+
+
+def test_the_budget_and_the_ledger_count_idle_gpus_of_nodes_taken_whole(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy", Limits(budget_gpu_hours=3))
+    bench.add("dataset a", held=2)
+    bench.add("dataset b", held=2)
+    bench.until(lambda: bench.told.failures)
+    assert "it may use 2 GPU hours, 2 of the budget of 3" in bench.told.failures["dataset b"]
+    assert next(event["gpus"] for event in bench.records.events() if event["event"] == "submitted") == 2
 
 
 def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:

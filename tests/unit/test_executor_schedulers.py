@@ -109,6 +109,11 @@ def test_a_job_says_what_it_needs_by_its_resources() -> None:
     assert request.gpu_hours == 4.0
 
 
+def test_idle_gpus_that_a_job_keeps_from_others_are_counted_in_its_hours() -> None:
+    request = request_of({"nodes": 2, "gpus_held_per_node": 4, "runtime": 30}, 1, "a", Path("/s"), Path("/l"))
+    assert (request.gpus_per_node, request.gpus_held, request.gpu_hours) == (0, 8, 4.0)
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("nodes", 0), ("nodes", "2"), ("runtime", "<TBD>"), ("mem_mb", 1.5), ("queue", "-x")]
 )

@@ -14,6 +14,7 @@ rule horovod:
         nodes=1,
         ranks_per_node=1,
         gpus_per_node=0,
-        runtime=60,
+        gpus_held_per_node=ask.build_resource("gpus_held_per_node"),
+        runtime=ask.build_resource("runtime"),
     shell:
         "scalestudy build horovod --out {output} > {log} 2>&1"

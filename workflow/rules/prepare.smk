@@ -11,6 +11,7 @@ rule dataset:
         nodes=1,
         ranks_per_node=1,
         gpus_per_node=0,
+        gpus_held_per_node=ask.dataset_resource("gpus_held_per_node"),
         cpus_per_rank=ask.dataset_resource("cpus_per_rank"),
         mem_mb=ask.dataset_resource("mem_mb"),
         runtime=ask.dataset_resource("runtime"),

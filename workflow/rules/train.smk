@@ -15,6 +15,7 @@ rule train:
         nodes=ask.run_resource("nodes"),
         ranks_per_node=ask.run_resource("ranks_per_node"),
         gpus_per_node=ask.run_resource("gpus_per_node"),
+        gpus_held_per_node=ask.run_resource("gpus_held_per_node"),
         cpus_per_rank=ask.run_resource("cpus_per_rank"),
         mem_mb=ask.run_resource("mem_mb"),
         runtime=ask.run_resource("runtime"),

@@ -160,7 +160,7 @@ class Records:
         """A line before the scheduler is asked."""
         self._note(
             event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,
-            gpus=request.nodes * request.gpus_per_node, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
+            gpus=request.gpus_held, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
             runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours,
         )  # fmt: skip
         self.hours[attempt.name] = attempt.gpu_hours or 0.0

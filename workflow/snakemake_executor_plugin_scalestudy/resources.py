@@ -9,7 +9,7 @@ from typing import Any
 from snakemake_executor_plugin_scalestudy.schedulers import Request
 from snakemake_executor_plugin_scalestudy.schedulers.settings import checked_word
 
-COUNTS = {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 0, "cpus_per_rank": 1}
+COUNTS = {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 0, "cpus_per_rank": 1, "gpus_held_per_node": 0}
 """Resources with a default; `cpus_per_rank` defaults to the rule's threads."""
 
 
@@ -29,6 +29,7 @@ def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Pa
         cpus_per_rank=counts["cpus_per_rank"],
         mem_mb=_optional(resources, "mem_mb"),
         runtime_min=_optional(resources, "runtime"),
+        gpus_held_per_node=counts["gpus_held_per_node"],
         queue=None if queue is None else checked_word(str(queue), "the resource `queue`"),
     )
 
@@ -37,7 +38,7 @@ def _count(resources: Mapping[str, Any], key: str, default: int) -> int:
     value = resources.get(key)
     if value is None:
         return default
-    least = 0 if key == "gpus_per_node" else 1
+    least = 0 if key.startswith("gpus_") else 1
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"the resource `{key}` must be a whole number of at least {least}, not {value!r}")
     return value

@@ -58,7 +58,7 @@ class Submitter:
             id=None,
             submitted_s=self.clock.unix_s(),
             gpu_hours=request.gpu_hours,
-            gpus=request.nodes * request.gpus_per_node,
+            gpus=request.gpus_held,
             state_before=file_stamp(job.work.state_file),
         )
         job.record.attempts.append(attempt)
@@ -121,11 +121,11 @@ class Submitter:
 
     def _check_budget(self, request: Request) -> None:
         budget = self.limits.budget_gpu_hours
-        if budget is None or request.nodes * request.gpus_per_node == 0:
+        if budget is None or request.gpus_held == 0:
             return
         hours = request.gpu_hours
         if hours is None:
-            raise ValueError("with budget_gpu_hours each job with GPUs needs the resource `runtime`")
+            raise ValueError("with budget_gpu_hours each job on nodes with GPUs needs the resource `runtime`")
         spent = self.records.gpu_hours()
         if spent + hours > budget:
             raise ValueError(

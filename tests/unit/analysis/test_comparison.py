@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from scalestudy.analysis.comparison import exit_status, geometric_mean, holm, judged, log_ratios
+from scalestudy.analysis.comparison import exit_status, geometric_mean, judged, log_ratios
 
 
 def logs(*ratios: float) -> list[float]:
@@ -59,12 +59,6 @@ def test_what_is_beyond_the_margin_alone_is_undecided_among_many() -> None:
     # As many as the test of 21 configurations needs, not that of one, which three pairs satisfy.
     assert among.repeats_needed is not None
     assert 4 <= among.repeats_needed <= 8
-
-
-def test_holm_is_that_of_the_paper() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
 
 
 def test_undecided_says_how_many_repeats_would_decide_it() -> None:

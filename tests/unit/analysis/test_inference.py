@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scalestudy.analysis.inference import Estimate, Region, holm, of_rounds, of_two_samples, rounds_needed, together
+from scalestudy.analysis.inference import Estimate, Region, of_rounds, of_two_samples, rounds_needed, together
 
 TRIALS = 1500
 TOLERANCE = 0.02
@@ -72,11 +72,6 @@ def test_an_equivalence_holds_where_the_90_percent_interval_lies_within_the_marg
         assert region.holds(found)
         assert (region.p(found) <= 0.05) is holds
     assert low > -high
-
-
-def test_holm_adjusts_in_ascending_order() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
 
 
 def test_several_comparisons_hold_with_the_worst_p_and_one_against_decides() -> None:

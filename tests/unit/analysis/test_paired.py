@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from scalestudy.analysis.paired import compare, holm, judged
+from scalestudy.analysis.paired import compare, judged
 
 
 def verdict(differences: list[float], margin: float = 0.05) -> str:
@@ -38,12 +37,6 @@ def test_differences_without_spread_are_judged_by_their_mean() -> None:
 
 def test_two_pairs_are_not_judged() -> None:
     assert compare([0.1, 0.1], 0.05) is None
-
-
-def test_p_values_are_adjusted_for_each_other() -> None:
-    # 3 · 0.01, 2 · 0.02, and 0.03 raised to what stands before it.
-    assert holm([0.02, 0.01, 0.03]) == pytest.approx([0.04, 0.03, 0.04])
-    assert holm([]) == []
 
 
 def test_twenty_comparisons_of_equals_rarely_hold_a_difference() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scalestudy.cluster.actual import Compared, _plain, _table
+from scalestudy.cluster.used import Attempt
 
 KNOWN = Compared("s", "a-000000000001", 1, 1, 3600, 360.0, 1080.0, "repeats", 720.0, 1, "result")
 UNKNOWN = Compared("s", "b-000000000002", 1, 1, 86400, 0.0, None, "unknown", 7200.0, 1, "job script")
@@ -28,3 +31,19 @@ def test_the_table_has_a_column_for_each_thing_and_says_which_runs_are_compared(
     assert lines[3] == (
         "2 runs, in GPU hours: 25.0 requested, 2.2 used. 1 of them had an expected time: 0.1 to 0.3 expected, 0.2 used."
     )
+
+
+def test_hits_are_counted_by_kind_of_expectation() -> None:
+    late = replace(KNOWN, run="c-000000000004", used_s=1081.0)
+    flops = replace(KNOWN, run="d-000000000005", kind="flops")
+    assert _plain([KNOWN, late, flops, UNKNOWN])["inside_by_kind"] == {
+        "repeats": {"runs": 2, "inside": 1},
+        "flops": {"runs": 1, "inside": 1},
+    }
+    assert "Expected from repeats: 1 of 2 runs took a time between the two ends" in _table([KNOWN, late])
+
+
+def test_what_data_and_builds_used_stands_in_a_line_of_its_own() -> None:
+    others = [Attempt("d.1", "digits-000000000003", "7", 4, 1, 900.0, 1, "dataset", 1.0)]
+    assert _plain([KNOWN], others)["other_jobs"] == {"jobs": 1, "gpu_hours": 1.0}
+    assert _table([KNOWN], others).splitlines()[-1].startswith("1 jobs that train nothing (data, builds) used 1.0 GPU")

@@ -12,6 +12,8 @@ from scalestudy.cluster.resources import (
     Planner,
     cpus_per_rank,
     memory_mb,
+    of_build,
+    of_dataset,
     of_run,
     queue_for,
     refuse_caps,
@@ -82,22 +84,24 @@ def test_memory_is_nine_tenths_of_the_node_or_what_the_machine_says() -> None:
     assert memory_mb(Machine(job_memory_gib=100)) == 102400
 
 
-def test_the_walltime_is_one_and_a_half_times_the_high_end_rounded_up_to_six_minutes() -> None:
-    assert walltime(Estimate(0, 3600, "flops"), 1440) == (90, 1)
-    assert walltime(Estimate(0, 3601, "flops"), 1440) == (96, 1)
+def test_the_walltime_is_the_95th_percentile_and_five_minutes_rounded_up_to_six() -> None:
+    assert walltime(Estimate(0, 3660, "flops"), 1440) == (66, 1)
+    assert walltime(Estimate(0, 3661, "flops"), 1440) == (72, 1)
     assert walltime(Estimate(0, 1, "flops"), None) == (6, 1)
 
 
 def test_what_does_not_fit_the_limit_is_a_chain_of_about_equal_links() -> None:
-    runtime, links = walltime(Estimate(0, 20 * 3600, "flops"), 1440)
+    assert walltime(Estimate(0, 23.9 * 3600, "flops"), 1440) == (1440, 1)
+    runtime, links = walltime(Estimate(0, 30 * 3600, "flops"), 1440)
     assert (runtime, links) == (906, 2)
-    assert runtime is not None and runtime * links >= 1.5 * 20 * 60
+    assert runtime is not None and runtime * links >= 30 * 60
 
 
-def test_an_unknown_time_asks_for_the_limit_and_for_nothing_where_there_is_none() -> None:
+def test_an_unknown_time_asks_for_a_short_job_that_says_what_is_needed() -> None:
     unknown = Estimate(0, math.inf, "unknown")
-    assert walltime(unknown, 1440) == (1440, 1)
-    assert walltime(unknown, None) == (None, 1)
+    assert walltime(unknown, 1440) == (30, 1)
+    assert walltime(unknown, None) == (30, 1)
+    assert walltime(unknown, 12) == (12, 1)
 
 
 def test_the_first_queue_that_fits_is_taken_else_the_one_with_the_longest_jobs() -> None:
@@ -137,3 +141,20 @@ def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted()
 def test_a_run_is_worked_out_once() -> None:
     planner = Planner("nowhere", FOUR)
     assert planner.of(run(ranks=4)) is planner.of(run(ranks=4))
+
+
+def test_data_preparation_on_a_node_taken_whole_holds_its_idle_devices() -> None:
+    prepared = of_dataset(spec(), FOUR)
+    assert (prepared.gpus_per_node, prepared.gpus_held_per_node, prepared.gpus_held) == (0, 4, 4)
+    assert of_build(FOUR).gpus_held == 4
+    assert of_dataset(spec(), FOUR.model_copy(update={"exclusive": False})).gpus_held == 0
+    assert of_dataset(spec(), Machine()).gpus_held == 0
+
+
+def test_jobs_without_accelerator_go_to_a_queue_of_cpu_nodes_and_runs_never_do() -> None:
+    queues = {"gpu": Queue(), "cpu": Queue(devices_per_node=0)}
+    machine = FOUR.model_copy(update={"queues": queues})
+    prepared = of_dataset(spec(), machine)
+    assert (prepared.queue, prepared.gpus_held) == ("cpu", 0)
+    first = FOUR.model_copy(update={"queues": dict(reversed(queues.items()))})
+    assert of_run(run(ranks=4), first, KNOWN).queue == "gpu"

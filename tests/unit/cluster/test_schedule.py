@@ -57,3 +57,12 @@ def test_the_limits_of_a_machine_and_of_the_driver_both_hold() -> None:
     machine = Machine(nodes=540, limits=Queue(most_jobs=30, most_nodes_running=72))
     assert Limits.of(machine, 100) == Limits(30, 72, {})
     assert Limits.of(machine, 5) == Limits(5, 72, {})
+
+
+def test_room_is_reserved_for_a_wide_job_that_is_the_most_urgent() -> None:
+    """Nodes 1 to 4: job 2 (2 nodes) runs to 20, job 3 wants all four. Job 1 ends in time and may go before, a longer
+    one may not."""
+    tasks = [Task(2, (), 3, 2), Task(3, (), 2, 4), Task(1, (), 1, 2), Task(4, (), 0, 1)]
+    assert starts(tasks, seconds, Limits(nodes=4)) == {2: 0, 1: 0, 4: 10, 3: 20}
+    longer = {**LENGTH, 1: 25}
+    assert starts(tasks, lambda task: longer[task.id], Limits(nodes=4)) == {2: 0, 4: 0, 3: 20, 1: 50}

@@ -17,7 +17,8 @@ import pandas as pd
 from scalestudy.analysis import claim_words as words
 from scalestudy.analysis.claim_facts import judge_exact, judge_published
 from scalestudy.analysis.claim_rounds import NotJudged, confidence_of, estimate, is_log
-from scalestudy.analysis.inference import ERROR, Estimate, Region, Tested, holm, rounds_needed, together
+from scalestudy.analysis.inference import ERROR, Estimate, Region, Tested, rounds_needed, together
+from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.verdict import INCONCLUSIVE, NOT_HERE, NOT_REPRODUCED, REPRODUCED, Verdict, verdict_of
 from scalestudy.spec.claim_sides import Part, Row, configurations, emulated_parts, parts_of, rows_of_claim
 from scalestudy.spec.claims import AnyClaim, Direction, Equivalence, Exact, Published, Quantity, Sampled

@@ -15,6 +15,8 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
+from scalestudy.analysis.multiplicity import holm
+
 Verdict = Literal["slower", "same", "faster", "undecided"]
 
 LEVEL = 0.05
@@ -77,16 +79,6 @@ def judged(ratios: Sequence[Sequence[float]], margin: float = MARGIN) -> list[Ch
         _change(values, limit, p, None if p is None else adjusted.pop(0), together)
         for values, p in zip(ratios, tests, strict=True)
     ]
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values adjusted by Holm's step-down method, in the order given."""
-    order = sorted(range(len(p)), key=lambda index: p[index])
-    found, largest = [0.0] * len(p), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
-        found[index] = largest
-    return found
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:

@@ -9,7 +9,7 @@ interval and p-value decide alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scipy.special import ndtri, stdtrit
@@ -164,17 +164,6 @@ def together(region: Region, found: Sequence[Estimate]) -> Tested:
     against = {index: region.p(one) for index, one in enumerate(found) if not region.holds(one)}
     deciding = min(against, key=lambda index: against[index])
     return Tested(False, min(1.0, against[deciding] * len(found)), deciding)
-
-
-def holm(ps: Iterable[float]) -> list[float]:
-    """Adjusted p-values that hold together (Holm 1979): in ascending order p·(m - k), never falling, at most 1."""
-    found = list(ps)
-    order = sorted(range(len(found)), key=lambda index: found[index])
-    adjusted, largest = [0.0] * len(found), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, found[index] * (len(found) - rank)))
-        adjusted[index] = largest
-    return adjusted
 
 
 def rounds_needed(region: Region, found: Estimate, error: float = ERROR) -> int | None:

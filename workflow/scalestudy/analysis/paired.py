@@ -9,6 +9,7 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
+from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.stats import CONFIDENCE, FEWEST
 
 ALPHA = 0.05
@@ -65,12 +66,3 @@ def judged(comparisons: Sequence[Comparison]) -> list[tuple[Verdict, float]]:
         (comparison.likely if p <= ALPHA else "undecided", p)
         for comparison, p in zip(comparisons, adjusted, strict=True)
     ]
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """Each p adjusted for being one of several (Holm 1979): the share of families with any error stays below alpha."""
-    adjusted, least = [0.0] * len(ps), 0.0
-    for rank, index in enumerate(sorted(range(len(ps)), key=lambda index: ps[index])):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[index]))
-        adjusted[index] = least
-    return adjusted

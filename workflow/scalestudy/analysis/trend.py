@@ -11,8 +11,9 @@ from scipy.special import stdtrit
 
 from scalestudy.analysis.change_points import FEWEST, LEVEL, Change, changes, strongest
 from scalestudy.analysis.compare import SPEED, speeds
-from scalestudy.analysis.comparison import FEWEST_PAIRS, holm
+from scalestudy.analysis.comparison import FEWEST_PAIRS
 from scalestudy.analysis.instruments import Differences, differences
+from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.recorded import Recorded, Records, read_records
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import BETWEEN, RESULTS, machine_and_campaign

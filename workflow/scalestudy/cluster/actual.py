@@ -31,7 +31,7 @@ def note_plan(machine: str, run: str, asked: Resources, estimate: Estimate) -> N
     """Remember the plan of a run whose job is about to be submitted or started."""
     high = estimate.high_s if estimate.known else None
     line = {
-        "run": run, "time_s": round(time.time(), 1), "nodes": asked.nodes, "gpus": asked.nodes * asked.gpus_per_node,
+        "run": run, "time_s": round(time.time(), 1), "nodes": asked.nodes, "gpus": asked.gpus_held,
         "requested_s": asked.requested_s, "low_s": round(estimate.low_s, 1), "high_s": high and round(high, 1), "kind": estimate.kind,
     }  # fmt: skip
     file = plans_file(machine)
@@ -131,14 +131,15 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
             str(plans_file(machine)),
             "run the studies, then give the command again",
         )
-    return _table(rows), _plain(rows)
+    others = [attempt for attempt in read_ledger() if attempt.rule != "train"]
+    return _table(rows, others), _plain(rows, others)
 
 
 def _sum(rows: Iterable[Compared], of: str, per: str) -> float:
     return float(sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows)) / 3600
 
 
-def _plain(rows: Sequence[Compared]) -> dict[str, Any]:
+def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> dict[str, Any]:
     known = [row for row in rows if row.high_s is not None]
     per = "gpus" if any(row.gpus for row in rows) else "nodes"
     expected, used = _sum(known, "middle_s", per), _sum(known, "used_s", per)
@@ -154,12 +155,23 @@ def _plain(rows: Sequence[Compared]) -> dict[str, Any]:
             "used_by_expected": round(used, 4),
             "expected_over_used": round(expected / used, 3) if used else None,
         },
+        "inside_by_kind": {kind: {"runs": runs, "inside": inside} for kind, (runs, inside) in _hits(known).items()},
+        "other_jobs": {"jobs": len(others), "gpu_hours": round(sum(one.gpu_hours for one in others), 4)},
         "runs": [asdict(row) for row in rows],
     }
 
 
-def _table(rows: Sequence[Compared]) -> str:
-    data = _plain(rows)
+def _hits(known: Iterable[Compared]) -> dict[str, tuple[int, int]]:
+    """By kind of expectation, the runs that had one, and those of them that took a time between its two ends."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in known:
+        runs, inside = found.get(row.kind, (0, 0))
+        found[row.kind] = runs + 1, inside + (row.low_s <= row.used_s <= (row.high_s or 0.0))
+    return found
+
+
+def _table(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> str:
+    data = _plain(rows, others)
     total = data["total"]
     head = (
         f"{'study':20}  {'requested':>11}  {'expected':>19}  {'used':>9}  {'expected from':17}  {'used from':10}  run"
@@ -178,4 +190,14 @@ def _table(rows: Sequence[Compared]) -> str:
     )
     if total["expected_over_used"] is not None:
         lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")
+    for kind, hits in data["inside_by_kind"].items():
+        lines.append(
+            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs took a time between the two ends, which are "
+            "meant to hold nine in ten."
+        )
+    if others:
+        lines.append(
+            f"{len(others)} jobs that train nothing (data, builds) used {data['other_jobs']['gpu_hours']:,} GPU hours: "
+            "idle GPUs of nodes that they had to themselves."
+        )
     return "\n".join(lines)

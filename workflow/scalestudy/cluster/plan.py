@@ -1,6 +1,10 @@
 """The plan: what the jobs of a dry run will cost, per study, strategy and number of ranks, before the first is submitted.
 
-Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit.
+Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit. The
+percentiles of a sum are drawn (spread.py): they do not add up.
+
+What nobody knows is not summed: of the runs that do the same to each sample, the one that the driver starts first is
+planned as a short calibration run, and the others wait for what it says.
 """
 
 from __future__ import annotations
@@ -8,15 +12,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from scalestudy.cluster import spread
 from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
-from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of
-from scalestudy.cluster.resources import NAMES, Resources, memory_mb
+from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of, like_key
+from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
+from scalestudy.cluster.spread import Draws
+from scalestudy.cluster.used import queue_wait, read_waits
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
 
@@ -28,6 +37,10 @@ SUBMITTED = ("train", "dataset", "horovod")
 LARGE_H = 100
 FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
+Unit = Literal["gpu", "node", "cpu"]
+UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
+LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 40, 20_000
+"""Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
 """Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
@@ -51,7 +64,7 @@ class Amounts:
     """What jobs use: hours in units of 10^-digits, and bytes."""
 
     gpu: tuple[int, int, int] = (0, 0, 0)
-    """Requested, expected low, expected high."""
+    """Requested, all jobs at their 5th percentile, all at their 95th."""
     node: tuple[int, int, int] = (0, 0, 0)
     cpu: tuple[int, int, int] = (0, 0, 0)
     written_bytes: int = 0
@@ -86,6 +99,10 @@ class PlannedJob:
     written_bytes: int
     to_nodes_bytes: int
     amounts: Amounts = Amounts()
+    like: str = ""
+    """The same for runs of unknown time that do the same to each sample; empty for all others."""
+    awaits: str = ""
+    """The calibration run without which nothing is known of this one: it is not in the sums."""
 
     @property
     def name(self) -> str:
@@ -129,7 +146,29 @@ class Plan:
     critical_s: tuple[int, int, int]
     makespan_s: tuple[int, int, int]
     begun: tuple[Mapping[int, int], Mapping[int, int], Mapping[int, int]] = field(repr=False)
+    spread: Draws = field(repr=False)
+    """Seconds drawn for each job [draws, jobs], in the order of `jobs`."""
+    makespan_percentiles_s: tuple[int, int, int]
+    """10th, 50th, 90th; without waiting for the first start."""
+    wait_s: float | None
+    """Median wait in the queue of the jobs that this folder submitted: what further jobs of a chain wait."""
     assumed: tuple[str, ...] = ()
+
+    @property
+    def awaiting(self) -> list[PlannedJob]:
+        """The runs that are not in the sums."""
+        return [job for job in self.jobs if job.awaits]
+
+    def percentiles(self, jobs: Sequence[PlannedJob], of: Unit) -> tuple[Decimal, Decimal, Decimal]:
+        """The 10th, 50th and 90th of what these jobs take together, in GPU, node or CPU hours."""
+        chosen = {job.seen.id for job in jobs}
+        columns = [column for column, job in enumerate(self.jobs) if job.seen.id in chosen]
+        many = np.array([_many(self.jobs[column], of) for column in columns], dtype=float)
+        low, middle, high = spread.percentiles(self.spread[:, columns] @ many)
+        return self._hours(low), self._hours(middle), self._hours(high)
+
+    def _hours(self, seconds: float) -> Decimal:
+        return self.hours(round(seconds * 10**self.digits / 3600))
 
     @property
     def submitted(self) -> list[PlannedJob]:
@@ -163,17 +202,19 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
     name = machine_of(seen) or project.config.folder
     machine = project.resources.planner(name).machine
-    drafts = [_planned(project, job) for job in seen]
+    drafts = _calibrated([_planned(project, job) for job in seen])
     submitted = [job for job in drafts if job.submitted]
     largest_s = sum(job.seconds[0] * max(_gpus(job), job.resources.nodes) for job in submitted)
     digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
     jobs = tuple(_counted(job, digits) if job.submitted else job for job in drafts)
     rows = tuple(_rows(jobs))
+    wait_s = queue_wait(read_waits())
     tasks, limits = tasks_of(jobs), Limits.of(machine, jobs_at_once)
+    draws = spread.drawn([(job.estimate.kind if job.submitted else "", *job.seconds[1:]) for job in jobs])
     times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]
-    begun = [starts(tasks, lambda task, of=of: of[task.id], limits) for of in times]  # type: ignore[misc]
-    critical = [critical_path(tasks, lambda task, of=of: of[task.id]) for of in times]  # type: ignore[misc]
-    spans = [makespan(b, tasks, lambda task, of=of: of[task.id]) for b, of in zip(begun, times, strict=True)]  # type: ignore[misc]
+    begun = [starts(tasks, of(each), limits) for each in times]
+    critical = [critical_path(tasks, of(each)) for each in times]
+    spans = [makespan(one, tasks, of(each)) for one, each in zip(begun, times, strict=True)]
     return Plan(
         name,
         project.config.scale,
@@ -185,8 +226,44 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
         (critical[0], critical[1], critical[2]),
         (spans[0], spans[1], spans[2]),
         (begun[0], begun[1], begun[2]),
+        draws,
+        _makespans(tasks, jobs, draws, limits, wait_s or 0.0),
+        wait_s,
         tuple(dict.fromkeys(_assumptions(project, submitted))),
     )
+
+
+def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:
+    """Of the runs of unknown time that are alike, all but the most urgent wait for it and count as nothing."""
+    first: dict[str, PlannedJob] = {}
+    for job in sorted(drafts, key=lambda job: -job.seen.priority):
+        if job.like:
+            first.setdefault(job.like, job)
+    return [
+        job
+        if not job.like or first[job.like] is job
+        else dataclasses.replace(job, awaits=first[job.like].name, seconds=(0, 0, 0))
+        for job in drafts
+    ]
+
+
+def _makespans(
+    tasks: Sequence[Task], jobs: Sequence[PlannedJob], draws: Draws, limits: Limits, wait_s: float
+) -> tuple[int, int, int]:
+    """Percentiles over as many of the draws as there is time for; further jobs of a chain wait in the queue."""
+    many = max(LEAST_SCHEDULES, min(MOST_SCHEDULES, SCHEDULED_JOBS // max(1, len(jobs))))
+    waits = np.array([wait_s * (job.resources.links - 1) for job in jobs])
+    spans = []
+    for row in draws[:many] + waits:
+        times = {job.seen.id: math.ceil(seconds) for job, seconds in zip(jobs, row, strict=True)}
+        spans.append(makespan(starts(tasks, of(times), limits), tasks, of(times)))
+    low, middle, high = spread.percentiles(np.array(spans, dtype=float))
+    return round(low), round(middle), round(high)
+
+
+def of(times: Mapping[int, int]) -> Callable[[Task], int]:
+    """The seconds of a task."""
+    return lambda task: times[task.id]
 
 
 def machine_of(seen: Sequence[Seen]) -> str | None:
@@ -203,8 +280,10 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         asked = _as_announced(known, seen)
         spec = run.spec
         study = str(seen.resources.get("study", ""))
+        like = "" if estimate.known else f"{machine} {like_key(spec.plain())}"
         return PlannedJob(
-            seen, study, spec.strategy.name, spec.ranks, asked, estimate, _seconds(asked, estimate), *_run_bytes(run, asked)
+            seen, study, spec.strategy.name, spec.ranks, asked, estimate, _seconds(asked, estimate),
+            *_run_bytes(run, asked), like=like,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
@@ -213,7 +292,7 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
     if seen.rule in SUBMITTED:
         machine_file = project.resources.planner(seen.wildcards["machine"]).machine
-        asked = _as_announced(Resources(1, 1, 0, 1, memory_mb(machine_file), None, None), seen)
+        asked = _as_announced(of_build(machine_file), seen)
         return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
     nothing = Resources(0, 0, 0, 0, 0, None, None)
     return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
@@ -234,18 +313,23 @@ def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
 
 
 def _gpus(job: PlannedJob) -> int:
-    return job.resources.nodes * job.resources.gpus_per_node
+    return job.resources.gpus_held
+
+
+def _many(job: PlannedJob, of: Unit) -> int:
+    """GPUs, nodes or cores of a job; none of one that the driver keeps."""
+    asked = job.resources
+    if not job.submitted:
+        return 0
+    return {"gpu": _gpus(job), "node": asked.nodes, "cpu": asked.nodes * asked.ranks_per_node * asked.cpus_per_rank}[of]
 
 
 def _counted(job: PlannedJob, digits: int) -> PlannedJob:
-    asked = job.resources
-    cpus = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
-
     def units(many: int) -> tuple[int, int, int]:
         one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
         return one, low, high
 
-    amounts = Amounts(units(_gpus(job)), units(asked.nodes), units(cpus), job.written_bytes, job.to_nodes_bytes)
+    amounts = Amounts(*(units(_many(job, of)) for of in UNITS), job.written_bytes, job.to_nodes_bytes)
     return dataclasses.replace(job, amounts=amounts)
 
 

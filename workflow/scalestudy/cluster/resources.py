@@ -16,8 +16,9 @@ from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
-SAFETY = 1.5
-"""Walltime over the high end of what is expected."""
+CALIBRATION_MIN = 30
+"""Walltime of a run whose time nobody knows, minutes: it goes on in further jobs where that is too short, and what it
+took then says what runs like it take."""
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
 LINK_MARGIN_S = 300
@@ -29,8 +30,19 @@ MADE_PER_S = 50.0
 """Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
 to decode and write them as well."""
 DATA_LEAST_S = 600.0
+BUILD_MIN = 60
+"""Walltime of compiling Horovod, minutes."""
 
-NAMES = ("nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime", "queue")
+NAMES = (
+    "nodes",
+    "ranks_per_node",
+    "gpus_per_node",
+    "cpus_per_rank",
+    "mem_mb",
+    "runtime",
+    "queue",
+    "gpus_held_per_node",
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,13 @@ class Resources:
     queue: str | None
     links: int = 1
     """Jobs in a row, each resuming from the checkpoint of the one before."""
+    gpus_held_per_node: int = 0
+    """GPUs of a node that nobody else can use meanwhile, because the job has the node to itself."""
+
+    @property
+    def gpus_held(self) -> int:
+        """GPUs that the job asks for or keeps idle, over all nodes."""
+        return self.nodes * max(self.gpus_per_node, self.gpus_held_per_node)
 
     def plain(self) -> dict[str, Any]:
         """By name; `links` is not a resource."""
@@ -63,11 +82,11 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     nodes, per_node = geometry(run.spec, machine)
     if run.spec.network is not None:
         nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
-    queue = queue_for(machine, nodes, estimate)
+    queue = queue_for(machine, nodes, estimate, devices=bool(machine.devices_per_node))
     runtime, links = walltime(estimate, limit_min(machine, queue))
     cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
     devices = machine.devices_per_node or 0
-    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links)
+    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices)
 
 
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
@@ -79,22 +98,43 @@ def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
     estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
-    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue)
+    held = gpus_held(machine, queue)
+    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=held)
+
+
+def of_build(machine: Machine) -> Resources:
+    """What compiling for the machine requests: one node, in the site's own queue, for an hour at most."""
+    held = gpus_held(machine, None)
+    return Resources(1, 1, 0, 1, memory_mb(machine), BUILD_MIN, None, gpus_held_per_node=held)
+
+
+def gpus_held(machine: Machine, queue: str | None) -> int:
+    """Accelerators of a node that a job in this queue keeps from others though it uses none."""
+    if not machine.exclusive:
+        return 0
+    of_queue = machine.queues[queue].devices_per_node if queue is not None else None
+    return (machine.devices_per_node or 0) if of_queue is None else of_queue
 
 
 def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
-    """Minutes of one job and the number of jobs: the high end times SAFETY, rounded up, cut at the machine's limit.
+    """Minutes of one job and the number of jobs: the 95th percentile and a margin, rounded up, cut at the limit.
 
-    What does not fit resumes in further attempts of about equal length. A run whose time is unknown requests the limit.
+    What does not fit, or takes longer than expected, resumes in further jobs. A run whose time is unknown requests
+    CALIBRATION_MIN.
     """
-    if not math.isfinite(estimate.high_s):
-        return limit, 1
-    needed_s = SAFETY * estimate.high_s
+    needed_s = needed(estimate)
     if limit is None or needed_s <= 60 * limit:
         return _rounded(needed_s, limit), 1
+    if not math.isfinite(estimate.high_s):
+        return limit, 1
     usable_s = max(60.0, 60 * limit - LINK_MARGIN_S)
-    links = math.ceil(needed_s / usable_s)
-    return _rounded(needed_s / links + LINK_MARGIN_S, limit), links
+    links = math.ceil(estimate.high_s / usable_s)
+    return _rounded(estimate.high_s / links + LINK_MARGIN_S, limit), links
+
+
+def needed(estimate: Estimate) -> float:
+    """Seconds of walltime that a run needs in all, with one margin for its checkpoint."""
+    return estimate.high_s + LINK_MARGIN_S if math.isfinite(estimate.high_s) else 60.0 * CALIBRATION_MIN
 
 
 def _rounded(seconds: float, limit: int | None) -> int:
@@ -112,14 +152,19 @@ def limit_min(machine: Machine, queue: str | None) -> int | None:
     return minutes - minutes % ROUND_MIN if minutes >= ROUND_MIN else max(1, minutes)
 
 
-def queue_for(machine: Machine, nodes: int, estimate: Estimate) -> str | None:
-    """The first queue that accepts that many nodes for that long; else the one of them with the longest jobs."""
+def queue_for(machine: Machine, nodes: int, estimate: Estimate, *, devices: bool = False) -> str | None:
+    """The first queue that accepts that many nodes for that long; else the one of them with the longest jobs.
+
+    With `devices` a queue of CPU nodes is none; without, such queues come first.
+    """
     fitting = {name: queue for name, queue in machine.queues.items() if _takes(queue, nodes)}
+    of_cpus = {name: queue for name, queue in fitting.items() if queue.devices_per_node == 0}
+    fitting = {name: queue for name, queue in fitting.items() if name not in of_cpus} if devices else of_cpus or fitting
     if not fitting:
         return None
     for name in fitting:
         limit = limit_min(machine, name)
-        if limit is None or SAFETY * estimate.high_s <= 60 * limit:
+        if limit is None or needed(estimate) <= 60 * limit:
             return name
     return max(fitting, key=lambda name: limit_min(machine, name) or 0)
 

@@ -61,7 +61,11 @@ def in_order(tasks: Sequence[Task]) -> list[Task]:
 
 
 def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits) -> dict[int, int]:
-    """When each job starts: whatever fits starts at once, the most urgent of each kind first."""
+    """When each job starts: the most urgent first.
+
+    Where the most urgent one does not fit, its room is reserved: others start only if they end before it can (EASY
+    backfill, as schedulers do it; Lifka, The ANL/IBM SP scheduling system, 1995).
+    """
     known = {task.id: task for task in tasks}
     followers = _followers(tasks)
     missing = {task.id: len(task.needs) for task in tasks}
@@ -73,7 +77,7 @@ def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits
     running: list[tuple[int, int]] = []
     use, now = _Use(limits), 0
     while True:
-        while (task := _next(waiting, known, use)) is not None:
+        while (task := _next(waiting, known, use, running, now, seconds)) is not None:
             begun[task.id] = now
             use.take(task)
             heapq.heappush(running, (now + seconds(task), task.id))
@@ -100,6 +104,13 @@ class _Use:
         self.limits = limits
         self.jobs = self.nodes = 0
         self.in_queue: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def copy(self) -> _Use:
+        """The same use, to be changed."""
+        use = _Use(self.limits)
+        use.jobs, use.nodes = self.jobs, self.nodes
+        use.in_queue.update({name: list(counts) for name, counts in self.in_queue.items()})
+        return use
 
     def fits(self, nodes: int, name: str | None) -> bool:
         """Whether a job of this many nodes may start. One that is too large for an empty machine starts alone."""
@@ -137,14 +148,44 @@ class _Use:
 
 
 def _next(
-    waiting: Mapping[tuple[int, str | None], list[tuple[int, int]]], known: Mapping[int, Task], use: _Use
+    waiting: Mapping[tuple[int, str | None], list[tuple[int, int]]],
+    known: Mapping[int, Task],
+    use: _Use,
+    running: Sequence[tuple[int, int]],
+    now: int,
+    seconds: Callable[[Task], int],
 ) -> Task | None:
-    """The most urgent job that fits now, taken from the waiting ones."""
-    fitting = [key for key, heap in waiting.items() if heap and use.fits(*key)]
-    if not fitting:
+    """The job that starts next, taken from the waiting ones; None where none may start now."""
+    keys = sorted((key for key, heap in waiting.items() if heap), key=lambda key: waiting[key][0])
+    if not keys:
         return None
-    best = min(fitting, key=lambda key: waiting[key][0])
-    return known[heapq.heappop(waiting[best])[1]]
+    first = keys[0]
+    if use.fits(*first):
+        return known[heapq.heappop(waiting[first])[1]]
+    free_at: int | None = None
+    for key in keys[1:]:
+        if not use.fits(*key):
+            continue
+        task = known[waiting[key][0][1]]
+        if task.nodes == 0:
+            return known[heapq.heappop(waiting[key])[1]]
+        if free_at is None:
+            free_at = _free_at(first, known, use, running)
+        if now + seconds(task) <= free_at:
+            return known[heapq.heappop(waiting[key])[1]]
+    return None
+
+
+def _free_at(
+    wanted: tuple[int, str | None], known: Mapping[int, Task], use: _Use, running: Sequence[tuple[int, int]]
+) -> int:
+    """When a job of this kind can start if nothing else does."""
+    use = use.copy()
+    for ends, task in sorted(running):
+        use.give(known[task])
+        if use.fits(*wanted):
+            return ends
+    raise AssertionError("a job that does not fit an empty machine starts alone")
 
 
 def _followers(tasks: Sequence[Task]) -> dict[int, list[int]]:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row
+from scalestudy.cluster.expected import kinds_of
+from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row, Unit
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
@@ -18,56 +19,76 @@ UNDER_A_DRY_RUN = 60
 Submit = Mapping[str, list[str] | str]
 """The words of each job's submit line, by its name, or why the scheduler would refuse it."""
 
-HEAD = ("study", "strategy", "ranks", "jobs", "GPU h requested", "expected", "", "source", "node h", "CPU h", "written", "to nodes")  # fmt: skip
-RIGHT = {2, 3, 4, 5, 6, 8, 9, 10, 11}
+GROUPS = ("strategy", "ranks")
+"""What a table may be grouped by, beside the study."""
 
 
-def table(plan: Plan, most_rows: int = 10_000) -> str:
-    """The plan for people: a line per study, strategy and number of ranks, the total, and remarks."""
+def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = ()) -> str:
+    """The plan for people: a line per study (and strategy, number of ranks), the total, and remarks."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
-    lines = [_cells(plan, row.study, row.strategy, row.ranks, row.jobs, row.amounts, row.kind) for row in plan.rows]
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in plan.rows:
+        values = {"strategy": row.strategy, "ranks": str(row.ranks or "")}
+        groups.setdefault((row.study, *(values[name] for name in by)), []).append(row)
+    unit: Unit = "gpu" if plan.total.gpu[0] else "node"
+    said = "GPU" if unit == "gpu" else "node"
+    head = ("study", *by, "jobs", f"{said} h requested", "P10", "P50", "P90", "source", "node h", "written")
+    lines = [_cells(plan, unit, key, rows) for key, rows in groups.items()]
     left = len(lines) - most_rows
-    total = _cells(plan, "total", "", 0, tuple(plan.submitted), plan.total, plan.kind)
-    shown = [HEAD, *lines[:most_rows], total]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(HEAD))]
-    text = [_line(row, widths) for row in shown]
-    rule = "-" * len(text[0])
+    total = _cells(plan, unit, ("total", *("" for _ in by)), plan.rows)
+    shown = [head, *lines[:most_rows], total]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
+    text = [_line(row, widths, head) for row in shown]
+    rule = "-" * max(map(len, text))
     more = [f"… and {left} more lines: scalestudy plan"] if left > 0 else []
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan)])
+    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan, unit)])
 
 
-def _cells(
-    plan: Plan, study: str, strategy: str, ranks: int, jobs: Sequence[PlannedJob], amounts: Amounts, kind: str
-) -> tuple[str, ...]:
+def _cells(plan: Plan, unit: Unit, key: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
+    jobs = [job for row in rows for job in row.jobs]
+    amounts = sum((row.amounts for row in rows), Amounts())
     chained = sum(job.resources.links for job in jobs) - len(jobs)
     return (
-        study,
-        strategy,
-        str(ranks or ""),
+        *key,
         f"{len(jobs):,}" + (f"+{chained}" if chained else ""),
-        f"{plan.hours(amounts.gpu[0]):,}",
-        f"{plan.hours(amounts.gpu[1]):,}",
-        f"– {plan.hours(amounts.gpu[2]):,}",
-        kind,
+        f"{plan.hours(getattr(amounts, unit)[0]):,}",
+        *(f"{hours:,}" for hours in plan.percentiles(jobs, unit)),
+        kinds_of(job.estimate for job in jobs if job.seen.rule == "train"),
         f"{plan.hours(amounts.node[0]):,}",
-        f"{plan.hours(amounts.cpu[0]):,}",
         size(amounts.written_bytes),
-        size(amounts.to_nodes_bytes),
     )
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [c.rjust(w) if i in RIGHT else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+LEFT = {"study", "strategy", "source"}
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], head: Sequence[str]) -> str:
+    padded = [
+        cell.ljust(width) if name in LEFT else cell.rjust(width)
+        for cell, width, name in zip(cells, widths, head, strict=True)
+    ]
     return "  ".join(padded).rstrip()
 
 
-def _notes(plan: Plan) -> Iterator[str]:
-    requested, low, high = map(span, plan.makespan_s)
-    yield f"Makespan     {low} to {high} expected, {requested} if every job takes its whole walltime ({QUEUEING})"
+def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
+    ends = [plan.hours(part) for part in getattr(plan.total, unit)]
+    yield "Expected     P10, P50, P90 of the sum, drawn from each job's own interval (P5 to P95); runs of one source err together"
+    yield f"Ends         {ends[1]:,} if every job takes its P5, {ends[2]:,} its P95, {ends[0]:,} its whole walltime"
+    if plan.awaiting:
+        first = {job.awaits for job in plan.awaiting}
+        yield f"Unknown      {len(plan.awaiting)} runs are not in the sums: nobody knows what they take. {len(first)} short calibration runs,"
+        yield "             which the driver starts first, will tell; plan again after them"
+    low, middle, high = map(span, plan.makespan_percentiles_s)
+    yield f"Makespan     {middle} (P10 {low}, P90 {high}), {span(plan.makespan_s[0])} if every job takes its whole walltime ({QUEUEING})"
+    limits = plan.machine.limits
+    if plan.machine.nodes and not (limits.most_nodes_running or limits.most_jobs):
+        yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
+    if plan.wait_s is not None:
+        yield f"Queue        further jobs of a chain wait {span(round(plan.wait_s))}: the median of this folder's jobs"
     chains = [job for job in plan.submitted if job.resources.links > 1]
     if chains:
         yield f"Chains       {len(chains)} runs take longer than one job may; jobs are counted as runs+further jobs:"
@@ -82,7 +103,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     if cost is not None and plan.machine.prices is not None:
         unit = plan.machine.prices.currency
         yield f"Cost         {cost[0]:,.2f} {unit} at most; {cost[1]:,.2f} to {cost[2]:,.2f} expected"
-    yield "Requested    walltime of whole nodes: 1.5 × the high end, rounded up to six minutes; idle devices count too"
+    yield "Requested    walltime of whole nodes: the P95 and five minutes, rounded up to six; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"
 
@@ -117,9 +138,14 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
     return {
         "machine": plan.machine_name,
         "scale": plan.scale,
-        "total": {"jobs": len(plan.submitted), **_amounts(plan, plan.total, plan.kind)},
+        "total": {"jobs": len(plan.submitted), **_amounts(plan, plan.total, plan.kind, plan.submitted)},
         "critical_path_h": _hours3(plan.critical_s),
-        "makespan_h": {**_hours3(plan.makespan_s), "queueing": QUEUEING},
+        "makespan_h": {
+            **_hours3(plan.makespan_s),
+            **{name: round(one / 3600, 4) for name, one in zip(PERCENTILES, plan.makespan_percentiles_s, strict=True)},
+            "queueing": QUEUEING,
+        },
+        "awaiting_calibration": len(plan.awaiting),
         "assumed": list(plan.assumed),
         "rows": [_row(plan, row) for row in plan.rows],
         "jobs": jobs,
@@ -133,19 +159,22 @@ def _row(plan: Plan, row: Row) -> dict[str, Any]:
         "ranks": row.ranks or None,
         "jobs": len(row.jobs),
         "links": sum(job.resources.links for job in row.jobs),
-        **_amounts(plan, row.amounts, row.kind),
+        **_amounts(plan, row.amounts, row.kind, row.jobs),
     }
 
 
-def _amounts(plan: Plan, amounts: Amounts, kind: str) -> dict[str, Any]:
+PERCENTILES = ("p10", "p50", "p90")
+
+
+def _amounts(plan: Plan, amounts: Amounts, kind: str, jobs: Sequence[PlannedJob]) -> dict[str, Any]:
     cost = plan.cost(amounts)
     return {
         "gpu_hours_requested": number(plan.hours(amounts.gpu[0])),
-        "gpu_hours_expected": {**_span(plan, amounts.gpu), "kind": kind},
+        "gpu_hours_expected": {**_span(plan, amounts.gpu), **_drawn(plan, jobs, "gpu"), "kind": kind},
         "node_hours_requested": number(plan.hours(amounts.node[0])),
-        "node_hours_expected": _span(plan, amounts.node),
+        "node_hours_expected": {**_span(plan, amounts.node), **_drawn(plan, jobs, "node")},
         "cpu_hours_requested": number(plan.hours(amounts.cpu[0])),
-        "cpu_hours_expected": _span(plan, amounts.cpu),
+        "cpu_hours_expected": {**_span(plan, amounts.cpu), **_drawn(plan, jobs, "cpu")},
         "written_bytes": amounts.written_bytes,
         "to_nodes_bytes": amounts.to_nodes_bytes,
         "cost": None
@@ -157,6 +186,11 @@ def _amounts(plan: Plan, amounts: Amounts, kind: str) -> dict[str, Any]:
             "high": number(cost[2]),
         },
     }
+
+
+def _drawn(plan: Plan, jobs: Sequence[PlannedJob], unit: Unit) -> dict[str, int | float]:
+    found = plan.percentiles(jobs, unit)
+    return {name: number(hours) for name, hours in zip(PERCENTILES, found, strict=True)}
 
 
 def _span(plan: Plan, units: tuple[int, int, int]) -> dict[str, int | float]:
@@ -179,7 +213,8 @@ def _job(plan: Plan, job: PlannedJob, submit: Submit) -> dict[str, Any]:
         "ranks": job.ranks or None,
         "resources": job.resources.plain(),
         "links": [{"link": link + 1, "runtime": job.resources.runtime} for link in range(job.resources.links)],
-        **_amounts(plan, job.amounts, job.estimate.kind if job.seen.rule == "train" else ""),
+        **_amounts(plan, job.amounts, job.estimate.kind if job.seen.rule == "train" else "", [job]),
+        "awaits": job.awaits or None,
         "note": job.estimate.note if job.seen.rule == "train" else "",
         "submit": shlex.join(line) if isinstance(line, list) else None,
         "refused": line if isinstance(line, str) else None,
@@ -192,7 +227,7 @@ def number(value: Decimal) -> int | float:
 
 
 COLUMNS = ("study", "strategy", "ranks", "jobs", "links", "gpu_hours_requested", "gpu_hours_expected_low",
-           "gpu_hours_expected_high", "kind", "node_hours_requested", "node_hours_expected_low",
+           "gpu_hours_expected_high", "gpu_hours_p10", "gpu_hours_p50", "gpu_hours_p90", "kind", "node_hours_requested", "node_hours_expected_low",
            "node_hours_expected_high", "cpu_hours_requested", "cpu_hours_expected_low", "cpu_hours_expected_high",
            "written_bytes", "to_nodes_bytes")  # fmt: skip
 
@@ -207,7 +242,8 @@ def as_csv(plan: Plan) -> str:
         hours = [[str(plan.hours(units)) for units in group] for group in (a.gpu, a.node, a.cpu)]
         links = sum(job.resources.links for job in row.jobs)
         who = [row.study, row.strategy, row.ranks or "", len(row.jobs), links]
-        writer.writerow([*who, *hours[0], row.kind, *hours[1], *hours[2], a.written_bytes, a.to_nodes_bytes])
+        drawn = plan.percentiles(row.jobs, "gpu")
+        writer.writerow([*who, *hours[0], *drawn, row.kind, *hours[1], *hours[2], a.written_bytes, a.to_nodes_bytes])
     return stream.getvalue()
 
 

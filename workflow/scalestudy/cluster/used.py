@@ -30,6 +30,9 @@ class Attempt:
     """None while it has not ended."""
     number: int = 1
     """Its place in the chain, from 1."""
+    rule: str = "train"
+    gpu_hours: float = 0.0
+    """Used, or asked for while it has not ended; idle GPUs of its nodes count."""
 
 
 def read_ledger(file: Path = LEDGER) -> list[Attempt]:
@@ -48,19 +51,49 @@ def read_ledger(file: Path = LEDGER) -> list[Attempt]:
 
 
 def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
-    found = RUN.search(str(event.get("job", "")))
-    if found is None:
+    label = str(event.get("job", ""))
+    rule = label.partition(" ")[0]
+    found = RUN.search(label)
+    if found is None and rule != "horovod":
         return None
+    hours = event.get("gpu_hours")
     used, gpus, nodes, number = (event.get(key) for key in ("used_s", "gpus", "nodes", "link"))
     return Attempt(
         name,
-        found[0],
+        found[0] if found else "",
         str(event["id"]) if event.get("id") else None,
         gpus if isinstance(gpus, int) else 0,
         nodes if isinstance(nodes, int) else 1,
         float(used) if isinstance(used, (int, float)) else None,
         number if isinstance(number, int) else 1,
+        rule,
+        float(hours) if isinstance(hours, (int, float)) else 0.0,
     )
+
+
+def read_waits(file: Path = LEDGER) -> list[float]:
+    """Seconds between the submission of each job of this folder and its start: from the ledger, so that the driver's
+    delay in noticing an end counts as waiting."""
+    if not file.is_file():
+        return []
+    submitted: dict[str, float] = {}
+    waits = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+            kind, name, at_s = event.get("event"), event.get("name"), float(event["time_s"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if kind == "submitted":
+            submitted[name] = at_s
+        elif kind == "ended" and name in submitted and event.get("used_s"):
+            waits.append(max(0.0, at_s - submitted.pop(name) - float(event["used_s"])))
+    return waits
+
+
+def queue_wait(waits: Sequence[float]) -> float | None:
+    """The median wait; None before three jobs."""
+    return statistics.median(waits) if len(waits) >= 3 else None
 
 
 def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:

@@ -103,7 +103,8 @@ def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     """How many claims there are, and how many of them runs on this machine could judge."""
-    from scalestudy.analysis.inference import ERROR, holm
+    from scalestudy.analysis.inference import ERROR
+    from scalestudy.analysis.multiplicity import holm
 
     by_runs = [each for each in verdicts if each["kind"] != "published" and each["verdict"] != "not testable here"]
     tables = [each for each in verdicts if each["kind"] == "published" and each["verdict"] != "not testable here"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalestudy.commands.options import CONFIG, PROFILE
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Options:
     changes: Sequence[str]
     json_file: str | None
     csv_file: str | None
+    by: str
     gantt: str | None
     budget: float | None
     actual: bool
@@ -41,6 +42,9 @@ class Options:
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
 @click.option("--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: standard output.")
 @click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
+@click.option(
+    "--by", default="", metavar="strategy,ranks", help="A line per study and these, in place of one per study."
+)
 @click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
@@ -94,7 +98,7 @@ def _write(plan: Plan, options: Options) -> None:
 
     alone = "-" in (options.json_file, options.csv_file)
     if not alone:
-        click.echo(show.table(plan))
+        click.echo(show.table(plan, by=groups_of(options.by)))
     if options.json_file is not None:
         from scalestudy.cluster.submit import submit_lines
 
@@ -106,6 +110,17 @@ def _write(plan: Plan, options: Options) -> None:
 
         draw(plan, Path(options.gantt))
         click.echo(options.gantt, err=alone)
+
+
+def groups_of(by: str) -> list[str]:
+    """`strategy,ranks` as a list. UserError for another word."""
+    from scalestudy.cluster.show import GROUPS
+
+    found = [name.strip() for name in by.split(",") if name.strip()]
+    for name in found:
+        if name not in GROUPS:
+            raise UserError(f"a plan has no groups by `{name}`", "--by", nearest(name, GROUPS))
+    return found
 
 
 def _put(file: str, text: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from scalestudy.cluster.resources import Planner, Resources, of_dataset
+from scalestudy.cluster.resources import Planner, Resources, of_build, of_dataset
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_machine
@@ -37,10 +37,14 @@ class JobResources:
             self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.folder).machine)
         return self._datasets[dataset]
 
+    def of_build(self, machine: str) -> Resources:
+        """What compiling for a machine requests."""
+        return of_build(self.planner(machine).machine)
+
     def gpu_slots(self, machine: str, run: str) -> int:
         """All devices of a run, for `--resources gpu_slots=N`: a cap on what runs at the same time."""
         found = self.of_run(machine, run)
-        slots, cap = found.nodes * found.gpus_per_node, self.caps.get("gpu_slots")
+        slots, cap = found.gpus_held, self.caps.get("gpu_slots")
         if isinstance(cap, int) and slots > cap:
             raise UserError(f"a run needs {slots} devices, more than gpu_slots={cap}", run, "raise the cap")
         return slots

@@ -14,6 +14,7 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     if out.parent.parent.name != "runs":
         return
     line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
-    line["wall_s"] = result["metrics"].get("wall_s")
+    for metric in ("wall_s", "throughput_samples_per_s"):
+        line[metric] = result["metrics"].get(metric)
     with open(out.parent.parent.parent / "history.jsonl", "a", encoding="utf-8") as history:
         history.write(canonical_json(json.loads(json.dumps(line))) + "\n")

@@ -31,6 +31,8 @@ class Queue(Spec):
     """Jobs of one user that run at the same time."""
     most_nodes_running: Whole | None = None
     """Nodes that the running jobs of one user have together."""
+    devices_per_node: Annotated[int, Field(ge=0)] | None = None
+    """Accelerators of its nodes; unset: those of the machine; 0: a queue of CPU nodes, for jobs that use no accelerator."""
 
 
 class Prices(Spec):
@@ -83,6 +85,8 @@ class Machine(Spec):
     """Longest job, hours; what takes longer is a chain of jobs."""
     start_up_s: Positive | None = None
     """Seconds of a job outside its run: its start, imports, and its end; unset: learned, else 20 to 120 s."""
+    exclusive: bool = True
+    """Whether each job has its nodes to itself: then all their accelerators count as used, idle ones too."""
     limits: Queue = Queue()
     """Limits of one user that hold in every queue."""
     queues: dict[str, Queue] = {}

@@ -34,13 +34,21 @@ class Request:
     mem_mb: int | None
     runtime_min: int | None
     queue: str | None
+    gpus_held_per_node: int = 0
+    """GPUs of a node that nobody else can use meanwhile, where the job has the node to itself; less than what it asks
+    for counts as that."""
     avoid: tuple[str, ...] = ()
     """Nodes that failed under this job before; asked to be left out where the system can."""
 
     @property
+    def gpus_held(self) -> int:
+        """GPUs that the job asks for or keeps idle, over all nodes."""
+        return self.nodes * max(self.gpus_per_node, self.gpus_held_per_node)
+
+    @property
     def gpu_hours(self) -> float | None:
         """GPU hours that this submission may use; None where it has no limit of time."""
-        gpus = self.nodes * self.gpus_per_node
+        gpus = self.gpus_held
         if gpus == 0:
             return 0.0
         return None if self.runtime_min is None else gpus * self.runtime_min / 60

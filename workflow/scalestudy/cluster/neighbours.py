@@ -1,0 +1,82 @@
+"""What similar runs say about another: a set-up time, and a time per sample that a rank trains on, fitted to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Span = tuple[float, float]
+
+LEAST, MOST = 0.8, 1.5
+"""How far a run may lie from what its nearest neighbours say, at no distance."""
+GEOMETRY_FACTOR = 4.0
+SIZE_FACTOR = 100.0
+"""The ends move outwards once more per so large a factor in ranks or batch per rank, and in samples beyond those seen:
+assumptions, which `plan --actual` holds against what runs took."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run that ended: ranks, samples per step of a rank, samples of a rank in all, seconds; of these the part that
+    does not grow with the samples, where it was measured."""
+
+    ranks: int
+    rank_batch: int
+    rank_samples: float
+    seconds: float
+    set_up_s: float | None = None
+
+
+def seconds_of(ranks: int, rank_batch: int, rank_samples: float, seen: Sequence[Seen]) -> Span:
+    """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank, from at least
+    one other."""
+    nearest = min(_geometry(ranks, rank_batch, one) for one in seen)
+    near = [one for one in seen if _geometry(ranks, rank_batch, one) <= nearest + 1e-9]
+    low, high = _at(rank_samples, near)
+    beyond = min(abs(math.log(rank_samples / one.rank_samples)) for one in near)
+    power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
+    return low * LEAST**power, high * MOST**power
+
+
+def _geometry(ranks: int, rank_batch: int, one: Seen) -> float:
+    return abs(math.log(ranks / one.ranks)) + abs(math.log(rank_batch / one.rank_batch))
+
+
+def _at(samples: float, near: Sequence[Seen]) -> Span:
+    """Least and most seconds that the runs give for so many samples per rank.
+
+    Each run whose set-up time is known gives a line of its own. Of the others at least two different sizes give one
+    line together; a single size leaves open which part of the time is set-up: from none to all.
+    """
+    found: list[float] = []
+    plain = []
+    for one in near:
+        if one.set_up_s is None:
+            plain.append(one)
+        else:
+            found.append(one.set_up_s + (one.seconds - one.set_up_s) * samples / one.rank_samples)
+    if len({one.rank_samples for one in plain}) > 1:
+        set_up_s, per_sample_s = fitted([(one.rank_samples, one.seconds) for one in plain])
+        line = [set_up_s + per_sample_s * one.rank_samples for one in plain]
+        ratios = [one.seconds / on_line for one, on_line in zip(plain, line, strict=True)]
+        found += [ratio * (set_up_s + per_sample_s * samples) for ratio in (min(ratios), max(ratios))]
+    elif not found:
+        found += [part for one in plain for part in (one.seconds, one.seconds * samples / one.rank_samples)]
+    return min(found), max(found)
+
+
+def fitted(points: Sequence[tuple[float, float]]) -> Span:
+    """Intercept and slope, neither negative, of the line through (x, y) with the least squares of relative errors."""
+    weights = [1 / y**2 for _, y in points]
+    total = sum(weights)
+    mean_x = sum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
+    mean_y = sum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
+    across = sum(w * (x - mean_x) ** 2 for w, (x, _) in zip(weights, points, strict=True))
+    slope = sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points, strict=True)) / across
+    if slope < 0:
+        return mean_y, 0.0
+    if mean_y - slope * mean_x < 0:
+        both = sum(w * x * y for w, (x, y) in zip(weights, points, strict=True))
+        return 0.0, both / sum(w * x * x for w, (x, _) in zip(weights, points, strict=True))
+    return mean_y - slope * mean_x, slope
