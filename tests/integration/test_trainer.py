@@ -15,16 +15,16 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.integration.processes import ranks_of, wait_until, with_files_below
-from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, result, weights
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, result, weights
 
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
 
 
 def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     settings = (*SHORT, "strategy=allreduce", "ranks=2", "loader.augment=flip", "keep=weights")
-    assert attempt(tmp_path / "a", *settings).returncode == 0
-    assert attempt(tmp_path / "b", *settings, "loader.workers=3", SCALESTUDY_WARM="0").returncode == 0
-    assert attempt(tmp_path / "c", *settings, "seed=1").returncode == 0
+    assert completed(attempt(tmp_path / "a", *settings))
+    assert completed(attempt(tmp_path / "b", *settings, "loader.workers=3", SCALESTUDY_WARM="0"))
+    assert completed(attempt(tmp_path / "c", *settings, "seed=1"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
 
@@ -41,7 +41,7 @@ def test_kept_weights_have_the_unwrapped_models_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["allreduce", "halving_doubling", "parameter_server"])
 def test_every_exchange_learns_digits_on_two_ranks(tmp_path: Path, strategy: str) -> None:
     done = attempt(tmp_path, f"strategy={strategy}", "ranks=2", "train.epochs=8", "optimiser.learning_rate=0.05")
-    assert done.returncode == 0, done.stdout
+    assert completed(done), done.stdout
     found = result(tmp_path)
     assert found["status"] == "valid"
     assert found["metrics"]["accuracy"] > 0.95
@@ -234,7 +234,7 @@ def test_a_device_that_is_not_there_is_a_skipped_run_not_a_crash(tmp_path: Path)
     if Path("/proc/driver/nvidia/gpus").exists():
         pytest.skip("this machine has a GPU")
     done = attempt(tmp_path, "device=cuda")
-    assert done.returncode == 0
+    assert completed(done), done.stdout
     found = result(tmp_path)
     assert found["status"] == "skipped" and "GPU" in found["reason"]
 
@@ -356,7 +356,7 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
     settings = (*SHORT, "keep=weights")
     own = "model={import: 'my_nets:Tiny', kwargs: {width: 12}}"
     done = attempt(project / "out", own, *settings, cwd=project)
-    assert done.returncode == 0, done.stdout
+    assert completed(done), done.stdout
     assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
     done = attempt(project / "out", "model={import: 'my_nets:Tny'}", *settings, cwd=project)
     assert done.returncode == 2

@@ -94,7 +94,7 @@ class Ranks:
         process, rank = self.processes[slot], self.ranks[slot]
         process.join()
         code, error = process.exitcode, self.job.folder / f"error.{rank}"
-        assert code is not None  # it was joined
+        assert code is not None, "it was joined"
         # A library may end the process with these statuses too; then there is no message of ours.
         if code in (USER_ERROR, SKIPPED) and error.exists():
             message = error.read_text(encoding="utf-8")
