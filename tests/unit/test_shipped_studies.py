@@ -11,6 +11,7 @@ import pytest
 
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,3 +75,23 @@ def test_a_title_names_no_emulated_gpu_that_none_of_the_runs_waits_for(shipped: 
             if said and said[1].lower() + ("_mixed" if said[2] else "") not in devices:
                 wrong.append(f"{study.name}: {figure.title}")
     assert wrong == []
+
+
+def test_an_emulated_training_at_mini_lasts_long_enough_to_be_timed(
+    shipped: list[Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five steps and 0.2 s are what a valid window has at least."""
+    monkeypatch.chdir(ROOT)
+    short = set()
+    for study in [study for study in shipped if study.scale == "mini"]:
+        for spec in [run.spec for run in study.runs if run.spec.accelerator not in (None, "infinite")]:
+            scale, samples = spec.data.scale, getattr(spec.data, "samples", 0)
+            assert isinstance(scale, float)
+            steps = int(samples * scale) // spec.global_batch * spec.train.epochs - spec.measure.warmup_steps
+            steps = min(steps, spec.measure.steps or steps)
+            seconds = steps * emulated_step_time(spec.model.name, str(spec.accelerator), spec.rank_batch)
+            if steps < 5 or seconds < 0.2:
+                short.add(
+                    f"{study.name}: {spec.model.name}, {samples * scale:g} samples, {steps} steps, {seconds:.2f} s"
+                )
+    assert short == set()
