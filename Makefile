@@ -31,7 +31,7 @@ check: lint docs test
 lint: .venv-dev
 	ruff check .
 	ruff format --check --quiet .
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	snakemake --lint
 	mypy
 
@@ -44,8 +44,9 @@ docs: .venv-dev
 gallery: setup
 	@python docs/gallery.py $(OPTIONS)
 
+# Groups of tests side by side; `pytest` runs them one after the other.
 test: .venv-dev
-	pytest
+	@python -m tests.side_by_side
 
 # Left out: what starts processes, servers or compilers.
 WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup test_executor_jobscript
@@ -62,7 +63,7 @@ box: setup
 format: .venv-dev
 	ruff check --fix-only --quiet .
 	ruff format --quiet .
-	snakefmt Snakefile workflow/rules
+	snakefmt Snakefile workflow/Snakefile workflow/rules
 
 # Needs uv; writes no index host.
 lock:

@@ -4,11 +4,12 @@
     python benchmarks/exchange.py nodes     all-reduces on 4 and 8 emulated nodes against strategies/cost.py
     python benchmarks/exchange.py all       both; their tables go to docs/measured/exchange.txt
 
-A ratio is the median over alternations: both sides in turn, in the same processes, in an order that flips; 15 of them, and
-15 in other processes, for the ratio differs between processes, and from minute to minute, by more than within them: so the
-peers take turns as well, set after set, and the least and the largest median of a set are shown. What is built second is
+A set is 15 alternations of both sides in the same processes, in an order that flips; its ratio is their median. The ratio
+differs between processes, and from minute to minute, by more than within them: so only sets count as independent, the peers
+take turns set after set, and the interval is Student's t over the logarithms of the sets' ratios. What is built second is
 some 2 % faster, and of two like sides too: in one set of processes ours is built first, in the next the other's. It goes on
-until half the width of the bootstrap interval is at most 3 %, and for at least ten sets; `--cap` ends it later.
+until half the width of the interval is at most 3 %, and for at least ten sets; `--cap` ends it later. A limit holds where
+the whole interval lies below it. The ratio of every set is printed, so that the interval can be computed again.
 `nodes` needs Linux, and root or user namespaces.
 """
 
@@ -20,7 +21,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import tempfile
@@ -47,8 +47,11 @@ from scalestudy.strategies.catalogue import HalvingDoubling as HalvingDoublingSt
 from scalestudy.strategies.catalogue import Ring as RingStrategy
 from scalestudy.strategies.nodes import everyone
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.ratios import ratio_of_sets
+
 ALTERNATIONS, LEAST_SETS, HALF_WIDTH = 15, 10, 0.03
-RESAMPLES = 2000
 STEPS_PER_SIDE = 5
 MIB_PER_S_OF_ALL = 64.0
 """Shared out evenly among the nodes: a few cores move what all of them send."""
@@ -98,29 +101,6 @@ def _rank(
 
 
 # Paired ratios
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ours over the other's, its 95 % interval, and how many alternations it took."""
-
-    value: float
-    low: float
-    high: float
-    count: int
-
-    @property
-    def half_width(self) -> float:
-        """Half of the interval over the ratio."""
-        return (self.high - self.low) / 2 / self.value
-
-
-def ratio_of(pairs: Sequence[float]) -> Ratio:
-    """The median of paired ratios, with the percentile bootstrap's interval (Efron and Tibshirani 1993, chapter 13)."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
-    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
-    return Ratio(statistics.median(pairs), low, high, len(pairs))
 
 
 def alternate(world: World, ours: Side, other: Side) -> list[float]:
@@ -237,39 +217,39 @@ PEERS: list[tuple[str, int, Callable[..., Any], float]] = [
 
 
 def peers(cap: int) -> list[str]:
-    """A line per ratio."""
+    """Two lines per ratio: what it is, and the ratios of its sets."""
     reason = horovod_build.missing()
     measured = [peer for peer in PEERS if not (reason and peer[2] is against_horovod)]
     sets: dict[str, list[list[float]]] = {name: [] for name, *_ in measured}
     for number in itertools.count(1):
-        going_on = [peer for peer in measured if not _told(sets[peer[0]], cap)]
+        going_on = [peer for peer in measured if not told(sets[peer[0]], cap)]
         if not going_on:
             break
         for name, ranks, target, _ in going_on:
             sets[name].append(on_ranks(ranks, target, number % 2 == 1))
-    lines = [f"{'ours / theirs':48} {'ratio':>6} {'95 % interval':>16} {'n':>4} {'medians of sets':>16} {'limit':>6}"]
+    lines = [f"{'ours / theirs':48} {'ratio':>6} {'95 % interval':>16} {'sets':>4} {'limit':>6}"]
     for name, _, _, limit in PEERS:
-        lines.append(_line_of(name, sets[name], limit) if name in sets else f"{name:48} left out: {reason}")
-        print(lines[-1], flush=True)
+        lines += lines_of_ratio(name, sets[name], limit) if name in sets else [f"{name:48} left out: {reason}"]
+    print("\n".join(lines), flush=True)
     return lines
 
 
-def _told(sets: Sequence[Sequence[float]], cap: int) -> bool:
+def told(sets: Sequence[Sequence[float]], cap: int) -> bool:
     """Whether these sets of alternations are enough: as many began with ours as with the other's."""
     if len(sets) < LEAST_SETS or len(sets) % 2:
         return False
-    pairs = list(itertools.chain.from_iterable(sets))
-    return len(pairs) >= cap or ratio_of(pairs).half_width <= HALF_WIDTH
+    return len(sets) >= cap or ratio_of_sets(sets).half_width <= HALF_WIDTH
 
 
-def _line_of(name: str, sets: Sequence[Sequence[float]], limit: float) -> str:
-    ratio = ratio_of(list(itertools.chain.from_iterable(sets)))
-    verdict = "holds" if ratio.value <= limit else "MISSED"
-    if ratio.half_width > HALF_WIDTH:
-        verdict += f" (half-width {ratio.half_width:.1%} at the cap)"
-    medians = [statistics.median(pairs) for pairs in sets]
-    span, spread = f"{ratio.low:.3f} to {ratio.high:.3f}", f"{min(medians):.3f} to {max(medians):.3f}"
-    return f"{name:48} {ratio.value:6.3f} {span:>16} {ratio.count:4} {spread:>16} {limit:6.2f}  {verdict}"
+def lines_of_ratio(name: str, sets: Sequence[Sequence[float]], limit: float) -> list[str]:
+    """Ratio, interval and verdict; then the ratio of each set."""
+    ratio = ratio_of_sets(sets)
+    span = f"{ratio.low:.3f} to {ratio.high:.3f}"
+    each = " ".join(f"{statistics.median(pairs):.3f}" for pairs in sets)
+    return [
+        f"{name:48} {ratio.value:6.3f} {span:>16} {ratio.count:4} {limit:6.2f}  {ratio.at_most(limit)}",
+        f"    of each set: {each}",
+    ]
 
 
 # On emulated nodes
@@ -422,7 +402,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["peers", "nodes", "all"])
-    parser.add_argument("--cap", type=int, default=300, help="alternations after which a ratio is left as it is (300)")
+    parser.add_argument("--cap", type=int, default=40, help="sets after which a ratio is left as it is (40)")
     parser.add_argument("--nodes", type=int, nargs="+", default=[4, 8], help="numbers of emulated nodes (4 8)")
     parser.add_argument("--out", type=Path, help="file for the tables; of `all`: docs/measured/exchange.txt")
     arguments = parser.parse_args()

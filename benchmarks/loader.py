@@ -39,6 +39,10 @@ from scalestudy.measure.instrument import cpu_name
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Data
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.ratios import Estimate, ratio_of
+
 ROOT = Path(__file__).resolve().parent.parent
 PEER_SCRIPT = ROOT / "benchmarks" / "loader_peers.py"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalestudy" / "bench-loader"
@@ -362,7 +366,9 @@ def report(
         f"2,048 JPEGs of 500x375, 100 KiB mean; random resized crop to 224, flip, batches of 64; windows of "
         f"{options.seconds:g} s, {options.repeats} repeats, in turn; medians [least .. most]",
         "CPU ms per image: user and system time of the whole process tree. `ratio` is the peer's CPU ms per image over "
-        "ours; for full decode, it is the share that it would take of ours. `speed` is our images/s over the peer's.",
+        "ours, round by round, with Student's 95 % interval; for full decode, it is the share that it would take of ours. "
+        "What is asked holds where the whole interval lies above it. The rounds of a setting are of the same processes: "
+        "what differs between processes is not in the interval. `speed` is our images/s over the peer's.",
         "WebDataset resamples its shards (it has no exact epochs); uint8 batches lie as suits each loader best.",
     ]
     for setting in settings:
@@ -374,7 +380,7 @@ def _table(record: Record, setting: tuple[int, str], peers: list[Peer]) -> list[
     cores, kind = setting
     lines = [
         f"{cores} {'core' if cores == 1 else 'cores'}, {kind}",
-        f"  {'loader':<42}{'images/s':>26}{'CPU ms/image':>24}{'ratio':>8}{'asked':>7}{'aim':>6}{'speed':>8}",
+        f"  {'loader':<42}{'images/s':>26}{'CPU ms/image':>24}{'ratio':>21}{'asked':>7}{'aim':>6}{'speed':>8}",
     ]
     medians = {peer.name: _medians(record, peer, setting) for peer in peers}
     for peer in peers:
@@ -386,12 +392,18 @@ def _table(record: Record, setting: tuple[int, str], peers: list[Peer]) -> list[
         row = f"  {peer.title:<42}{_range(speed, '.0f'):>26}{_range(cpu, '.3f'):>24}"
         reference = medians.get(peer.against)
         if peer.at_least is not None and reference is not None:
-            ratio = statistics.median(cpu) / statistics.median(reference[1])
-            faster = statistics.median(reference[0]) / statistics.median(speed)
-            kept = "" if kind != "uint8" else " ok" if ratio >= peer.at_least else " SHORT"
-            row += f"{ratio:>8.2f}{peer.at_least:>7g}{peer.aim:>6g}{faster:>8.2f}{kept}"
+            ratio = by_round(cpu, reference[1])
+            faster = by_round(reference[0], speed)
+            kept = "" if kind != "uint8" else f" {ratio.at_least(peer.at_least)}"
+            span = f"{ratio.value:.2f} [{ratio.low:.2f} .. {ratio.high:.2f}]"
+            row += f"{span:>21}{peer.at_least:>7g}{peer.aim:>6g}{faster.value:>8.2f}{kept}"
         lines.append(row)
     return lines
+
+
+def by_round(these: list[float], those: list[float]) -> Estimate:
+    """The ratio of two sides, paired round by round."""
+    return ratio_of([one / other for one, other in zip(these, those, strict=False)])
 
 
 def _medians(record: Record, peer: Peer, setting: tuple[int, str]) -> tuple[list[float], list[float]] | None:

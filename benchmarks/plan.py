@@ -66,7 +66,8 @@ def main() -> None:
         memory_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         dry_s = timed(folder, "snakemake", *WHERE[:2], *AT_ONCE, *WHERE[2:], "-n", "--quiet", "all")
     print(
-        f"{runs:,} runs: scalestudy plan {plan_s:.1f} s, {memory_mib:,.0f} MiB; snakemake -n {dry_s:.1f} s; ratio {plan_s / dry_s:.2f}"
+        f"{runs:,} runs: scalestudy plan {plan_s:.1f} s, {memory_mib:,.0f} MiB; snakemake -n {dry_s:.1f} s; ratio {plan_s / dry_s:.2f}; "
+        "one measurement of each, so no interval"
     )
 
 

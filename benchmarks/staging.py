@@ -4,7 +4,8 @@
     python benchmarks/staging.py --quick --out FILE   tiny sizes: whether it works, not how fast it is
 
 All sides of a round copy the same files, warm (read once before), into folders of their own that are removed afterwards;
-their order is another one in each round. Ratios are of medians over the rounds, above 1: this project is faster. `sync`
+their order is another one in each round. Ratios are paired by round, with Student's 95 % interval; above 1: this project is
+faster. The best of the others is the one of the lowest median, so that chance favours it a little. `sync`
 makes each side end with a sync of its file system. The connections over HTTP are as many on all sides; the server is an
 nginx on loopback. Needs cp and rsync; nginx, curl and aria2c for the second half: what is not there is said.
 """
@@ -29,6 +30,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.ratios import ratio_of
 from tests.unit.data import nginx
 
 from scalestudy.data.pagecache import resident_bytes, warm
@@ -178,7 +180,8 @@ def report(title: str, case: Case, seconds: dict[str, list[float]], say: Callabl
         rate = case.count * case.size / 2**20 / median
         spread = f"({min(seconds[side]):.3f}..{max(seconds[side]):.3f})"
         say(f"  {side:12} {median:8.3f} s {spread:18} {rate:8,.0f} MiB/s {case.count / median:10,.0f} files/s")
-    say(f"  best other ({best[1]}) / scalestudy: {best[0] / medians['scalestudy']:.2f}")
+    ratio = ratio_of([other / ours for other, ours in zip(seconds[best[1]], seconds["scalestudy"], strict=True)])
+    say(f"  best other ({best[1]}) / scalestudy: {ratio.value:.2f} [{ratio.low:.2f} .. {ratio.high:.2f}]")
 
 
 def local(case: Case, work: Path, rounds: int, streams: int, say: Callable[[str], None]) -> None:

@@ -2,7 +2,7 @@
 
     python docs/gallery.py [--results FOLDER] [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
 
-A study with figures gets its page from them. A study without results keeps the page that it has; if it has none, its page
+A study with figures gets its page from them: question, what its claims say, figures, tables, verdicts, how it was measured. A study without results keeps the page that it has; if it has none, its page
 says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
 """
 
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalestudy.errors import UserError
+from scalestudy.figures.verdicts import Judged, answer_text, read_verdicts
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies
@@ -42,6 +44,11 @@ class Results:
         file = self.folder / self.machine / "runs" / run / "result.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
+    def verdicts(self, study: str) -> tuple[Judged, ...]:
+        """The verdicts on a study's claims."""
+        file = self.folder / self.machine / self.scale / "claims" / f"{study}.json"
+        return read_verdicts(self.machine, self.scale, study, file)
+
     def files(self, kind: str, study: str) -> Path:
         """The folder of a study's figures or tables."""
         return self.folder / self.machine / self.scale / kind / study
@@ -56,9 +63,13 @@ def main() -> None:
     if unknown := [name for name in arguments.study or () if name not in known]:
         print(f"there is no study `{unknown[0]}` at scale `{results.scale}`: {', '.join(known)}", file=sys.stderr)
         sys.exit(2)
-    for study in studies:
-        if not arguments.study or study.name in arguments.study:
-            write_page(study, results, arguments.note)
+    try:
+        for study in studies:
+            if not arguments.study or study.name in arguments.study:
+                write_page(study, results, arguments.note)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     write_index(studies)
 
 
@@ -75,7 +86,7 @@ def parsed() -> argparse.Namespace:
 
 def write_page(study: Study, results: Results, note: str) -> None:
     """One study's page; one without figures leaves the page that is there."""
-    page = GALLERY / f"{study.name}.md"
+    page = page_of(study)
     figures = [
         (figure.title or figure.file_name.replace("_", " "), figure.file_name)
         for figure in study.figures
@@ -88,6 +99,11 @@ def write_page(study: Study, results: Results, note: str) -> None:
     else:
         text = "\n\n".join([*head(study), *unmade(study, results.scale)])
     page.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
+def page_of(study: Study) -> Path:
+    """The file of a study's page."""
+    return GALLERY / f"{study.name}.md"
 
 
 def head(study: Study) -> Iterator[str]:
@@ -113,7 +129,9 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     """Figures, tables, and what they were measured with."""
     found = {run.id: results.result(run.id) for run in study.runs}
     statuses = Counter("without a result" if result is None else str(result["status"]) for result in found.values())
+    claims = results.verdicts(study.name)
     yield "## What it shows"
+    yield plain(answer_text(claims))
     images = GALLERY / "images" / study.name
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
@@ -125,6 +143,10 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
         if file.exists():
             yield f"### {plain(table.title or table.name.replace('_', ' '))}"
             yield re.sub(r"\A#+ .*\n+|\A\*\*.*\n+", "", file.read_text(encoding="utf-8")).strip()
+    if claims:
+        yield "## Claims"
+        rows = [claim_row(claim) for claim in claims]
+        yield "| verdict | claim | what was found | source |\n|---|---|---|---|\n" + "\n".join(rows)
     yield "## How it was measured"
     yield f"At scale `{results.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {counted(study)}."
     if note:
@@ -133,6 +155,12 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     if facts:
         yield "| fact | value |\n|---|---|\n" + "\n".join(f"| {name} | {plain(value)} |" for name, value in facts)
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
+
+
+def claim_row(claim: Judged) -> str:
+    """One verdict as a row of a table."""
+    source = ", ".join(filter(None, (claim.source, claim.place)))
+    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(source)} |"
 
 
 PIXELS_PER_POINT = 1.45
@@ -176,7 +204,7 @@ def counted(study: Study) -> str:
 
 def write_index(studies: list[Study]) -> None:
     """The gallery's first page: what has figures, then the rest."""
-    shown = [study for study in studies if UNMADE not in (GALLERY / f"{study.name}.md").read_text(encoding="utf-8")]
+    shown = [study for study in studies if UNMADE not in page_of(study).read_text(encoding="utf-8")]
     lines = [
         "# Gallery",
         "Every study that scalestudy ships, at scale `mini`. `make gallery` writes these pages from results.",
@@ -188,6 +216,7 @@ def write_index(studies: list[Study]) -> None:
         first = next(image for image in images if image.exists())
         lines += [
             f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
+            *re.findall(r"^## What it shows\n\n(.+)$", page_of(study).read_text(encoding="utf-8"), re.MULTILINE),
             f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
         ]
     rest = [study for study in studies if study not in shown]

@@ -6,8 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# A loaded machine makes any example slow: that is no failure.
+hypothesis.settings.register_profile("no times", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("no times")
 ROOT = Path(__file__).resolve().parent.parent
 
 

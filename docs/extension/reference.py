@@ -147,8 +147,8 @@ FORMULAS = {
     "allreduce": ("ring", "overlapped"),
     "ring": ("ring", "flat_ring"),
     "halving_doubling": ("halving_doubling", "flat_halving_doubling"),
-    "hierarchical": ("hierarchical",),
-    "two_dimensional": ("two_dimensional",),
+    "hierarchical": ("hierarchical", "reduce_to_leader", "broadcast"),
+    "two_dimensional": ("two_dimensional", "reduce_scatter", "all_gather"),
     "mpi_allreduce": ("recursive_doubling",),
     "parameter_server": ("parameter_server", "colocated_server"),
 }

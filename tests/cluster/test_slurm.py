@@ -57,7 +57,9 @@ def study(slurm: SlurmBox) -> Iterator[Shown]:
 def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     slurm: SlurmBox, study: Shown, fates: tuple[Workflow, Driver]
 ) -> None:
-    workflow = Workflow(slurm, "kills", SITE, {f"run{number:02}": {"steps": 30, "step_s": 0.5} for number in range(12)})
+    workflow = Workflow(
+        slurm, "kills", SITE, {f"run{number}": {"steps": 30 + 3 * number, "step_s": 0.5} for number in range(8)}
+    )
     moments = {
         "in the middle of its submissions": lambda _: len(workflow.events("id")) >= 4,
         "when it has adopted some": lambda driver: driver.log.read_text().count("taken up again as") >= 3,
@@ -70,11 +72,11 @@ def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
         assert driver.wait()[0] != 0
     code, output = workflow.drive()
     assert code == 0, output
-    assert workflow.results() == 12
+    assert workflow.results() == 8
     assert set(workflow.starts().values()) == {1}
     # The ledger can lack an id: a driver was killed before it had noted it. Slurm itself knows what it was sent.
     names = ",".join(event["name"] for event in workflow.events("submitted"))
-    assert slurm.must(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T"]).split() == ["COMPLETED"] * 12
+    assert slurm.must(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T"]).split() == ["COMPLETED"] * 8
     assert "is gone; what it submitted is taken up again" in output
 
 
@@ -181,19 +183,19 @@ def test_a_driver_that_is_asked_to_leave_lets_its_jobs_go_on(slurm: SlurmBox) ->
     assert workflow.starts()["run"] == 1
 
 
-def test_sixty_jobs_outlive_a_scheduler_that_is_stopped_and_started_again(
+def test_two_dozen_jobs_outlive_a_scheduler_that_is_stopped_and_started_again(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    runs = {f"run{number}": {} for number in range(60)}
-    workflow = Workflow(slurm, "sixty", SITE, runs)
+    runs = {f"run{number}": {} for number in range(24)}
+    workflow = Workflow(slurm, "many", SITE, runs)
     driver = workflow.start()
-    workflow.until(lambda: len(workflow.events("id")) == 60 and workflow.results() >= 10, "ten results", 100)
+    workflow.until(lambda: len(workflow.events("id")) == 24 and workflow.results() >= 4, "four results", 100)
     slurm.stop_controller()  # tests/soak/executor.py kills it in the middle of submissions
     time.sleep(3)
     slurm.start_controller()
     code, output = driver.wait(240)
     assert code == 0, output
-    assert workflow.results() == 60
+    assert workflow.results() == 24
     assert set(workflow.starts().values()) == {1}
     assert not (workflow.folder / ".scalestudy" / "driver.json").exists()
     assert not list((workflow.folder / ".scalestudy" / "jobs").iterdir())

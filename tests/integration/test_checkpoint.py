@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
-from tests.integration.tries import ROOT, attempt, begin, result, weights
+from tests.integration.tries import ROOT, attempt, begin, completed, result, weights
 
 TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
 MODEL_THAT_DRAWS = """\
@@ -46,7 +46,7 @@ SLOW = (
 def done(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> dict[str, Any]:
     """The result of a run that must end well."""
     ended = attempt(out, *settings, cwd=cwd, **environment)
-    assert ended.returncode == 0, ended.stdout
+    assert completed(ended), ended.stdout
     return result(out)
 
 

@@ -15,6 +15,7 @@ from sphinx.util.inventory import InventoryFile
 
 from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
@@ -22,6 +23,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import ScaleSpec, StudySpec
 from tests.integration.project import ROOT, Project, make_project
+from tests.unit.figures.made_claims import made
 
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
@@ -191,6 +193,31 @@ def gallery(tmp_path: Path) -> Project:
     return project
 
 
+def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Project) -> None:
+    claims = gallery.folder / "made/local/mini/claims/tiny.json"
+    claims.parent.mkdir()
+    said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
+    claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much")
+    write_json(claims, {"claims": [claim, made("other", "not testable here")]})
+    assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
+    page = (gallery.folder / "docs/gallery/tiny.md").read_text()
+    escaped = said.replace("[", "\\[").replace("]", "\\]")
+    answer = f"Reproduced: {escaped}; not testable here: 1 claim."
+    assert page.partition("## What it shows\n\n")[2].startswith(f"{answer}\n")
+    assert f"| reproduced | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
+    assert answer in (gallery.folder / "docs/gallery/index.md").read_text()
+
+
+def test_damaged_verdicts_end_the_gallery_with_one_message(gallery: Project) -> None:
+    claims = gallery.folder / "made/local/mini/claims/tiny.json"
+    claims.parent.mkdir()
+    claims.write_text('{"claims": 3}')
+    ended = gallery.run("python", "docs/gallery.py", "--results", "made")
+    assert ended.returncode == 2
+    assert "made/local/mini/claims/tiny.json" in ended.stdout
+    assert "Traceback" not in ended.stdout
+
+
 def test_a_page_of_the_gallery_is_made_from_results(gallery: Project) -> None:
     made = gallery.run("python", "docs/gallery.py", "--results", "made", "--note", "It was a busy day.")
     assert made.returncode == 0, made.stdout
@@ -198,6 +225,7 @@ def test_a_page_of_the_gallery_is_made_from_results(gallery: Project) -> None:
     assert "**Does the frame hold?**" in page
     assert "```{image} images/tiny/time.svg\n:alt: time\n:width: 290px" in page
     assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page
+    assert "## What it shows\n\nNo claims judged." in page
     assert "It was a busy day." in page
     assert "| CPU | Abacus 2 |" in page
     assert (gallery.folder / "docs/gallery/images/tiny/time.svg").exists()

@@ -21,7 +21,7 @@ import pytest
 
 from tests.integration import ssh_nodes
 from tests.integration.processes import wait_until, with_files_below
-from tests.integration.tries import ROOT, SCALESTUDY
+from tests.integration.tries import ROOT, SCALESTUDY, made
 
 TWO = ("ranks=2", "strategy=allreduce")
 FOUR_ON_TWO_NODES = ("ranks=4", "nodes=2", "strategy=allreduce")
@@ -197,7 +197,7 @@ def test_a_step_slower_than_any_heartbeat_is_no_hang(tmp_path: Path) -> None:
         "heartbeat_timeout_s=2",
         slow,
     )
-    assert attempt.process.returncode == 0, attempt.said
+    assert made(attempt.process.returncode, attempt.said), attempt.said
     assert attempt.result["status"] == "valid"
     assert attempt.result["faults"] == {"slow_rank": 1}
 
@@ -275,7 +275,7 @@ def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_
         port = str(taken.getsockname()[1])
         slow_nodes = {**nodes, "PATH": f"{late}:{nodes['PATH']}", "MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
         attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=3", **slow_nodes)
-    assert attempt.process.returncode == 0, attempt.said
+    assert made(attempt.process.returncode, attempt.said), attempt.said
     assert attempt.result["status"] == "valid"
     assert attempt.result["launch"] == {"launcher": "ssh", "hosts": ["alpha", "beta"]}
     assert attempt.result["samples_seen"] == 3 * 11 * 128
@@ -287,7 +287,7 @@ def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str
     for name, more in (("here", {}), ("there", nodes)):
         (tmp_path / name).mkdir()
         attempt = make(tmp_path / name, *FOUR_ON_TWO_NODES, "strategy=halving_doubling", "keep=weights", **more)
-        assert attempt.process.returncode == 0, attempt.said
+        assert made(attempt.process.returncode, attempt.said), attempt.said
         digests.append((attempt.out / "weights.safetensors").read_bytes())
     assert digests[0] == digests[1]
 
@@ -300,7 +300,7 @@ def test_every_node_copies_its_share_of_the_data_before_its_ranks_begin(tmp_path
         "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.03125}}",
         "stage={to: scratch, share: by_shard, reuse: false}", **{**nodes, "SCALESTUDY_SITE": str(where)},
     )  # fmt: skip
-    assert attempt.process.returncode == 0, attempt.said
+    assert made(attempt.process.returncode, attempt.said), attempt.said
     assert [node["share"] for node in attempt.result["stage"]] == [
         f"training shards k with k mod 2 = {node}, and all held-out data" for node in (0, 1)
     ]
@@ -351,7 +351,7 @@ def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
 def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str]) -> None:
     ssh_nodes.needs("mpiexec")
     attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **nodes)
-    assert attempt.process.returncode == 0, attempt.said
+    assert made(attempt.process.returncode, attempt.said), attempt.said
     assert attempt.result["launch"] == {"launcher": "mpiexec", "hosts": ["alpha", "beta"]}
     attempt.nothing_is_left()
 

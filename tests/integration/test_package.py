@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -142,3 +143,12 @@ def test_the_ranges_of_the_package_admit_what_is_locked() -> None:
     named = [Requirement(text) for text in (*project["dependencies"], *extras["train"], *extras["stores"])]
     refused = [str(each) for each in named if not each.specifier.contains(pins[canonicalize_name(each.name)])]
     assert refused == []
+
+
+def test_the_environment_that_rules_name_holds_what_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = (ROOT / "envs/requirements.txt").read_text()
+    pins = {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([^ ;\\\n]+)", lock, re.M)}
+    needed = [Requirement(text).name for text in (*project["dependencies"], *project["optional-dependencies"]["train"])]
+    environment = yaml.safe_load((ROOT / "envs/conda.yaml").read_text())["dependencies"]
+    assert environment[-1]["pip"] == [f"{name}=={pins[canonicalize_name(name)]}" for name in needed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.integration.tries import attempt, result, weights
+from tests.integration.tries import attempt, completed, result, weights
 
 PICTURES = (
     "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.0625}}",
@@ -25,9 +25,9 @@ def site(folder: Path) -> str:
 
 def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(tmp_path: Path) -> None:
     loader = "loader={size: 32, storage: {mib_per_s: 1}}"
-    assert attempt(tmp_path / "read", *PICTURES, "loader={size: 32}").returncode == 0
+    assert completed(attempt(tmp_path / "read", *PICTURES, "loader={size: 32}"))
     done = attempt(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
-    assert done.returncode == 0, done.stdout
+    assert completed(done), done.stdout
     assert weights(tmp_path / "read") == weights(tmp_path / "staged")
     found = result(tmp_path / "staged")
     (node,) = found["stage"]
@@ -36,19 +36,19 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
     assert metrics["stage_s"] >= 0.9 * node["bytes"] / 2**20
     assert metrics["time_to_train_s"] == metrics["training_time_s"] + metrics["stage_s"]
     again = attempt(tmp_path / "again", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
-    assert again.returncode == 0, again.stdout
+    assert completed(again), again.stdout
     assert result(tmp_path / "again")["metrics"]["staged_bytes"] == 0
     assert result(tmp_path / "read")["metrics"]["stage_s"] is None
 
 
 def test_a_staged_run_that_is_killed_copies_again_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     settings = (*PICTURES, "loader={size: 32}", "checkpoint.every_steps=5")
-    assert attempt(tmp_path / "whole", *settings).returncode == 0
+    assert completed(attempt(tmp_path / "whole", *settings))
     kill = "faults=[{kind: killed_rank, rank: 1, at_step: 8}]"
     staged = (*settings, kill, "stage={to: scratch, reuse: false}")
     assert attempt(tmp_path / "killed", *staged, SCALESTUDY_SITE=site(tmp_path)).returncode == 1
     done = attempt(tmp_path / "killed", *staged, SCALESTUDY_SITE=site(tmp_path))
-    assert done.returncode == 0, done.stdout
+    assert completed(done), done.stdout
     found = result(tmp_path / "killed")
     assert found["faults"] == {"killed_rank": 1}
     assert [link["steps"] for link in found["links"]] == [5, 13]
@@ -61,7 +61,7 @@ def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(t
         tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream, last_batch: pad}",
         "stage={to: scratch, share: by_shard, reuse: false}", SCALESTUDY_SITE=site(tmp_path),
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    assert completed(done), done.stdout
     first, second = result(tmp_path / "run")["stage"]
     assert first["share"] == "training shards k with k mod 2 = 0, and all held-out data"
     assert second["share"] == "training shards k with k mod 2 = 1, and all held-out data"

@@ -34,6 +34,16 @@ def attempt(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> 
     return subprocess.CompletedProcess(process.args, process.returncode, output)
 
 
+def made(status: int, said: str) -> bool:
+    """Whether a run ended with a result; one as short as those of tests may be invalid as a measurement, nothing else."""
+    return status == 0 or (status == 1 and "\ninvalid: the measured window is " in said)
+
+
+def completed(done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether an attempt ended with a result."""
+    return made(done.returncode, done.stdout)
+
+
 def result(out: Path) -> dict[str, Any]:
     """The result that a run left."""
     return dict(json.loads((out / "result.json").read_text()))

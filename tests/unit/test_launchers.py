@@ -10,6 +10,7 @@ import pytest
 
 from scalestudy.errors import UserError
 from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
+from scalestudy.launch.control import added
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
@@ -217,3 +218,15 @@ def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
         gloo_warnings(two, "eth0", {"eth0": 1000, "ib0": 100000})
     )
     assert list(gloo_warnings(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []
+
+
+def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:
+    row = {"time_s": 1.0, "clock_s": 101.0, "cpu_s": 0.4, "busy_s": 50.0, "cores": 2.0, "machine_cpu_percent": 90.0}
+    later = {"clock_s": 102.0, "busy_s": 52.0, "cpu_s": 1.6}
+    one, other = [{**row, "anonymous_bytes": 10.0}], [{**row, "cpu_s": 0.6, "anonymous_bytes": 5.0}]
+    other.append({**other[0], **later})
+    together = added([one, other])
+    assert [(sample["cpu_s"], sample["anonymous_bytes"]) for sample in together] == [(1.0, 15.0), (2.0, 15.0)]
+    assert [sample["busy_s"] for sample in together] == [50.0, 52.0]
+    assert [sample["clock_s"] for sample in together] == [101.0, 102.0]
+    assert [sample["cores"] for sample in together] == [2.0, 2.0]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +16,12 @@ import pytest
 import torch
 
 from scalestudy.data.manifest import Manifest, SplitInfo
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
-from scalestudy.results.metrics import expected_read_bytes, metrics
+from scalestudy.results.metrics import expected_read_bytes, extrapolation, metrics
 from scalestudy.results.reports import Measured
-from scalestudy.results.validity import invalid_reason
+from scalestudy.results.validity import invalid_reason, unchecked
+from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
@@ -156,6 +159,20 @@ def test_the_step_is_the_mean_over_the_window_like_its_parts() -> None:
     assert values["throughput_samples_per_s"] == pytest.approx(32 / (0.1 + 0.1 / 8))
 
 
+def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
+    run = spec(**CUT)
+    steady, slowing = measured(run, steps=40), measured(run, steps=40)
+    for found in (steady, slowing):
+        found.reports[0].window = (0, 40)
+    slowing.marks[0, 20:] += 0.02 * np.arange(20)[:, None]
+    assert list(window_warnings(steady, 0.05)) == []
+    (sentence,) = window_warnings(slowing, None)
+    assert sentence.startswith("the second half of the window was 19.0% slower than the first (± ")
+    assert list(window_warnings(steady, 0.12)) == [
+        "disturbed: other processes took 12% of the cores during the window, more than 5%"
+    ]
+
+
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
     run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
     found = measured(run, evaluation_s=3.0, evaluations=[Evaluation(50, 10, 1.0, 3.0)])
@@ -206,6 +223,29 @@ def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     assert invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
 
 
+def test_a_cold_run_on_a_file_system_that_is_not_counted_is_valid_and_unchecked() -> None:
+    run = spec(loader={"cache": "cold"}, **CUT)
+    found = measured(run, read_bytes=0, uncounted_reads="lustre")
+    values = metrics(job(run), found, manifest(), 1.0, None)
+    assert invalid_reason(job(run), found, values, manifest()) is None
+    assert values["read_bytes"] is None
+    (sentence,) = unchecked(job(run), found, values, manifest())
+    assert "reads on lustre are not counted by the kernel" in sentence
+
+
+def test_a_run_cut_short_says_how_far_it_is_extrapolated() -> None:
+    run = spec(train={"epochs": 50}, **CUT)
+    extent = extrapolation(run, measured(run), manifest(320))
+    # 50 epochs of 10 steps of 0.1 s from a window of 8 steps.
+    assert extent == pytest.approx({"factor": 62.5, "window_s": 0.8, "whole_s": 50.0})
+    values = metrics(job(run), measured(run), manifest(320), 2.0, None)
+    assert values["extrapolation_factor"] == pytest.approx(62.5)
+
+
+def test_a_full_run_is_not_extrapolated() -> None:
+    assert extrapolation(spec(), measured(spec()), manifest(320)) is None
+
+
 def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
     mib = 2**20
     data = manifest(size=4 * mib)
@@ -215,17 +255,6 @@ def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
     assert expected_read_bytes(spec(loader={"cache": "cold"}), data, 0.5) == 2 * mib
     assert expected_read_bytes(spec(loader={"cache": "warm"}), data, 3.0) == 0.0
     assert expected_read_bytes(spec(), data, 3.0) is None
-
-
-def test_an_emulated_step_takes_as_long_as_the_nearest_published_batch() -> None:
-    assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
-    assert emulated_step_time("resnet50", "p100", 64) == pytest.approx(64 / 219)
-    assert emulated_step_time("resnet50", "infinite", 64) == 0.0
-
-
-def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_one() -> None:
-    with pytest.raises(UserError, match="no step time of `small_cnn` on `p100` is known"):
-        emulated_step_time("small_cnn", "p100", 32)
 
 
 def test_auroc_is_known_for_labels_that_have_both_classes() -> None:
@@ -319,3 +348,47 @@ def test_what_fails_under_the_memory_limit_alone_does_not_fit(
     else:
         with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
             search()
+
+
+def found_with(monkeypatch: pytest.MonkeyPatch, train: Callable[[int], int]) -> int:
+    """The largest batch below 8, where training with a batch does what `train` does, in a process of its own."""
+    monkeypatch.setattr(largest_batch, "_train", lambda job, data, limit_bytes, batch: train(batch))
+    monkeypatch.setattr(largest_batch, "open_dataset", lambda manifest, split: None)
+    monkeypatch.setattr(largest_batch.largest_batch, "__defaults__", (8,))
+    return largest_batch.search(job(spec()), None)[0]
+
+
+def killed(number: signal.Signals) -> int:
+    """End this process by a signal."""
+    os.kill(os.getpid(), number)
+    return 0
+
+
+def test_a_model_that_cannot_be_trained_on_one_sample_is_tried_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch_norm(batch: int) -> int:
+        if batch == 1:
+            raise ValueError("Expected more than 1 value per channel when training")
+        return batch if batch <= 5 else killed(signal.SIGKILL)
+
+    assert found_with(monkeypatch, batch_norm) == 5
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        (lambda: int("x"), "invalid literal for int"),
+        (lambda: killed(signal.SIGTERM), "the process ended with status -15"),
+        (lambda: os._exit(0), "the process ended with status 0"),
+    ],
+    ids=["an exception", "a signal", "an exit"],
+)
+def test_a_failure_that_is_not_one_of_memory_is_told_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[], int], said: str
+) -> None:
+    with pytest.raises(UserError, match=f"a step with 4 samples failed: {said}"):
+        found_with(monkeypatch, lambda batch: batch if batch < 4 else fails())
+
+
+def test_what_the_kernel_kills_for_its_memory_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="not even a batch of one sample fits"):
+        found_with(monkeypatch, lambda batch: killed(signal.SIGKILL))

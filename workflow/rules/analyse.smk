@@ -25,10 +25,16 @@ rule judge:
         reference=ask.claim_references,
         code=dag.code("analysis", "figures"),
     output:
-        expand(
-            "results/{{machine}}/{{scale}}/claims/{{study}}.{suffix}",
-            suffix=["json", "csv", "md", "tex"],
+        json="results/{machine}/{scale}/claims/{study}.json",
+        csv=report(
+            "results/{machine}/{scale}/claims/{study}.csv",
+            caption="../report/claims.rst",
+            category=ask.study_title,
+            subcategory="Claims",
+            labels={"claims": "All verdicts"},
         ),
+        md="results/{machine}/{scale}/claims/{study}.md",
+        tex="results/{machine}/{scale}/claims/{study}.tex",
     log:
         "results/{machine}/{scale}/claims/{study}.log",
     priority: 3_000_000

@@ -1,11 +1,13 @@
 """What all rules share.
 
-Rules name envs/conda.yaml as the software that they need; the environment that Snakemake runs in already has it.
+Rules name envs/conda.yaml as the software that they need. The environment that Snakemake runs in has it too, so that
+`--sdm conda` is never needed.
 """
 
 
 wildcard_constraints:
-    machine="[a-z][a-z0-9_]*",
+    # A campaign measures a machine's runs again, in a folder of its own: local+night_2.
+    machine=r"[a-z][a-z0-9_]*(\+[a-z][a-z0-9_]*)?",
     scale="mini|node|paper",
     study="[a-z][a-z0-9_]*",
     figure="[a-z][a-z0-9_]*",

@@ -5,10 +5,15 @@ rule figure:
         reference=ask.reference,
         code=dag.code("figures"),
     output:
-        expand(
-            "results/{{machine}}/{{scale}}/figures/{{study}}/{{figure}}.{suffix}",
-            suffix=["svg", "pdf", "png"],
+        svg=report(
+            "results/{machine}/{scale}/figures/{study}/{figure}.svg",
+            caption="../report/figure.rst",
+            category=ask.study_title,
+            subcategory="Figures",
+            labels=ask.figure_labels,
         ),
+        pdf="results/{machine}/{scale}/figures/{study}/{figure}.pdf",
+        png="results/{machine}/{scale}/figures/{study}/{figure}.png",
     log:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
     priority: 3_000_000
@@ -16,6 +21,7 @@ rule figure:
         "../../envs/conda.yaml"
     params:
         declared=ask.figure,
+        question=ask.question,
         shown=ask.shown,
     shell:
         "scalestudy figure --machine {wildcards.machine} --scale {wildcards.scale}"
@@ -28,10 +34,15 @@ rule table:
         runs=rules.summarise.output.runs,
         code=dag.code("figures"),
     output:
-        expand(
-            "results/{{machine}}/{{scale}}/tables/{{study}}/{{table}}.{suffix}",
-            suffix=["csv", "md", "tex"],
+        csv=report(
+            "results/{machine}/{scale}/tables/{study}/{table}.csv",
+            caption="../report/table.rst",
+            category=ask.study_title,
+            subcategory="Tables",
+            labels=ask.table_labels,
         ),
+        md="results/{machine}/{scale}/tables/{study}/{table}.md",
+        tex="results/{machine}/{scale}/tables/{study}/{table}.tex",
     log:
         "results/{machine}/{scale}/tables/{study}/{table}.log",
     priority: 3_000_000
@@ -39,6 +50,7 @@ rule table:
         "../../envs/conda.yaml"
     params:
         declared=ask.table,
+        question=ask.question,
         shown=ask.shown,
     shell:
         "scalestudy table --machine {wildcards.machine} --scale {wildcards.scale}"
@@ -51,7 +63,12 @@ rule report:
         ask.report_inputs,
         code=dag.code("figures"),
     output:
-        "results/{machine}/{scale}/report.html",
+        report(
+            "results/{machine}/{scale}/report.html",
+            caption="../report/page.rst",
+            category="Report",
+            labels={"page": "Everything on one page"},
+        ),
     log:
         "results/{machine}/{scale}/report.log",
     conda:

@@ -13,8 +13,9 @@ from scalestudy import __version__
 from scalestudy.errors import UserError
 
 VERBS = (
-    "build", "check", "claims", "doctor", "export", "figure", "forget", "judge", "largest-batch", "list", "plan", "prepare", "report",
-    "schema", "stage", "status", "summarise", "summary", "table", "unstage",
+    "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
+    "largest-batch", "list", "new", "plan", "prepare", "report", "results", "schema", "stage", "status", "summarise",
+    "summary", "table", "trend", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")

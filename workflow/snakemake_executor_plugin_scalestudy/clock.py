@@ -1,4 +1,4 @@
-"""Time, handed in wherever it decides something, so that a test can have its own."""
+"""The clock, passed in wherever time decides something, so that tests can use their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Clock:
     """The clocks of this host."""
 
     def now_s(self) -> float:
-        """Seconds that never go back; for intervals."""
+        """Monotonic seconds, for intervals."""
         return time.monotonic()
 
     def unix_s(self) -> float:

@@ -1,8 +1,8 @@
 """What to do next about a job: pure functions of its state, what is known of it, and the time.
 
-Truth comes in this order: what the job script itself left, the scheduler's record, silence. A question that fails, or is
-answered late or with rubbish, changes nothing. Silence means *lost* only if the scheduler has answered twice without the
-job, and for longer than a shared file system hides a file.
+Truth comes in this order: what the job script itself left, the scheduler's record, silence. A query that fails, times
+out or returns something unreadable changes nothing. A job counts as lost only when the scheduler has
+answered twice without it, over a longer time than a shared file system may take to show a file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from snakemake_executor_plugin_scalestudy.status_files import Began, End
 from snakemake_executor_plugin_scalestudy.verdict import Outcome, failed_by_itself, verdict
 
 SILENT_S = 4 * BEAT_S
-"""A job that runs touches its status file more often."""
+"""Seconds without a heartbeat after which a job counts as silent."""
 LOST_ANSWERS = 2
 BLOCKED_ANSWERS = 2
 CANCELLED_S = 600.0
-"""A job that is there so long after its deletion was asked for was not deleted."""
+"""A job that still exists this many seconds after its deletion was requested was not deleted."""
 WAITS = (State.QUEUED, State.HELD)
 
 
@@ -32,17 +32,17 @@ class Limits:
     """Times, in seconds, and what may be used."""
 
     poll_s: float = 10.0
-    """Between two questions to the scheduler."""
+    """Between two queries to the scheduler."""
     settle_s: float = 15.0
-    """So long a file that was written on a node may stay unseen here, and a cause unknown to the scheduler."""
+    """How long a file written on a node may take to appear here, and the scheduler to know why a job ended."""
     completing_s: float = 120.0
-    """So long a scheduler may say that a job runs whose script has ended: its output is brought back, or it hangs."""
+    """How long a scheduler may report a job as running after its script has ended: it copies output back, or hangs."""
     lost_s: float = 30.0
-    """So long a job must have been unknown to the scheduler before it counts as lost."""
+    """How long the scheduler must not know a job before the job counts as lost."""
     blocked_s: float = 1800.0
-    """So long a scheduler must have said that a job can never run: nodes that are down come back."""
+    """How long a scheduler must report that a job can never run: nodes that are down may return."""
     per_s: float = 5.0
-    """At most so many submissions per second."""
+    """Most submissions per second."""
     budget_gpu_hours: float | None = None
 
 
@@ -51,7 +51,7 @@ class Evidence(Protocol):
 
     @property
     def end(self) -> End | None:
-        """How its script ended, by its own word."""
+        """How its script ended, as the script itself recorded."""
 
     @property
     def began(self) -> Began | None:
@@ -59,19 +59,19 @@ class Evidence(Protocol):
 
     @property
     def silent_s(self) -> float:
-        """How long ago its script gave its last sign of life."""
+        """Seconds since the last heartbeat of its script."""
 
     @property
     def run_state(self) -> RunState | None:
-        """What its run says of itself."""
+        """What its run has recorded about itself."""
 
     @property
     def ended_before_driver(self) -> bool:
-        """Whether the end was written before this driver began, so that Snakemake saw what it left."""
+        """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
 
     @property
     def remembers_deleted(self) -> bool:
-        """Whether the scheduler would still know a job that was deleted; then one without a record was lost."""
+        """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
 
 
 class Action(Enum):
@@ -92,7 +92,7 @@ class Action(Enum):
 
 
 ENDS = (Action.SUCCEED, Action.CONTINUE, Action.RESUBMIT, Action.START_OVER, Action.FAIL)
-"""Actions by which an attempt is over."""
+"""Actions that end an attempt."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Decision:
     progress: float | None = None
     host: str = ""
     delete: bool = False
-    """Whether the scheduler is to delete the attempt, which it may still have."""
+    """Whether the scheduler has to delete the attempt, which it may still hold."""
 
 
 def heard(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
@@ -125,14 +125,14 @@ def heard(state: JobState, status: Status | None, asked_s: float, now_s: float) 
 
 
 def _counted(state: JobState, phase: Phase, status: Status | None, asked_s: float, now_s: float) -> JobState:
-    """A phase that counts its answers, entered or gone on with."""
+    """The same phase with one more answer counted, or a new phase."""
     if state.phase is not phase:
         return JobState(phase, now_s, status, 1, asked_s)
     return replace(state, status=status, answers=state.answers + 1, asked_s=asked_s)
 
 
 def _heard_of_an_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
-    if status is None:  # a record that is there once is not taken back by being purged
+    if status is None:  # that a record is purged later does not undo what it said
         known = state.status if state.status is not None and state.status.state is State.ENDED else None
         return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
     if state.end is None and status.state is not State.ENDED:  # requeued, by its scheduler alone
@@ -152,7 +152,7 @@ def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) 
 
 
 def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """What to do about a job of which a submission may be alive."""
+    """What to do about a job whose last submission may be queued or running."""
     end = evidence.end
     if end is not None and begun_again(end, evidence.began):
         end = None  # of an earlier start; a network file system may show it for a while
@@ -178,7 +178,7 @@ def begun_again(end: End, began: Began | None) -> bool:
 
 
 def _with_end(state: JobState, end: End | None, now_s: float) -> JobState:
-    """The state once the job script's own end is seen."""
+    """The state after the job script's own record of its end was found."""
     if end is None or end == state.end:
         return state
     if state.phase is Phase.ENDING:
@@ -193,11 +193,11 @@ def _requeued(state: JobState, now_s: float) -> Decision:
 
 
 def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """Its script or its scheduler says that it has ended; of a failure the scheduler may know why."""
+    """The script or the scheduler reports the end; the scheduler may know the cause of a failure."""
     end = state.end
     if end is not None and end.code == 0:
         if job.adopted and evidence.ended_before_driver:
-            # It had ended when this driver looked at the files, and Snakemake wants it made again.
+            # It had ended before this driver started, and Snakemake wants it to run again.
             return Decision(Action.START_OVER, state, "finished")
         return _judged(job, state, evidence)
     answered = state.asked_s > state.since_s
@@ -217,7 +217,7 @@ def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
 
 
 def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
-    """What follows from an end, whose cause is as well known as it will be."""
+    """What to do after an end whose cause will not become any clearer."""
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
     forgotten = not job.adopted and state.answers >= LOST_ANSWERS and evidence.remembers_deleted
@@ -234,14 +234,14 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
 
 
 def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
-    """The one node that a job ran on, as far as it is known; of several nodes it is not known which failed."""
+    """The node of a job, if there was only one and it is known: of several nodes it is not known which failed."""
     if status is not None and len(status.nodes) == 1:
         return "" if set(status.nodes[0]) & set("[,") else status.nodes[0]
     return end.host if end is not None else began.host if began is not None else ""
 
 
 def _blocked(state: JobState, now_s: float, limits: Limits) -> Decision:
-    """It would wait for ever, its scheduler says; but nodes that are down come back, and limits are changed."""
+    """The scheduler reports that it can never start; but nodes that are down return, and limits are changed."""
     if state.answers < BLOCKED_ANSWERS or now_s - state.since_s < limits.blocked_s:
         return Decision(Action.WAIT, state)
     words = state.status.words if state.status is not None else ""
@@ -249,23 +249,23 @@ def _blocked(state: JobState, now_s: float, limits: Limits) -> Decision:
 
 
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """The scheduler does not know the job, and it left no word of its end."""
+    """The scheduler does not know the job, and its script has not recorded an end."""
     missing_s = now_s - state.since_s
     if state.answers < LOST_ANSWERS or missing_s < limits.lost_s:
         return Decision(Action.WAIT, state)
     if evidence.began is not None:
-        # As long as it gives a sign of life it runs, although its scheduler has lost it.
+        # With a recent heartbeat it is running, although its scheduler has lost it.
         return _judged(job, state, evidence) if evidence.silent_s > SILENT_S else Decision(Action.WAIT, state)
     if state.forbidden is None:
         return Decision(Action.FORBID, state)
     if state.forbidden:
         return _never_began(job, state, evidence)
-    # It begins just now, or died in that moment.
+    # It is starting at this moment, or died while starting.
     return _judged(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
 
 
 def _never_began(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
-    """It is not in the queue, and may not begin any more."""
+    """It is not in the queue, and has been forbidden to start."""
     attempt = job.attempt
     if attempt.id is None:
         return Decision(Action.RESUBMIT, state, "was not submitted")

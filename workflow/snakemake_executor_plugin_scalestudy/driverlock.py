@@ -26,7 +26,7 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When its process was started, in the kernel's own count: process ids come again."""
+    """Start time of its process, as the kernel counts it: process ids are reused."""
     token: str
 
 
@@ -44,7 +44,7 @@ class DriverLock:
         self._touched = 0.0
 
     def take(self) -> Owner | None:
-        """Take the lock; the owner that had left it behind, if any. Taken if its owner lives."""
+        """Take the lock; returns the owner of a stale lock that was replaced. Raises Taken if its owner is alive."""
         before = None
         for _ in range(10):
             if self._create():
@@ -58,7 +58,7 @@ class DriverLock:
         raise Taken(f"{self.path} changes hands all the time; start one driver only")
 
     def keep(self) -> bool:
-        """Touch the lock now and then; False if it is no longer ours."""
+        """Update the time stamp of the lock; False if it is no longer ours."""
         if time.monotonic() - self._touched < TOUCH_S:
             return True
         self._touched = time.monotonic()
@@ -66,12 +66,12 @@ class DriverLock:
             if self.owner() != self.me:
                 return False
             os.utime(self.path)
-        except OSError:  # a hiccup of the file system proves nothing
+        except OSError:  # a temporary error of the file system proves nothing
             pass
         return True
 
     def keep_for_ever(self) -> None:
-        """Touch the lock for as long as this process lives: for drivers that have no loop of their own."""
+        """Update the time stamp for as long as this process lives, for drivers without a loop of their own."""
 
         def touch() -> None:
             while self.keep():
@@ -80,12 +80,12 @@ class DriverLock:
         threading.Thread(target=touch, daemon=True).start()
 
     def release(self) -> None:
-        """Give the lock back, if it is ours."""
+        """Release the lock, if it is ours."""
         if self.owner() == self.me:
             self.path.unlink(missing_ok=True)
 
     def owner(self) -> Owner | None:
-        """Who has the lock; None if nobody, or if the file cannot be read."""
+        """The owner of the lock; None without an owner, or if the file cannot be read."""
         try:
             return Owner(**json.loads(self.path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -108,7 +108,7 @@ class DriverLock:
         return self._silent_s() < SILENT_S
 
     def _silent_s(self) -> float:
-        """How long the lock was not touched, by the clock of the file system."""
+        """Seconds since the time stamp of the lock was updated, by the clock of the file system."""
         probe = self.path.with_name(f".{self.path.name}.clock.{self.me.token}")
         probe.touch()
         try:

@@ -36,13 +36,13 @@ from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 FOLDER = ".scalestudy"
 """Of the working directory: records, job scripts, their output, the driver's lock."""
 SUBMISSIONS_PER_S = 10.0
-"""However many Snakemake's own limit would allow."""
+"""Upper limit, also where Snakemake's own limit allows more."""
 MARKED = {"scalestudy": True}
-"""On log records of ours: the project's display shows them, and hides Snakemake's own."""
+"""Marks our log records: the progress display shows them, and hides Snakemake's own."""
 
 
 class Executor(RemoteExecutor):
-    """One driver: reads the site, takes the folder's lock, and has a `JobMonitor` bring its jobs to their ends."""
+    """One driver: reads the site, takes the folder's lock, and runs a `JobMonitor`."""
 
     def __post_init__(self) -> None:
         self.folder = Path(FOLDER).absolute()
@@ -68,7 +68,7 @@ class Executor(RemoteExecutor):
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
         self.interruptible = False
-        """Whether SIGINT is ours to handle."""
+        """Whether this executor handles SIGINT."""
 
     def _submissions_per_s(self) -> float:
         limit = self.workflow.scheduling_settings.max_jobs_per_timespan
@@ -110,7 +110,7 @@ class Executor(RemoteExecutor):
         self.monitor.add(work)
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """Look at all jobs, whatever list Snakemake keeps of them."""
+        """Check all jobs, independently of Snakemake's own list."""
         if not hasattr(self, "open"):  # Snakemake starts its thread before this executor is ready
             for info in active_jobs:
                 yield info
@@ -123,7 +123,7 @@ class Executor(RemoteExecutor):
                 yield info
 
     async def sleep(self) -> None:
-        """Until there may be something to see."""
+        """Wait until something may have changed."""
         if hasattr(self, "open"):
             self.monitor.pause()
         else:
@@ -149,12 +149,12 @@ class Executor(RemoteExecutor):
         """Part of `cancel`."""
 
     def shutdown(self) -> None:
-        """The end of a driver. Its folder stays: jobs may need it."""
+        """Shut the driver down. Its folder remains: jobs may need it."""
         self._rest()
         self.driver_lock.release()
 
     def _rest(self) -> None:
-        """No further submission, no further decision; a submission under way is waited for, or its id would be lost."""
+        """Stop submitting and deciding; wait for a submission in progress, whose id would otherwise be lost."""
         self.monitor.stopping.set()
         with self.lock:
             self.wait = False
@@ -196,7 +196,7 @@ class Executor(RemoteExecutor):
         return job_key(job.name, [str(path) for path in job.output], str(job.get_target_spec()))
 
     def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> SnakemakeJob:
-        """Everything about a job that following it needs, read here, in Snakemake's own thread."""
+        """Everything that the monitor needs to know about a job, read here, in Snakemake's own thread."""
         resources, threads = dict(job.resources.items()), job.threads
         properties = str(job.properties())  # JSON, in contrast to what the interface declares
         wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
@@ -300,7 +300,7 @@ def budget(own: float | None) -> float | None:
 
 
 class DriverStopped(WorkflowError):
-    """The driver was asked to leave."""
+    """The driver was told to exit."""
 
 
 def chosen_scheduler(site: Path | None, note: Any) -> Scheduler:

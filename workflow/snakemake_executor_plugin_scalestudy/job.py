@@ -1,4 +1,4 @@
-"""A job on its way: what it is, what has been submitted for it, and its state, which is one value."""
+"""A monitored job: what it is, what has been submitted for it, and its state, which is one value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snakemake_executor_plugin_scalestudy.status_files import End
 
 @dataclass(frozen=True)
 class SnakemakeJob:
-    """One job in Snakemake's sense, as far as following it needs."""
+    """A Snakemake job, as far as the monitor needs to know it."""
 
     handle: Any
     key: str
@@ -30,7 +30,7 @@ class SnakemakeJob:
 
 
 class Phase(Enum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     NEW = "its record has not been read"
     TO_SUBMIT = "to be submitted"
@@ -43,7 +43,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class JobState:
-    """A phase, and what decides how long it lasts. Times are those of the monitor's clock."""
+    """A phase, and what determines its length. Times are those of the monitor's clock, seconds."""
 
     phase: Phase
     since_s: float
@@ -52,7 +52,7 @@ class JobState:
     answers: int = 0
     """BLOCKED, MISSING and ENDING: how many answers in a row say so, or do not have the job."""
     asked_s: float = 0.0
-    """When the last answer was asked for: one from before an end says nothing about it."""
+    """When the last answer was requested: an answer from before an end says nothing about it."""
     end: End | None = None
     """ENDING: what the job script said; None if only the scheduler says that it has ended."""
     forbidden: bool | None = None
@@ -61,7 +61,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the job had asked for; for messages that say which number to raise."""
+    """What the job requested; for messages that say which value to raise."""
 
     mem_mb: int | None
     runtime_min: int | None
@@ -69,7 +69,7 @@ class Asked:
 
 @dataclass(eq=False)
 class MonitoredJob:
-    """A job that this driver has to bring to its end."""
+    """A job of this driver."""
 
     work: SnakemakeJob
     record: Record
@@ -77,7 +77,7 @@ class MonitoredJob:
     adopted: bool = False
     """Whether a driver before this one submitted its last attempt."""
     known_s: float = 0.0
-    """Since when this driver knows that attempt: answers to earlier questions say nothing about it."""
+    """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
     asked: Asked = Asked(None, None)
     unsaved: bool = False
     """Whether its record could not be written, and is to be written again."""

@@ -1,6 +1,6 @@
 """What is known of jobs: what their scripts left in the status files, and what the scheduler answers.
 
-One question at a time is asked, about all jobs at once, in a thread of its own: a scheduler that hangs holds nothing up.
+One query at a time asks about all jobs, in a thread of its own: a scheduler that hangs blocks nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,32 @@ from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Sched
 from snakemake_executor_plugin_scalestudy.status_files import Began, End, StatusFiles
 
 SOON_S = 2.0
-"""While an end lacks its cause, the scheduler is asked this often."""
+"""Interval of queries while the cause of an end is missing, seconds."""
+
+LISTING_S = 0.5
+"""Least interval between two listings of the status files, seconds, however fast submissions follow one another."""
 
 Background = Callable[[Callable[[], None]], None]
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run something beside the monitor, which does not wait for it."""
+    """Run something in the background; the monitor does not wait for it."""
     threading.Thread(target=work, daemon=True).start()
+
+
+class Listing:
+    """The names of all status files, listed at most twice a second."""
+
+    def __init__(self, files: StatusFiles, clock: Clock) -> None:
+        self.files, self.clock = files, clock
+        self._names: set[str] | None = None
+        self._listed_s = 0.0
+
+    def names(self) -> set[str]:
+        """All names, at most LISTING_S old; OSError where the folder cannot be read."""
+        if self._names is None or self.clock.now_s() - self._listed_s >= LISTING_S:
+            self._names, self._listed_s = self.files.names(), self.clock.now_s()
+        return self._names
 
 
 @dataclass(frozen=True)
@@ -37,7 +55,7 @@ class Answer:
 
 
 class Observer:
-    """Looks at status files, and asks the scheduler."""
+    """Reads status files and queries the scheduler."""
 
     def __init__(
         self,
@@ -60,15 +78,15 @@ class Observer:
         return AttemptEvidence(self, job, names)
 
     def ask_soon(self) -> None:
-        """Some job waits for an answer: do not wait for the next regular question."""
+        """A job needs an answer: do not wait for the next regular query."""
         self._next_question_s = min(self._next_question_s, self.clock.now_s() + SOON_S)
 
     def ask_now(self) -> None:
-        """An end was seen: the next question is due."""
+        """An end was found: the next query is due now."""
         self._next_question_s = 0.0
 
     def ask(self, jobs: Sequence[MonitoredJob]) -> None:
-        """Ask about these jobs, if it is time and no question is open."""
+        """Ask about these jobs, if it is time and no query is in progress."""
         if self._asking or not jobs or self.clock.now_s() < self._next_question_s:
             return
         self._asking = True
@@ -89,7 +107,7 @@ class Observer:
             answer = Answer(asked_s, self.scheduler.statuses(jobs))
         except NoAnswer as error:
             answer = Answer(asked_s, error)
-        except Exception as error:  # an answer that breaks its reader is rubbish, not the end of a run
+        except Exception as error:  # an answer that cannot be parsed must not end a run
             answer = Answer(asked_s, NoAnswer(f"{type(error).__name__}: {error}"))
         self._answers.put(answer)
         self.wake.set()

@@ -14,8 +14,13 @@ from tests.unit.analysis.fake_results import read_study
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     """Two strategies, one and two ranks, three repeats; no results yet."""
     monkeypatch.chdir(tmp_path)
-    reference = Path("config/reference")
+    return study_in(tmp_path)
+
+
+def study_in(folder: Path) -> Study:
+    """The study of `fake_results`, with its published numbers, in a folder."""
+    reference = folder / "config/reference"
     reference.mkdir(parents=True)
-    text = (Path(__file__).resolve().parents[3] / reference / "tsubame_resnet50.csv").read_text(encoding="utf-8")
-    (reference / "tsubame_resnet50.csv").write_text(text, encoding="utf-8")
-    return read_study(tmp_path)
+    shipped = Path(__file__).resolve().parents[3] / "config/reference/tsubame_resnet50.csv"
+    (reference / shipped.name).write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    return read_study(folder)

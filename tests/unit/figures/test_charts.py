@@ -127,7 +127,7 @@ def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(
 
     assert [point.x for point in series(made, "ring & all_reduce").points] == [1.0, 2.0]
     assert said(made, "Weak scaling (the batch of a rank is fixed): X(N)·N₀ / (N·X(N₀))")
-    assert said(made, "Base X(N₀) = 71.4 samples/s, N₀ = 1: mean of 6 runs of all series at their fewest ranks")
+    assert said(made, "Base: 71.4 samples/s on one rank (N₀ = 1), mean of 6 runs of all series at their fewest ranks")
     assert said(made, "Left out, more threads than cores: 4 ranks")
 
 
@@ -288,7 +288,7 @@ def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_a
     ideal = next(line for line in chart(equal, "throughput").lines if line.role == "ideal")
 
     assert [point.y for point in ideal.points] == [pytest.approx(110.0), pytest.approx(220.0)]
-    assert said(chart(equal, "throughput"), "mean of 6 runs on one rank without exchange (ring; halving doubling)")
+    assert said(chart(equal, "throughput"), "mean of 6 runs without exchange (ring; halving doubling)")
 
 
 def test_emulated_ranks_whose_exchange_shares_cores_are_shaded(tmp_path: Path, study: Study) -> None:

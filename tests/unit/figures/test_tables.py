@@ -41,7 +41,7 @@ def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(st
 def test_an_efficiency_names_its_base_with_its_rate(study: Study) -> None:
     write_results(study)
 
-    assert "Base X(N₀) = 71.4 samples/s" in written(study)[".md"]
+    assert "Base: 71.4 samples/s" in written(study)[".md"]
 
 
 def test_an_extrapolated_mean_has_a_tilde() -> None:

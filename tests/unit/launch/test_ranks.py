@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalestudy.launch.failures import Failure, RankFailed, raise_cause
+from scalestudy.launch.failures import DONE, Failure, RankFailed, last_lines, raise_cause
 from scalestudy.launch.ranks import Ranks
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -34,6 +34,27 @@ def test_a_rank_that_leaves_a_message_is_quoted(tmp_path: Path, status: int, kin
 def test_a_library_that_ends_a_rank_with_one_of_our_statuses_is_a_failure(tmp_path: Path, status: int) -> None:
     (failure,) = ended(tmp_path, status)
     assert (failure.kind, failure.what) == ("failed", f"a: rank 0 failed (exit status {status})")
+
+
+def test_a_rank_is_done_only_where_it_says_so_itself(tmp_path: Path) -> None:
+    assert ended(tmp_path, DONE) == []
+    (failure,) = ended(tmp_path, 0)
+    assert failure.kind == "failed"
+    assert failure.what == (
+        "a: rank 0 ended before its work was done (exit status 0): the model, the data or a library called `exit`"
+    )
+
+
+def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path: Path) -> None:
+    log = tmp_path / "rank.0.log"
+    log.write_text(
+        "epoch 1: loss 0.3\x1b[2J\n"
+        "[W1123 00:14:31.5 ProcessGroupGloo.cpp:74] Warning: Unable to resolve hostname\n"
+        "/usr/lib/torch/optim/lr.py:12: UserWarning: call step() first\n"
+        "  warnings.warn(\n"
+        "Segmentation fault\n"
+    )
+    assert last_lines(log) == ["epoch 1: loss 0.3\N{REPLACEMENT CHARACTER}[2J", "Segmentation fault"]
 
 
 def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) -> None:

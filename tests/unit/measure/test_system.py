@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from scalestudy.measure.system import Sampler, cpu_seconds, foreign_share, group_members
+from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members
 
 
 def row(clock_s: float, busy_s: float, cpu_s: float) -> dict[str, float]:
@@ -82,3 +82,23 @@ def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
     used = sampler.rows[-1]["cpu_s"] - sampler.rows[0]["cpu_s"]
     assert 0.4 <= used <= cpu_seconds(os.getpid())
     assert sampler.rows[-1]["busy_s"] > sampler.rows[0]["busy_s"]
+
+
+HOLDS_MEMORY = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "x = b'1' * (64 << 20); print(1, flush=True); import time; time.sleep(60)"],
+                         stdout=subprocess.PIPE)
+child.stdout.readline()
+print(1, flush=True)
+child.wait()
+"""
+
+
+def test_memory_of_a_loaders_worker_processes_counts() -> None:
+    with in_own_group(HOLDS_MEMORY) as rank:
+        wait_for_members(rank.pid, 2)
+        sampler = Sampler([rank.pid], rank.pid)
+        deadline = time.monotonic() + 30
+        while sampler._row()["anonymous_bytes"] < 64 << 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid) >= 64 << 20

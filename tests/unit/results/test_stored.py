@@ -72,6 +72,9 @@ def test_the_result_of_another_run_is_named(study: Study) -> None:
     [
         (lambda c: c["metrics"].update(throughput_samples_per_s=-5), "its throughput_samples_per_s is `-5`"),
         (lambda c: c["metrics"].update(throughput_samples_per_s="fast"), "its throughput_samples_per_s is `fast`"),
+        (lambda c: c["metrics"].update(foreign_cpu_share=1.2), "its foreign_cpu_share is `1.2`"),
+        (lambda c: c.update(disturbed="no"), "its `disturbed` is `no`"),
+        (lambda c: c.update(window_ended_by="luck"), "its `window_ended_by` is `luck`"),
         (lambda c: c["metrics"].update(accuracy=1.01), "its accuracy is `1.01`"),
         (lambda c: c["metrics"].update(step_time_s=True), "its step_time_s is `true`"),
         (lambda c: c.update(status="great"), "its status is `great`"),
@@ -112,9 +115,38 @@ def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
     assert read_result(MACHINE, run) == result_of(run)
 
 
+def test_rows_say_which_windows_were_disturbed_and_how_they_ended_also_of_older_results(study: Study) -> None:
+    first, second, *_ = study.runs
+    new: dict[str, Any] = {"disturbed": True, "window_ended_by": "precision"}
+    write_results(
+        study, lambda run: new if run.id == first.id else {"window_ended_by": None} if run.id == second.id else {}
+    )
+    rows = study_rows(study, MACHINE)
+    assert rows["disturbed"].tolist() == [True] + [False] * (len(study.runs) - 1)
+    assert rows["window_ended_by"].tolist() == ["precision"] + [""] * (len(study.runs) - 1)
+    assert set(rows["status"]) == {"valid"}
+
+
 def test_an_edited_result_enters_no_table(study: Study) -> None:
     write_results(study)
     edited(study.runs[3], lambda content: content["metrics"].update(throughput_samples_per_s=99999.0))
     rows = study_rows(study, MACHINE)
     assert rows["status"].value_counts().to_dict() == {"valid": len(study.runs) - 1, "invalid": 1}
     assert rows["throughput_samples_per_s"].max() < 1000
+
+
+def test_what_could_not_be_checked_is_a_list_of_sentences_and_older_results_have_none(study: Study) -> None:
+    run = study.runs[0]
+    assert forged(run, lambda content: content.update(unchecked=["reads on lustre"]))["status"] == "valid"
+    assert forged(run, lambda content: content.pop("unchecked", None))["status"] == "valid"
+    found = forged(run, lambda content: content.update(unchecked="reads on lustre"))
+    assert "its `unchecked` is `reads on lustre`" in found["reason"]
+
+
+def test_rows_count_what_could_not_be_checked(study: Study) -> None:
+    for number, run in enumerate(study.runs):
+        write_result(
+            result_file(MACHINE, run.id), result_of(run, **({} if number else {"unchecked": ["reads on lustre"]}))
+        )
+
+    assert study_rows(study, MACHINE)["unchecked"].tolist() == [1] + [0] * (len(study.runs) - 1)

@@ -319,6 +319,12 @@ BAD = [
         "s.yaml:3: base.measure: `steps` and `minutes` both end the run\n    keep one of them, set the other to null",
     ),
     Bad(
+        "a precision without a window",
+        "question: How?\nbase:\n  measure: {precision: 0.02}\n",
+        "s.yaml:3: base.measure.precision: ends the window early, and no window is given\n"
+        "    set `measure.steps` or `measure.minutes` as its limit",
+    ),
+    Bad(
         "ranks that nodes cannot share",
         "question: How?\nbase:\n  strategy: allreduce\n  ranks: 3\n  nodes: 2\n",
         "s.yaml:5: base.nodes: 3 ranks cannot be divided equally among 2 nodes\n"
@@ -459,12 +465,12 @@ BAD = [
         "s.yaml:3: figures[0].reference: there is no config/reference/nothing.csv",
     ),
     # YAML.
-    Bad("empty file", "", "s.yaml: is empty\n    see config/README.md for the keys"),
-    Bad("file with nothing but a comment", "# later\n", "s.yaml: is empty\n    see config/README.md for the keys"),
+    Bad("empty file", "", "s.yaml: is empty\n    `scalestudy keys` lists the keys"),
+    Bad("file with nothing but a comment", "# later\n", "s.yaml: is empty\n    `scalestudy keys` lists the keys"),
     Bad(
         "list at the top",
         "- question: How?\n",
-        "s.yaml:1: is not a map of keys to values\n    write `key: value`; see config/README.md for the keys",
+        "s.yaml:1: is not a map of keys to values\n    write `key: value`; `scalestudy keys` lists them",
     ),
     Bad(
         "key that stands twice",
@@ -575,6 +581,12 @@ BAD = [
         "half of a character",
         'question: "\\ud800"\n',
         "s.yaml:1: question: `\\ud800` holds a character that no file name or text can have",
+    ),
+    Bad(
+        "text that would clear the screen",
+        'question: "How?\\e[2J"\n',
+        "s.yaml:1: question: `How?\\x1b[2J` holds a control character, on which a terminal or a page could act\n"
+        "    leave it out",
     ),
     Bad(
         "key that would clear the screen",

@@ -79,7 +79,10 @@ def test_an_unknown_study_is_answered_with_the_nearest(folder: Path) -> None:
 
 
 def test_a_folder_without_studies_is_an_error(folder: Path) -> None:
-    assert message_about(folder) == f"{folder}: there is no study here\n    add one; see config/README.md"
+    assert (
+        message_about(folder)
+        == f"{folder}: there is no study here\n    add one; docs/reference/study.md has an example"
+    )
 
 
 def test_a_scale_that_no_study_has_is_an_error(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models, schemas on disk, config/README.md and the shipped files agree."""
+"""Models, schemas on disk, the examples of the reference and the shipped files agree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 
+from scalestudy.commands.keys import command, listed
 from scalestudy.errors import UserError
 from scalestudy.spec.base import PATTERNS, dotted_keys, parse
 from scalestudy.spec.columns import MEASURED
@@ -17,7 +19,7 @@ from scalestudy.spec.config import SCALES, Config, Site, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.schema import key_reference, schemas, with_reference, write_all
+from scalestudy.spec.schema import key_reference, schemas, write_schemas
 from scalestudy.spec.study import Study, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
@@ -26,8 +28,8 @@ HOW = "run `scalestudy schema --write`"
 SCHEMAS = schemas()
 STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
 MACHINES = sorted((ROOT / "config/machines").glob("*.yaml"))
-README = (ROOT / "config/README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", README, re.DOTALL)
+REFERENCE = "".join((ROOT / f"docs/reference/{page}.md").read_text() for page in ("config", "study", "site", "models"))
+EXAMPLES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", REFERENCE, re.DOTALL)
 
 
 def complaints(kind: str, data: Any) -> list[str]:
@@ -47,10 +49,6 @@ def test_a_schema_is_valid_and_stands_alone(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
     references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(SCHEMAS[kind])))
     assert {name.removeprefix("#/$defs/") for name in references} == set(SCHEMAS[kind].get("$defs", {}))
-
-
-def test_the_key_reference_is_the_one_of_the_models() -> None:
-    assert with_reference(README) == README, HOW
 
 
 def test_the_key_reference_has_every_key_of_a_run_and_every_measured_column() -> None:
@@ -124,7 +122,7 @@ def expanded(text: str, name: str, scale: str, folder: Path) -> Study:
     return expand(document, checked(StudySpec, document), "example", scale, Machine(), extensions=folder)
 
 
-def test_the_manual_has_examples_of_every_kind_of_file() -> None:
+def test_the_reference_has_examples_of_every_kind_of_file() -> None:
     assert [name for name, _ in EXAMPLES] == [
         "config/config.yaml",
         "config/studies/batch_size.yaml",
@@ -135,7 +133,7 @@ def test_the_manual_has_examples_of_every_kind_of_file() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
-def test_an_example_of_the_manual_agrees_with_model_and_schema(name: str, text: str, tmp_path: Path) -> None:
+def test_an_example_of_the_reference_agrees_with_model_and_schema(name: str, text: str, tmp_path: Path) -> None:
     document = parse_yaml(text, name)
     if "studies" in name:
         for scale in ("mini", "paper"):
@@ -149,9 +147,9 @@ def test_an_example_of_the_manual_agrees_with_model_and_schema(name: str, text: 
         assert complaints("site" if "site" in name else "config", document.data) == []
 
 
-def test_the_example_of_the_manual_has_the_runs_that_it_says(tmp_path: Path) -> None:
+def test_the_example_of_the_reference_has_the_runs_that_it_says(tmp_path: Path) -> None:
     text = dict(EXAMPLES)["config/studies/batch_size.yaml"]
-    assert "11 configurations, 33 runs. At `mini`: four configurations, 12 runs." in README
+    assert "11 configurations, 33 runs. At `mini`: four configurations, 12 runs." in REFERENCE
     assert len(expanded(text, "x", "paper", tmp_path).runs) == 33
     assert len(expanded(text, "x", "mini", tmp_path).runs) == 12
 
@@ -214,18 +212,27 @@ def test_models_and_schema_accept_the_same_run(data: dict[str, Any]) -> None:
     assert complaints("run", data) == []
 
 
-def test_writing_renews_schemas_and_reference_and_keeps_the_prose(tmp_path: Path) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/README.md").write_text("before\n<!-- keys: begin -->\nold\n<!-- keys: end -->\nafter\n")
-    write_all(tmp_path)
-    names = sorted(path.name for path in (tmp_path / "workflow/schemas").iterdir())
+def test_writing_renews_all_schemas(tmp_path: Path) -> None:
+    write_schemas(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"{kind}.schema.json" for kind in ("config", "machine", "run", "site", "study")]
-    text = (tmp_path / "config/README.md").read_text()
-    assert text.startswith("before\n<!-- keys: begin -->\n\n### `config/config.yaml`\n")
-    assert text.endswith("|\n\n<!-- keys: end -->\nafter\n")
-    assert "old" not in text.splitlines()
 
 
-def test_a_manual_without_the_markers_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"^README: lacks the lines `<!-- keys: begin -->`"):
-        with_reference("no markers", "README")
+def test_keys_are_listed_with_type_default_and_meaning_below_what_has_them() -> None:
+    lines = list(listed("bucket_mib"))
+    assert "\nstrategy: allreduce" in lines
+    assert "  strategy.bucket_mib: number > 0, ≤ 4,096, default 25.0" in lines
+    assert (
+        "      Size of a gradient bucket, MiB. 25 is torch's default, with which the first bucket has 1 MiB." in lines
+    )
+    assert not any("batch" in line for line in lines)
+    everything = "\n".join(listed(""))
+    chosen_by_heading = {"model.name", "strategy.name", "data.source", "faults.kind"}
+    keys = {key.removeprefix("faults.") for key in set(dotted_keys(RunSpec)) - chosen_by_heading}
+    assert {key for key in keys | set(MEASURED) if f"  {key}: " not in everything} == set()
+
+
+def test_a_word_that_is_in_no_key_is_said() -> None:
+    done = CliRunner().invoke(command, ["nosuchkey"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception) == "no key has `nosuchkey` in its name\n    `scalestudy keys` lists all"

@@ -49,7 +49,13 @@ def test_a_server_among_two_ranks_exchanges_with_the_other_only() -> None:
 
 def test_two_nodes_of_four_gain_by_a_hierarchy_what_the_flat_ring_sends_twice() -> None:
     assert cost.flat_ring(100 * MB, 2, 4, INSIDE, BETWEEN) == pytest.approx(1.764)
-    assert cost.hierarchical(100 * MB, 2, 4, INSIDE, BETWEEN) == pytest.approx(0.2 + 1.002)
+    # Inside: three quarters of the buffer twice to reduce, the whole buffer twice to broadcast.
+    assert cost.hierarchical(100 * MB, 2, 4, INSIDE, BETWEEN) == pytest.approx(0.15 + 0.2 + 1.002)
+
+
+@pytest.mark.parametrize(("ranks", "seconds"), [(1, 0.0), (2, 0.1 + 0.1), (4, 0.15 + 0.2), (8, 0.175 + 0.3)])
+def test_inside_a_node_a_hierarchy_costs_a_round_more_for_twice_the_ranks(ranks: int, seconds: float) -> None:
+    assert cost.hierarchical(100 * MB, 1, ranks, INSIDE, BETWEEN) == pytest.approx(seconds)
 
 
 def test_flat_halving_sends_between_nodes_only_what_a_hierarchy_sends() -> None:
@@ -58,12 +64,12 @@ def test_flat_halving_sends_between_nodes_only_what_a_hierarchy_sends() -> None:
 
 
 def test_two_dimensions_share_the_link_and_send_a_part_each() -> None:
-    assert cost.two_dimensional(100 * MB, 2, 4, INSIDE, cost.Link(100 * MB)) == pytest.approx(0.15 + 1.0)
+    assert cost.two_dimensional(100 * MB, 2, 4, INSIDE, cost.Link(100 * MB)) == pytest.approx(0.15 + 0.075 + 1.0)
 
 
 def test_on_one_node_nothing_is_sent_between() -> None:
-    assert cost.hierarchical(100 * MB, 1, 4, INSIDE, BETWEEN) == pytest.approx(0.2)
-    assert cost.two_dimensional(100 * MB, 1, 4, INSIDE, BETWEEN) == pytest.approx(0.15)
+    assert cost.hierarchical(100 * MB, 1, 4, INSIDE, BETWEEN) == pytest.approx(0.35)
+    assert cost.two_dimensional(100 * MB, 1, 4, INSIDE, BETWEEN) == pytest.approx(0.225)
 
 
 def test_buckets_are_exchanged_one_after_the_other_as_they_fill() -> None:

@@ -90,7 +90,7 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
     """
     found = [row for row in rows if _finite(row.get(column))]
     came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
-    own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]
+    own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]  # type: ignore[arg-type]
     return interval([float(row[column]) for row in found], on_logarithms(column), own)
 
 

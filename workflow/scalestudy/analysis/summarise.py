@@ -35,7 +35,7 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
-    write_with(folder / "runs.parquet", _storable(rows).to_parquet)
+    write_with(folder / "runs.parquet", storable(rows).to_parquet)
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
@@ -168,6 +168,7 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "configuration": run.configuration,
         "status": result["status"],
         "reason": result.get("reason") or "",
+        "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
         "emulated": emulated,
         "oversubscribed": bool(result.get("oversubscribed", False)),
@@ -244,7 +245,7 @@ def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
     return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
 
 
-def _storable(rows: pd.DataFrame) -> pd.DataFrame:
+def storable(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with one type per column: lists, and values of several types, as JSON text."""
     rows = rows.copy()
     for column in [column for column in rows.columns if is_object_dtype(rows[column])]:

@@ -1,4 +1,4 @@
-"""Plan against actual: what was expected when a run's job was announced, and what it then used."""
+"""Plan against actual: what was expected of each run before its job was submitted, and what it used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scalestudy.spec.study import Study
 
 
 def plans_file(machine: str) -> Path:
-    """What was planned for each run when its job was announced; append-only."""
+    """What was planned for each run before its job was submitted; append-only."""
     return RESULTS / machine / "plans.jsonl"
 
 
@@ -74,7 +74,7 @@ class Compared:
 
     @property
     def middle_s(self) -> float | None:
-        """The middle of what was expected."""
+        """Midpoint of the expected range."""
         return None if self.high_s is None else (self.low_s + self.high_s) / 2
 
 

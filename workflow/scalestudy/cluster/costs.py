@@ -24,13 +24,13 @@ convolutions as if they were dense."""
 
 @dataclass(frozen=True)
 class Data:
-    """How much a dataset holds, and how that is known."""
+    """How much a dataset holds, and where that is known from."""
 
     train_samples: int
     test_samples: int
     train_bytes: int
     assumed: str = ""
-    """What is taken for granted until the data has been indexed; empty where it is certain."""
+    """What is assumed until the data has been indexed; empty where it is known."""
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def used_in_place(spec: RunSpec) -> bool:
 
 
 def stored_bytes(spec: RunSpec) -> int:
-    """About what preparing the data writes."""
+    """Roughly the bytes that preparing the data writes."""
     data = data_of(spec)
     if data is None or used_in_place(spec):
         return 0

@@ -33,14 +33,14 @@ SKEW_S = 1.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a person should know; `remedy` is empty where nothing is wrong."""
+    """One finding; `remedy` is empty where nothing is wrong."""
 
     what: str
     remedy: str = ""
 
 
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """What each node has, and what is to be said about it. On a profile without a scheduler it looks here."""
+    """What each node has, and the findings. With a profile without a scheduler, this host is checked."""
     machine = read_machine(config.machine)
     if not read_site().scheduler:
         here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
@@ -73,7 +73,7 @@ def chosen_scheduler() -> tuple[Any, list[Finding]]:
 
 
 def node_findings(reports: Sequence[dict[str, Any]], nodes: int, machine: Machine) -> Iterator[Finding]:
-    """What the nodes lack, each thing once, with the nodes that lack it."""
+    """What the nodes lack, each item once, with the nodes that lack it."""
     if len(reports) < nodes:
         yield Finding(
             f"{len(reports)} of {nodes} nodes answered",
@@ -128,7 +128,7 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
 
 
 def _in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
-    """Submit the probe through the site's own adapter, wait for every node's answer, and clear up."""
+    """Submit the probe through the site's own adapter, wait for every node's answer, and clean up."""
     from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request
 
     folder = (FOLDER / time.strftime("%Y%m%d-%H%M%S")).absolute()

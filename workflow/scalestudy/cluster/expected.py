@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
 from scalestudy.cluster.used import read_ledger, start_up
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id
-from scalestudy.spec.layout import history_file
+from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
 
 Kind = Literal["repeats", "neighbours", "published", "flops", "unknown"]
@@ -51,7 +51,7 @@ SEVERAL_REPEATS: Span = (0.97, 1.03)
 NEIGHBOUR: Span = (0.8, 1.5)
 PUBLISHED_ALIKE: Span = (0.8, 1.25)
 PUBLISHED_NEAR: Span = (0.5, 2.0)
-"""How far the ends are moved outwards, for each source."""
+"""Factor by which the range is widened, for each source."""
 EXCHANGE_BYTES_PER_S = 5e8
 """Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
 
@@ -67,7 +67,7 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether there is a number at all."""
+        """Whether the time is known."""
         return self.kind != "unknown"
 
 
@@ -95,7 +95,7 @@ class Expectation:
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[Took]] = defaultdict(list)
         wall_s: dict[str, list[float]] = defaultdict(list)
-        for took in read_history(history_file(name)):
+        for took in (took for file in history_files(name) for took in read_history(file)):
             self.repeats[took.configuration].append(took.seconds)
             self.like[took.like].append(took)
             wall_s[took.run].append(took.seconds)
@@ -236,7 +236,7 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
 
 
 def read_history(file: Path) -> Iterator[Took]:
-    """The runs in history.jsonl that took time; lines that are damaged, or from another version, are ignored."""
+    """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
     if not file.is_file():
         return
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -284,7 +284,7 @@ def like_key(plain: Mapping[str, Any]) -> str:
 
 
 def kinds_of(estimates: Iterable[Estimate]) -> str:
-    """One word for a sum: the kinds that are in it, best first."""
+    """The sources in a sum as one phrase, best first."""
     order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "unknown")
     found = {estimate.kind for estimate in estimates}
     return "+".join(kind for kind in order if kind in found)

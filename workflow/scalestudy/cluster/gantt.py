@@ -20,7 +20,7 @@ LANE_IN, LEAST_BAND_IN, MOST_BAND_IN = 0.06, 0.16, 0.42
 """Inches: a lane where there is room, and the band of a study."""
 GAP_IN = 0.08
 LONG_H = 72.0
-"""From here on the axis says days."""
+"""From this many hours on the axis is in days."""
 SUFFIXES = (".svg", ".pdf", ".png")
 Bars = list[tuple[int, float, float]]
 

@@ -30,7 +30,7 @@ FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
-"""About what a run leaves in addition to its weights: result, system samples, and a row per rank and step."""
+"""Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Amounts:
-    """What jobs take: hours in units of 10^-digits, and bytes."""
+    """What jobs use: hours in units of 10^-digits, and bytes."""
 
     gpu: tuple[int, int, int] = (0, 0, 0)
     """Requested, expected low, expected high."""
@@ -161,7 +161,7 @@ class Plan:
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
-    name = machine_of(seen) or project.config.machine
+    name = machine_of(seen) or project.config.folder
     machine = project.resources.planner(name).machine
     drafts = [_planned(project, job) for job in seen]
     submitted = [job for job in drafts if job.submitted]
@@ -226,7 +226,7 @@ def _as_announced(known: Resources, seen: Seen) -> Resources:
 
 
 def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
-    """A job cannot take longer than it requests: that bounds what is unknown."""
+    """Cap an unknown duration at what the job requests: it cannot take longer."""
     requested = asked.requested_s
     high = math.ceil(estimate.high_s) if math.isfinite(estimate.high_s) else requested
     low = math.floor(estimate.low_s)
@@ -279,7 +279,7 @@ def tasks_of(jobs: Iterable[PlannedJob]) -> list[Task]:
 
 
 def _run_bytes(run: Run, asked: Resources) -> tuple[int, int]:
-    """About what a run writes, and what of the data comes to its nodes."""
+    """Roughly what a run writes, and the data that is read on its nodes."""
     spec, data, cost = run.spec, data_of(run.spec), model_cost(run.spec)
     parameters = cost.parameters if cost else 0
     written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)

@@ -54,7 +54,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
 
 
 def _python(code: str) -> Any:
-    """What a piece of Python prints as JSON, in a separate process: that a library crashes is information too."""
+    """What a piece of Python prints as JSON, in a separate process: a library that crashes is information too."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=PROBE_S, check=False
@@ -117,7 +117,7 @@ def _skew(shared: Path) -> float | None:
 
 
 def _reads(shared: Path, token: str) -> bool:
-    """Whether what the driver wrote in the project's folder is seen here."""
+    """Whether a file that the driver wrote in the project's folder is visible here."""
     try:
         return (shared / "token").read_text(encoding="utf-8") == token
     except OSError:

@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Limits:
-    """What may run at the same time. None: any number."""
+    """Limits on what runs at the same time. None: no limit."""
 
     jobs: int | None = None
     nodes: int | None = None
@@ -47,7 +47,7 @@ def critical_path(tasks: Sequence[Task], seconds: Callable[[Task], int]) -> int:
 
 
 def in_order(tasks: Sequence[Task]) -> list[Task]:
-    """Each job after those that it needs."""
+    """The jobs in an order in which each follows those that it needs."""
     known = {task.id: task for task in tasks}
     followers = _followers(tasks)
     missing = {task.id: len(task.needs) for task in tasks}
@@ -94,7 +94,7 @@ def makespan(begun: Mapping[int, int], tasks: Sequence[Task], seconds: Callable[
 
 
 class _Use:
-    """What runs at one moment."""
+    """What runs at a given time."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -102,7 +102,7 @@ class _Use:
         self.in_queue: dict[str, list[int]] = defaultdict(lambda: [0, 0])
 
     def fits(self, nodes: int, name: str | None) -> bool:
-        """Whether a job of so many nodes may start. One that is too large for an empty machine starts alone."""
+        """Whether a job of this many nodes may start. One that is too large for an empty machine starts alone."""
         if nodes == 0 or self.jobs == 0:
             return True
         limits = self.limits

@@ -10,7 +10,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 
 UNIQUE = "UNIQUE"
-"""Stands for the part of a job's name that differs with each submission."""
+"""Placeholder for the part of a job's name that differs with each submission."""
 JOBS = Path(".scalestudy/jobs")
 
 

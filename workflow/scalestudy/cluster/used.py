@@ -64,7 +64,7 @@ def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
 
 
 def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:
-    """Seconds of jobs outside their runs, as jobs of this folder had them: the middle eight tenths; None before three.
+    """Seconds of earlier jobs outside their runs: the 10th and 90th percentile; None with fewer than three jobs.
 
     `wall_s` has what each run itself took, oldest first. A run with more jobs than
     results, such as a chain, is left out.
@@ -128,7 +128,7 @@ ACCOUNTING = {"slurm": _slurm, "pbs": _pbs, "sge": _sge}
 
 
 def _answer(command: Sequence[str]) -> str:
-    """What a command prints; nothing where it is missing, fails or is too slow: accounting is never essential."""
+    """What a command prints; empty where it is missing, fails or is too slow: accounting is optional."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

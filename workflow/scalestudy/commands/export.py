@@ -1,9 +1,12 @@
-"""`scalestudy export`: hand a study to somebody else."""
+"""`scalestudy export`: hand a study to somebody else, with everything that made it."""
 
 from __future__ import annotations
 
-import io
-import tarfile
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,51 +15,123 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, one_study
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.layout import result_file, run_folder
+from scalestudy.spec.layout import RESULTS, machine_and_campaign, result_file, run_folder
 
 if TYPE_CHECKING:
+    from scalestudy.figures.crate import Packed
     from scalestudy.spec.study import Study
 
-FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet")
+FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchange.parquet")
+"""Of a run; checkpoints, weights and logs stay."""
+CODE = ("workflow", "envs", "profiles/default", "profiles/local")
+TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
+NO_CODE = ("__pycache__", "built")
+SUMS = "manifest-sha256.txt"
+"""Digest and path of every other file, as sha256sum writes and checks them."""
 
 
 @click.command(name="export")
 @click.argument("study")
 @MACHINE
 @SCALE
-@click.option("--out", type=FILE, default=None, help="Archive to write; default STUDY-MACHINE-SCALE.tar.gz.")
-def command(study: str, machine: str, scale: str, out: Path | None) -> None:
-    """Pack a study's results (no data, no checkpoints); `tar xzf` in another clone unpacks them.
+@click.option("--out", type=FILE, default=None, help="Archive to write; default STUDY-MACHINE-SCALE.crate.zip.")
+@click.option("--author", default=None, help="Who measured; unset: nobody is named.")
+@click.option(
+    "--license", "license_", default="Apache-2.0", show_default=True, help="Of the results, by its SPDX identifier."
+)
+def command(study: str, machine: str, scale: str, out: Path | None, author: str | None, license_: str) -> None:
+    """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and what made them.
 
-    Example: scalestudy export gpu_scaling
+    It holds no data, checkpoints or logs. Zenodo and WorkflowHub take it as it is; `scalestudy import` reads it back.
+
+    Example: scalestudy export gpu_scaling --author "Ada Lovelace" --license CC-BY-4.0
     """
-    file = out or Path(f"{study}-{machine}-{scale}.tar.gz")
-    count = export_study(one_study(machine, scale, study), machine, scale, file)
+    file = out or Path(f"{study}-{machine}-{scale}.crate.zip")
+    count = export_study(one_study(machine, scale, study), machine, file, author, license_)
     size = f"{count} runs, {file.stat().st_size / 2**20:.1f} MiB"
-    click.echo(f"{file}: {size}. Unpack it at the top of a clone: tar xzf {file.name}")
+    click.echo(f"{file}: {size}. In another clone: scalestudy import {file.name}")
 
 
-def export_study(study: Study, machine: str, scale: str, out: Path) -> int:
-    """Pack what the figures of a study are drawn from; returns the number of runs with a result.
+def export_study(study: Study, machine: str, out: Path, author: str | None = None, license_: str = "Apache-2.0") -> int:
+    """Write the crate; returns the number of runs with a result. Paths in it are those below the project."""
+    from scalestudy.figures.crate import METADATA, crate_of, folders_of
 
-    The archive holds paths below `results/`, so that it is unpacked at the top of a clone. The study file is
-    included for reading: a clone that has another one of that name keeps its own.
-    """
-    done = [run for run in study.runs if result_file(machine, run.id).exists()]
-    if not done:
-        raise UserError(
-            f"no run of `{study.name}` has a result on `{machine}`",
-            study.name,
-            "make it first: snakemake " + study.name,
-        )
-    with atomic_path(out) as temporary, tarfile.open(temporary, "w:gz") as archive:
-        for run in done:
-            for name in FILES:
-                file = run_folder(machine, run.id) / name
-                if file.exists():
-                    archive.add(file, arcname=str(file))
-        text = Path("config/studies", f"{study.name}.yaml").read_bytes()
-        member = tarfile.TarInfo(f"results/{machine}/{scale}/studies/{study.name}/study.yaml")
-        member.size = len(text)
-        archive.addfile(member, io.BytesIO(text))
-    return len(done)
+    packed = packed_of(study, machine, author, license_)
+    paths = [*packed.code, *packed.outputs, *(path for run in packed.runs for path in run.files)]
+    config = f"studies: [{study.name}]\nscale: {study.scale}\nmachine: {machine_and_campaign(machine)[0]}\n"
+    described = json.dumps(crate_of(packed), indent=1, ensure_ascii=False) + "\n"
+    contents = {METADATA: described.encode(), "config/config.yaml": config.encode()}
+    contents |= {path: Path(path).read_bytes() for path in paths}
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
+    with atomic_path(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder in folders_of(packed.code):
+            archive.mkdir(folder.rstrip("/"))
+        for name, data in {**contents, SUMS: sums.encode()}.items():
+            archive.writestr(name, data)
+    return len(packed.runs)
+
+
+def packed_of(study: Study, machine: str, author: str | None, license_: str) -> Packed:
+    """What a study's crate holds. Raises UserError where no run has a result, or this is no clone."""
+    from scalestudy.figures.crate import DoneRun, Packed
+    from scalestudy.results.stored import read_result
+    from scalestudy.spec.config import read_machine
+
+    runs = []
+    for run in study.runs:
+        result = read_result(machine, run) if result_file(machine, run.id).exists() else None
+        there = tuple(str(file) for name in FILES if (file := run_folder(machine, run.id) / name).exists())
+        if (
+            result is not None
+            and result.get("metrics") is not None
+            and any(path.endswith("spec.json") for path in there)
+        ):
+            runs.append(DoneRun(run.id, result, there))
+    if not runs:
+        what = f"no run of `{study.name}` has a result on `{machine}`"
+        raise UserError(what, study.name, f"make it first: snakemake {study.name}")
+    workflow = next((path for path in ("workflow/Snakefile", "Snakefile") if Path(path).is_file()), None)
+    if workflow is None:
+        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
+    name, _ = machine_and_campaign(machine)
+    files = [f"config/studies/{study.name}.yaml", f"config/machines/{name}.yaml", *_used(study)]
+    code = tuple(dict.fromkeys([*files, *_code()]))
+    outputs = tuple(_outputs(study, machine))
+    paths = [*code, *outputs, *(path for run in runs for path in run.files)]
+    return Packed(
+        study, machine, read_machine(machine).description, workflow, files[0], files[1], tuple(runs), outputs, code,
+        {path: Path(path).stat().st_size for path in paths},
+        {path: datetime.fromtimestamp(Path(path).stat().st_mtime).astimezone() for path in outputs},
+        license_, author, datetime.now().astimezone(),
+    )  # fmt: skip
+
+
+def _used(study: Study) -> Iterator[str]:
+    """Published numbers that its figures show, and the user's own code."""
+    for figure in study.figures:
+        if figure.reference and Path(f"config/reference/{figure.reference}.csv").is_file():
+            yield f"config/reference/{figure.reference}.csv"
+    if Path("config/reference/step_times.csv").is_file():
+        yield "config/reference/step_times.csv"
+    yield from (str(file) for file in sorted(Path("config/extensions").glob("*.py")))
+
+
+def _code() -> Iterator[str]:
+    """The workflow as it is here. Of profiles only those that name no site."""
+    yield from (name for name in TOP if Path(name).is_file())
+    for folder in CODE:
+        for file in sorted(Path(folder).rglob("*")):
+            if file.is_file() and not any(part in NO_CODE or part.endswith(".egg-info") for part in file.parts):
+                yield str(file)
+
+
+def _outputs(study: Study, machine: str) -> Iterator[str]:
+    """What was made of the results, as far as it is there."""
+    place = RESULTS / machine / study.scale
+    for pattern in (
+        f"figures/{study.name}/*",
+        f"tables/{study.name}/*",
+        f"studies/{study.name}/*",
+        f"claims/{study.name}.*",
+    ):
+        yield from (str(file) for file in sorted(place.glob(pattern)) if file.is_file() and file.suffix != ".log")

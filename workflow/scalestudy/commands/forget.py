@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import shutil
+from collections.abc import Sequence
 
 import click
 
 from scalestudy.commands.options import MACHINE
-from scalestudy.errors import UserError, nearest
+from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.spec.layout import RESULTS, result_file, run_folder
 
@@ -36,7 +38,7 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     known = sorted(path.name for path in folder.glob("*") if path.is_dir())
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run `{run}`", str(folder), nearest(run, known) if known else "")
+            raise UserError(f"there is no run `{run}`", str(folder), _nearest(run, known))
     if skipped:
         runs += [run for run in known if status_of(machine, run) == "skipped"]
     runs = list(dict.fromkeys(runs))
@@ -55,3 +57,13 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
         # The result goes first: what is left of a deletion that is interrupted is no result.
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
+
+
+def _nearest(run: str, known: Sequence[str]) -> str:
+    """What to do about the name of a run that is not there; a machine can have thousands."""
+    near = difflib.get_close_matches(run, known, n=1, cutoff=0.6)
+    return (
+        f"did you mean `{near[0]}`?"
+        if near
+        else f"{len(known)} runs are there: `scalestudy list` shows those of studies"
+    )

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
 FILE = click.Path(path_type=Path)
-MACHINE = click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
+MACHINE = click.option(
+    "--machine",
+    default="local",
+    show_default=True,
+    help="Name of a file in config/machines/; MACHINE+CAMPAIGN for the runs of a campaign.",
+)
 SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
 OUT = click.option("--out", required=True, type=FILE, help="File to write, whole or not at all.")

@@ -81,7 +81,7 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
     from scalestudy.dag.dryrun import plan_of
 
     _, project = plan_of(targets, profile, config)
-    text, data = show_actual(targets, project.chosen, project.config.machine)
+    text, data = show_actual(targets, project.chosen, project.config.folder)
     if json_file != "-":
         click.echo(text)
     if json_file is not None:

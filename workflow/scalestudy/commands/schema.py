@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 
 @click.command(name="schema")
-@click.option("--write", is_flag=True, help="Write workflow/schemas/ and the key reference in config/README.md.")
+@click.option("--write", is_flag=True, help="Write workflow/schemas/.")
 def command(write: bool) -> None:
     """Print the JSON Schemas by which editors complete and check study files.
 
@@ -18,6 +17,6 @@ def command(write: bool) -> None:
     from scalestudy.spec import schema as schemas
 
     if write:
-        schemas.write_all(Path())
+        schemas.write_schemas(schemas.SCHEMAS)
     else:
         click.echo(json.dumps(schemas.schemas(), indent=1))

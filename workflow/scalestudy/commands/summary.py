@@ -135,7 +135,9 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
     from scalestudy.figures.decision import sentences
 
     assert table.decide is not None
-    return sentences(study, selected(read_rows(study, machine), table.where), table.decide, table.values[0])
+    return sentences(
+        study, selected(read_rows(study, machine), table.where), table.decide, table.values[0], table.margin
+    )
 
 
 def _line(kind: str, file: Path) -> None:

@@ -50,7 +50,10 @@ def train_from_spec(out: Path) -> None:
 
 
 def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint."""
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint.
+
+    Exits with status 1 where the result is invalid.
+    """
     spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
     if init_from is not None:
         from scalestudy.training import checkpoint
@@ -69,10 +72,14 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
         click.echo(f"warning: {warning}")
+    for sentence in result.get("unchecked", []):
+        click.echo(f"unchecked: {sentence}")
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+    if result["status"] == "invalid":
+        sys.exit(1)
 
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:

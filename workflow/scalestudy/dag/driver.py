@@ -11,7 +11,7 @@ from typing import Any
 from scalestudy import driver
 from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.project import Project
-from scalestudy.dag.rules import end
+from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.spec import fixed_claims
@@ -22,6 +22,9 @@ from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 PLAN = "scalestudy_plan"
 """Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
 its `changes` and the `caps` of the profile."""
+
+SOURCE = PACKAGE.parents[1]
+"""The clone that this package lies in, if it lies in one; envs/conda.post-deploy.sh installs it."""
 
 
 def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
@@ -38,6 +41,8 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     except UserError as error:
         end(error)
     os.environ.update(project.environment())
+    if (SOURCE / "pyproject.toml").is_file():
+        os.environ["SCALESTUDY_SOURCE"] = str(SOURCE)
     for display in workflow.logger_manager.plugin_handlers:
         if hasattr(display, "reads"):
             display.reads(project, workflow)

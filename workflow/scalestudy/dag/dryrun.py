@@ -40,7 +40,7 @@ def plan_of(
 
 def known_profile(profile: str) -> None:
     """Raise UserError where there is no project, or no such profile in it."""
-    if not Path("Snakefile").is_file():
+    if not any(Path(name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
         raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
     if not any((Path(profile) / name).is_file() for name in ("config.yaml", "profile.yaml")):
         known = sorted(str(path.parent) for path in Path("profiles").glob("*/config.yaml"))

@@ -34,7 +34,7 @@ class JobResources:
         """What preparing a dataset requests."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec
-            self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.machine).machine)
+            self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.folder).machine)
         return self._datasets[dataset]
 
     def gpu_slots(self, machine: str, run: str) -> int:

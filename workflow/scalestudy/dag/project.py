@@ -42,7 +42,7 @@ class Project:
     @property
     def report(self) -> str:
         """The report of the configured machine and scale."""
-        return str(layout.report_file(self.config.machine, self.config.scale))
+        return str(layout.report_file(self.config.folder, self.config.scale))
 
     @property
     def bulk_option(self) -> str:
@@ -66,4 +66,4 @@ class Project:
         if not names:
             return "true"
         config = self.config
-        return f"scalestudy summary --machine {config.machine} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"
+        return f"scalestudy summary --machine {config.folder} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
+from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -48,7 +49,7 @@ class Rules:
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
         config = self.project.config
-        return [self.project.report, *self.project.targets.of_report(config.machine, config.scale)]
+        return [self.project.report, *self.project.targets.of_report(config.folder, config.scale)]
 
     def study(self, name: str) -> Callable[[Any], list[str]]:
         """Everything of one study; its errors, where it is wrong."""
@@ -58,7 +59,7 @@ class Rules:
             if name in runs.wrong:
                 end(runs.wrong[name])
             self._warn()
-            return self.project.targets.of_study(runs.study(runs.config.machine, runs.config.scale, name))
+            return self.project.targets.of_study(runs.study(runs.config.folder, runs.config.scale, name))
 
         return targets
 
@@ -155,6 +156,31 @@ class Rules:
     def reference(self, w: Any) -> list[str]:
         """The published numbers that a figure shows."""
         return self.project.targets.reference(w.machine, w.scale, w.study, w.figure)
+
+    @_answers
+    def question(self, w: Any) -> str:
+        """What a study asks."""
+        return self._study(w).question
+
+    @_answers
+    def study_title(self, w: Any) -> str:
+        """The name of a study in reports."""
+        return self._study(w).title
+
+    @_answers
+    def figure_labels(self, w: Any) -> dict[str, str]:
+        """What Snakemake's report lists a figure by."""
+        titles = {figure.file_name: figure.title for figure in self._study(w).figures}
+        return {"figure": titles[w.figure] or w.figure}
+
+    @_answers
+    def table_labels(self, w: Any) -> dict[str, str]:
+        """What Snakemake's report lists a table by."""
+        titles = {table.name: table.title for table in self._study(w).tables}
+        return {"table": titles[w.table] or w.table}
+
+    def _study(self, w: Any) -> Study:
+        return self.project.runs.study(w.machine, w.scale, w.study)
 
     @_answers
     def report_inputs(self, w: Any) -> list[str]:

@@ -40,9 +40,9 @@ class RunIndex:
     def __init__(self, config: Config, changes: dict[str, Any] | None = None) -> None:
         self.config = config
         names = None if config.studies == "all" else config.studies
-        machine = read_machine(config.machine)
+        machine = read_machine(config.folder)
         found = find_studies(
-            names, config.scale, machine, tags=config.tags, machine_name=config.machine, changes=changes
+            names, config.scale, machine, tags=config.tags, machine_name=config.folder, changes=changes
         )
         self.chosen: list[Study] = found.studies
         """The configured studies that can be expanded."""
@@ -66,7 +66,7 @@ class RunIndex:
 
     def is_configured(self, machine: str, scale: str) -> bool:
         """Whether the configuration is for this machine and scale."""
-        return (machine, scale) == (self.config.machine, self.config.scale)
+        return (machine, scale) == (self.config.folder, self.config.scale)
 
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
@@ -85,7 +85,7 @@ class RunIndex:
 
     def planned(self, machine: str, run: str) -> Planned:
         """A run by its id: among those of the configuration first, then among all that any study has."""
-        if machine == self.config.machine and run in self._configured:
+        if machine == self.config.folder and run in self._configured:
             return self._configured[run]
         known = self._all_runs(machine)
         if run not in known:
@@ -102,7 +102,7 @@ class RunIndex:
 
     def study_name(self, machine: str, run: str) -> str:
         """The study that a run is made for: of several that share it, the first; `other` for one not configured."""
-        if machine == self.config.machine and run in self._configured:
+        if machine == self.config.folder and run in self._configured:
             return self.chosen[self._configured[run].study].name
         return "other"
 
@@ -133,4 +133,4 @@ class RunIndex:
         """Runs of the configuration, then of paths seen so far, then of any study."""
         yield self._configured
         yield from list(self._runs.values())
-        yield self._all_runs(self.config.machine)
+        yield self._all_runs(self.config.folder)

@@ -87,7 +87,7 @@ class Targets:
 
     def of_study(self, study: Study) -> list[str]:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
-        machine, scale = self.runs.config.machine, study.scale
+        machine, scale = self.runs.config.folder, study.scale
         return [
             *self.results(machine, scale, study.name),
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
@@ -99,10 +99,12 @@ class Targets:
     def of_report(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""
         if not self.runs.is_configured(machine, scale):
+            name, campaign = layout.machine_and_campaign(machine)
+            config = f"--config machine={name} scale={scale}" + (f" campaign={campaign}" if campaign else "")
             raise UserError(
-                f"the report of machine {machine} at scale {scale} needs --config machine={machine} scale={scale}",
+                f"the report of machine {machine} at scale {scale} needs {config}",
                 f"results/{machine}",
-                f"snakemake {layout.report_file(machine, scale)} --cores 1 --config machine={machine} scale={scale}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
             )
         self.runs.raise_errors()
         return [target for study in self.runs.chosen for target in self.of_study(study)]

@@ -10,7 +10,7 @@ from scalestudy.spec.base import Spec, refused
 
 
 class Shard(Spec):
-    """In what kind of files the pictures are stored."""
+    """In which file format images are stored."""
 
     format: Literal["files", "tar", "lmdb", "raw"] = "files"
     """One file per picture; ustar shards as WebDataset reads them; one LMDB database; shards of pixels, for
@@ -20,7 +20,7 @@ class Shard(Spec):
 
 
 class DatasetSpec(Spec):
-    """One concrete form of the data; content-addressed like a run."""
+    """One concrete form of the data; its id is derived from its keys, as a run's is."""
 
     scale: (
         Annotated[float, Field(gt=0, le=1000)] | Annotated[str, Field(pattern=r"^[0-9.]+ *(x node memory|[KMGT]i?B)$")]
@@ -34,7 +34,7 @@ class DatasetSpec(Spec):
     quality: Annotated[int, Field(ge=1, le=100)] = 90
     """JPEG quality of `resized` pictures."""
     shard: Shard = Shard()
-    """In what kind of files the pictures are stored."""
+    """In which file format images are stored."""
     on_error: Literal["fail", "skip"] = "fail"
     """What cannot be used: `fail` names it and stops (a picture that cannot be decoded stops it where the data is stored
     anew; used where it lies, it is an error when it is read); `skip` decodes every picture once, and leaves out and
@@ -78,7 +78,7 @@ class Synthetic(DatasetSpec):
     task: Literal["classification", "multilabel"] = "classification"
     """One class per sample, or any number of labels."""
     latency_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
-    """Sleep per sample, as the sleeping dataset of 004 does."""
+    """Sleep per sample, seconds: stands for slow storage or preprocessing."""
 
 
 class SyntheticJpeg(DatasetSpec):
@@ -94,7 +94,7 @@ class SyntheticJpeg(DatasetSpec):
     mean_kib: Annotated[float, Field(gt=0, le=102400)] = 100.0
     """Mean size of a file, KiB; reached within 10 %."""
     spread: Annotated[float, Field(ge=0.1, le=1.0)] | None = None
-    """Standard deviation of the sizes over their mean, log-normal; reached within a fifth of it. Unset: what equal
+    """Standard deviation of the file sizes divided by their mean, log-normal; reached within a fifth. Unset: what equal
     settings give, 0.035 for 100 KiB at 500x375."""
     classes: Annotated[int, Field(ge=2, le=10**6)] = 10
     """Number of classes."""
@@ -109,7 +109,7 @@ class ImageFolder(DatasetSpec):
 
 
 class ImageNet(DatasetSpec):
-    """ILSVRC2012, 1,281,167 for training and 50,000 held out: folders of classes, or the original tars, unpacked never."""
+    """ILSVRC2012, 1,281,167 for training, 50,000 held out: folders of classes, or the original tars, read in place."""
 
     source: Literal["imagenet"]
     root: str | None = None
@@ -134,7 +134,7 @@ class Caltech256(DatasetSpec):
 
 
 class OwnData(DatasetSpec):
-    """A map-style dataset of the user's own: `{import: my_data:MyData, kwargs: {...}}` from config/extensions/."""
+    """Your own map-style dataset: `{import: my_data:MyData, kwargs: {...}}` from config/extensions/."""
 
     import_: Annotated[str, Field(alias="import", pattern=r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$")]
     """`file:class`; called with `train=True` or `train=False` and `kwargs`; items are (array, label)."""

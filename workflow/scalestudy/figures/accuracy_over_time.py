@@ -10,9 +10,10 @@ import pandas as pd
 
 from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
-from scalestudy.figures.build import Row, grouped, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.groups import Row, grouped, selected
+from scalestudy.figures.palette import styles
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
@@ -31,13 +32,13 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
         (key for key in ("accuracy", "auroc") if any(_has(found, key) for found in taken.values())), "accuracy"
     )
     groups = grouped(study, figure, runs, figure.series or "strategy", None)
-    labels = list(dict.fromkeys(label for group in groups for label in group.lines))
+    looks = styles(study, figure.series or "strategy", groups)
     panels = []
     for group in groups:
         lines = []
         for label, members in group.lines.items():
             if points := _curve([taken[row["run"]] for row in members if row["run"] in taken], measure):
-                lines.append(Line(label, points, "band", labels.index(label)))
+                lines.append(Line(label, points, "band", *looks[label]))
         panels.append(
             Panel(
                 group.title,

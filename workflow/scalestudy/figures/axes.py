@@ -101,7 +101,9 @@ def category_room(axis: Axis) -> float:
 
 
 def category_lines(panel: Panel) -> int:
-    """How many lines the longest name below the axis takes."""
+    """How many lines the longest name below the axis takes; those of stacked parts stand beside it."""
+    if any(line.role == "part" for line in panel.lines):
+        return 1
     return max((len(wrapped(name, FONT - 0.5, category_room(panel.x))) for name in panel.x.categories), default=1)
 
 

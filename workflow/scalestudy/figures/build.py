@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.scaling import Base, bases
 from scalestudy.analysis.stats import interval, interval_of, own_half_width
 from scalestudy.analysis.summarise import kind_of, kind_of_all
@@ -18,18 +16,15 @@ from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.groups import Group, Row, by, grouped, selected
+from scalestudy.figures.palette import styles
 from scalestudy.figures.reference import Published, drawable, published_lines, read_reference, why_none
 from scalestudy.figures.words import column_label, listed, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
-from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
-Row = dict[str, Any]
-OWN_PANEL = ("model", "device", "data.source", "dtype")
-"""What differs too much to share axes: without `panel`, each value gets a separate panel."""
-DOMINANT = 0.7
-MOST_LINES = 6
+__all__ = ["Drawing", "Row", "chart_over", "is_number", "point_of", "selected"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +36,10 @@ class Drawing:
     log_x: bool = False
     log_y: bool = False
     ideal: Literal["none", "time", "throughput", "one"] = "none"
+    bars: bool = False
+    """A bar for each value of x, whatever it is, in place of a line."""
     prediction: str | None = None
     """Drawn hollow under the label of what it predicts."""
-
-
-def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
-    """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
-    records = [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
-    return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 
 def chart_over(
@@ -59,14 +50,27 @@ def chart_over(
     series = figure.series or "strategy"
     published = read_reference(figure.reference) if figure.reference else []
     groups = grouped(study, figure, runs, series, drawing.x)
-    labels = list(dict.fromkeys(line for group in groups for line in group.lines))
-    categories = _categories(study, drawing.x, runs)
+    looks = styles(study, series, groups)
+    categories = categories_of(study, drawing.x, runs)
     mark = (figure.mark.x, figure.mark.label) if figure.mark else None
+
+    def bar_names(group: Group) -> dict[str, str]:
+        return categories_of(study, drawing.x, group.runs, always=True)
+
     rows = rows if left_out is None else pd.concat([rows, left_out])
     of_group = bases_of(study, rows, groups)
     panels = [
         replace(
-            _panel(figure, drawing, group, labels, categories, published, series, _ideal_rate(rows, found, drawing.y)),
+            _panel(
+                figure,
+                drawing,
+                group,
+                looks,
+                bar_names(group) if drawing.bars else categories,
+                published,
+                series,
+                _ideal_rate(rows, found, drawing.y),
+            ),
             mark=mark,
         )
         for group, found in zip(groups, of_group, strict=True)
@@ -82,7 +86,9 @@ def chart_over(
                 [
                     notes.repeats(lines),
                     notes.extrapolated(lines),
+                    notes.factors(runs, lines),
                     notes.emulated(runs),
+                    notes.by_construction(runs, shown),
                     *(group.note for group in groups),
                     *_base_notes(drawing, panels, of_group),
                     *dict.fromkeys(panel.shaded_why for panel in panels),
@@ -94,109 +100,6 @@ def chart_over(
         ),
         tuple(dict.fromkeys(row["source"] for row in shown)),
     )
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of one panel, line by line."""
-
-    title: str
-    runs: list[Row]
-    lines: dict[str, list[Row]]
-    note: str = ""
-
-
-def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, x: str | None) -> list[Group]:
-    """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label.
-
-    Without `panel`, a model, device, data source or number type that has to be told apart gets separate panels; so
-    do the series themselves where lines would be too many.
-    """
-    panel = figure.panel
-    if panel is None:
-        extras = _extras(study, runs, [series], x)
-        panel = next((key for key in extras if key in OWN_PANEL), None)
-        if panel is None and extras and len(_by_all(runs, [series, *extras])) > MOST_LINES:
-            panel = series
-    groups = []
-    for members in _by(runs, panel).values():
-        extras = _extras(study, members, [series], x)
-        assumed = {key: value for key in extras if (value := _dominant(members, key)) is not None and key != "ranks"}
-        lines: dict[str, list[Row]] = {}
-        mixed = len({row["emulated"] for row in members}) > 1 and "device" not in extras
-        for row in members:
-            words = [] if panel == series and extras else [value_text(study, series, row.get(series), named=True)]
-            words += [
-                value_text(study, key, row.get(key), named=True)
-                for key in extras
-                if canonical_json(row.get(key)) != assumed.get(key)
-            ]
-            words += ["emulated"] if mixed and row["emulated"] else []
-            lines.setdefault(", ".join(words), []).append(row)
-        note = ""
-        if assumed:
-            values = {
-                key: next(row.get(key) for row in members if canonical_json(row.get(key)) == value)
-                for key, value in assumed.items()
-            }
-            note = "Unless the legend says otherwise: " + ", ".join(
-                value_text(study, key, value, named=True) for key, value in values.items()
-            )
-        name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
-        if name and all(row["emulated"] for row in members) and "emulated" not in name.lower():
-            name += ", compute emulated"
-        groups.append(
-            Group(name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name, members, lines, note)
-        )
-    return groups
-
-
-def _by(runs: Sequence[Row], key: str | None) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in runs:
-        groups.setdefault("" if key is None else canonical_json(row.get(key)), []).append(row)
-    return groups
-
-
-def _by_all(runs: Sequence[Row], keys: list[str]) -> set[str]:
-    return {canonical_json([row.get(key) for key in keys]) for row in runs}
-
-
-def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -> list[str]:
-    """Varied columns that are needed, in addition to `keys` and x, so that no two configurations share a spot."""
-    first = {row["configuration"]: row for row in reversed(runs)}
-    places = {name: _place(runs, name, row, x) for name, row in first.items()}
-
-    def spots(extra: list[str]) -> int:
-        return len(
-            {canonical_json([places[name], *(row.get(key) for key in (*keys, *extra))]) for name, row in first.items()}
-        )
-
-    extras: list[str] = []
-    while spots(extras) < len(first):
-        candidates = [key for key in varied_columns(study) if key not in (*keys, *extras, x)]
-        better = [key for key in candidates if spots([*extras, key]) > spots(extras)]
-        if not better:
-            break
-        extras.append(next((key for key in better if key in OWN_PANEL), better[0]))
-    return extras
-
-
-def _place(runs: Sequence[Row], configuration: str, row: Row, x: str | None) -> Any:
-    """Where a configuration lies on the horizontal axis: its key, or the mean of what was measured."""
-    if x is None:
-        return None
-    if isinstance(row.get(x), float):
-        found = interval([run[x] for run in runs if run["configuration"] == configuration and run["status"] == "valid"])
-        return None if found is None else float(f"{found.mean:.4g}")
-    return row.get(x)
-
-
-def _dominant(runs: Sequence[Row], key: str) -> str | None:
-    """The value that most configurations have, where nearly all have one."""
-    counts = Counter(canonical_json(row.get(key)) for row in {row["configuration"]: row for row in runs}.values())
-    value, count = counts.most_common(1)[0]
-    return value if len(counts) > 1 and count / counts.total() > DOMINANT else None
 
 
 def bases_of(study: Study, rows: pd.DataFrame, groups: Sequence[Group]) -> list[list[Base]]:
@@ -234,7 +137,7 @@ def _panel(
     figure: FigureSpec,
     drawing: Drawing,
     group: Group,
-    labels: list[str],
+    looks: dict[str, tuple[int, int]],
     categories: dict[str, str],
     published: list[Published],
     series: str,
@@ -245,7 +148,7 @@ def _panel(
     for label, members in group.lines.items():
         for column in filter(None, (drawing.prediction, y)):
             if points := _points(members, x, column, categories):
-                lines.append(Line(label, points, "series", labels.index(label), not categories))
+                lines.append(Line(label, points, "bar" if drawing.bars else "series", *looks[label], not categories))
     blank = "" if lines else _why_blank(group.runs, y)
     beside = published_lines(published, group.runs, x, y, series) if lines and not categories else []
     guide = _ideal(lines, drawing.ideal, base) if lines and not categories else None
@@ -270,7 +173,7 @@ def _panel(
             limits=(0.0, _top(lines)) if share else None,
         ),
         (*([guide] if guide else []), *beside, *lines),
-        *(_shaded(group.runs) if x == "ranks" else (None, "")),
+        *(_shaded(group.runs) if x == "ranks" and not categories else (None, "")),
         blank,
     )
 
@@ -284,8 +187,8 @@ def _top(lines: Sequence[Line]) -> float:
 def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) -> tuple[Point, ...]:
     """One point per configuration with a valid number, from left to right."""
     points = []
-    for runs in _by(members, "configuration").values():
-        valid = [row for row in runs if row["status"] == "valid" and _is_number(row.get(y))]
+    for runs in by(members, "configuration").values():
+        valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
         across = [row.get(x) for row in valid]
         values = interval_of(valid, y)
         if values is None:
@@ -308,11 +211,12 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        any(row["emulated"] for row in valid), sum(bool(row["disturbed"]) for row in valid), max(own, default=None),
+        any(row["emulated"] for row in valid), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -321,10 +225,10 @@ def _counts(places: set[float]) -> bool:
     return 0 < len(places) <= 12 and all(place == int(place) and place < 1e5 for place in places)
 
 
-def _categories(study: Study, x: str, runs: Sequence[Row]) -> dict[str, str]:
-    """What stands below each value of an axis that is not a number axis, in the order of the study."""
+def categories_of(study: Study, x: str, runs: Sequence[Row], always: bool = False) -> dict[str, str]:
+    """What stands below each value of an axis that is not a number axis (or of any, `always`), in the study's order."""
     values = [row.get(x) for row in runs]
-    if all(value is None or isinstance(value, float) or _is_number(value) for value in values):
+    if not always and all(value is None or isinstance(value, float) or is_number(value) for value in values):
         return {}
     return {canonical_json(value): value_text(study, x, value) for value in values}
 

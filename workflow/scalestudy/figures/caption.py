@@ -6,6 +6,7 @@ from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.figures.words import number, quantity
 
 MOST_LINES = 12
+MOST_BARS = 12
 
 
 def title_of(chart: Chart) -> str:
@@ -13,35 +14,43 @@ def title_of(chart: Chart) -> str:
     if chart.title:
         return chart.title
     first = chart.panels[0]
-    return f"{first.y.label} over {first.x.label.lower()}"
+    return _axes(first)
+
+
+def _axes(panel: Panel) -> str:
+    return f"{panel.y.label} over {panel.x.label.lower()}" if panel.x.label else panel.y.label
 
 
 def alt_text(chart: Chart) -> str:
-    """What a reader would see: each line's first and last point, panel by panel."""
+    """What a reader would see: each line's first and last point with its unit and number of runs, panel by panel."""
     parts = [f"{title_of(chart)}: a chart with {_count(len(chart.panels), 'panel')}."]
     for panel in chart.panels:
         said = [_line(panel, line) for line in panel.lines if line.role != "ideal"]
         rest = len(said) - MOST_LINES
         inside = said[:MOST_LINES] + ([f"and {_count(rest, 'more line')}"] if rest > 0 else [])
         name = f"{panel.title}: " if panel.title else ""
-        parts.append(
-            name
-            + (
-                f"{panel.y.label} over {panel.x.label.lower()}. " + "; ".join(inside) + "."
-                if inside
-                else f"{panel.blank}."
-            )
-        )
+        parts.append(name + (f"{_axes(panel)}. " + "; ".join(inside) + "." if inside else f"{panel.blank}."))
     return " ".join(parts)
 
 
 def _line(panel: Panel, line: Line) -> str:
-    first, last = line.points[0], line.points[-1]
-    label = line.label + (", predicted" if all(point.kind == "predicted" for point in line.points) else "")
-    start = f"{quantity(first.y, panel.y.unit)} at {_place(panel, first.x)}"
-    if first == last:
-        return f"{label}: {start}"
-    return f"{label}: {start}, {quantity(last.y, panel.y.unit)} at {_place(panel, last.x)}"
+    """A line's first and last point, of bars and parts each, and how many runs they are means of."""
+    kinds = dict.fromkeys(point.kind for point in line.points)
+    marks: list[str] = [kind for kind in kinds if kind in ("extrapolated", "predicted")]
+    marks += (
+        ["compute emulated"] if any(point.emulated for point in line.points) and "emulated" not in line.label else []
+    )
+    marks += ["with disturbed runs"] if any(point.disturbed for point in line.points) else []
+    each = line.role in ("bar", "part") and len(line.points) <= MOST_BARS
+    shown = line.points if each else dict.fromkeys((line.points[0], line.points[-1]))
+    values = ", ".join(f"{quantity(point.y, panel.y.unit)} at {_place(panel, point.x)}" for point in shown)
+    counts = sorted({point.n for point in line.points})
+    runs = (
+        ""
+        if line.role in ("published", "front")
+        else f" (n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))})"
+    )
+    return f"{', '.join((line.label, *marks))}: {values}{runs}"
 
 
 def _place(panel: Panel, x: float) -> str:

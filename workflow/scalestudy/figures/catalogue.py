@@ -23,16 +23,20 @@ class MarkSpec(Spec):
 class FigureSpec(Spec):
     """One figure of a study: a file name, what is drawn over what, and which published numbers are drawn with it."""
 
-    kind: Literal["lines", "time_over_ranks", "throughput_over_ranks", "efficiency", "accuracy_over_time", "staleness"]
-    """`lines` draws `y` over `x`; the other kinds set `x`, `y`, axes and units themselves."""
+    kind: Literal[
+        "lines", "bars", "stacked", "pareto", "time_over_ranks", "throughput_over_ranks", "efficiency",
+        "accuracy_over_time", "staleness",
+    ]  # fmt: skip
+    """`lines` draws `y` over `x`, `bars` the same with a bar per value of `x`; `stacked` the parts of a step for each
+    value of `x`; `pareto` the cost over the time; the other kinds set `x`, `y`, axes and units themselves."""
     name: Name | None = None
     """File name; the kind's own name when unset."""
     title: str | None = None
     """What the figure answers, in a few words."""
     x: str | None = None
-    """Column on the horizontal axis (`lines` only)."""
+    """Column on the horizontal axis (`lines`, `bars`, `stacked`)."""
     y: str | None = None
-    """Column on the vertical axis (`lines` only)."""
+    """Column on the vertical axis (`lines`, `bars`; of `pareto` what is paid: `cost` where the machine has prices, else `device_hours`)."""
     prediction: str | None = None
     """Column with what was predicted of `y`, drawn hollow next to it (`lines` only)."""
     series: str | None = None

@@ -22,21 +22,26 @@ class Point:
     """Whether compute was emulated in any of them."""
     disturbed: int = 0
     """How many of them were disturbed by other processes."""
+    label: str = ""
+    """What stands beside the point."""
     own: float | None = None
     """Half the interval that extrapolation gives a single value, as a share of it; the largest of the repeats."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points that belong together. `style` picks colour, marker and dash; a `band` has its interval shaded.
+    """Points that belong together. `style` picks colour and dash, `mark` the marker; a `band` has its interval shaded.
 
-    Not `connected`: places on the horizontal axis have no order that a line could follow.
+    Not `connected`: places on the horizontal axis have no order that a line could follow. A `bar` stands on the axis; a
+    `part` stands on the part before it; a `front` is a staircase along the points that no other is better than.
     """
 
     label: str
     points: tuple[Point, ...]
-    role: Literal["series", "band", "published", "ideal"] = "series"
+    role: Literal["series", "band", "bar", "part", "front", "published", "ideal"] = "series"
     style: int = 0
+    mark: int | None = None
+    """Unset: as `style`."""
     connected: bool = True
 
 

@@ -9,7 +9,7 @@ from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.paired import Comparison, Verdict, compare, judged
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import FEWEST
-from scalestudy.figures.build import Row
+from scalestudy.figures.groups import Row
 from scalestudy.figures.words import column_label, number, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
@@ -117,4 +117,4 @@ def _too_few(pairs: int) -> str:
 
 def lower_is_better(column: str) -> bool:
     """Times, losses, stalls, costs and what is taken from the machine."""
-    return unit_of(column) in ("s", "h", "B", "MiB") or column in ("loss", "data_stall", "cost")
+    return unit_of(column) in ("s", "device h", "B", "MiB") or column in ("loss", "data_stall", "cost")

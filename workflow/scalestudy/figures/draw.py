@@ -6,7 +6,17 @@ from pathlib import Path
 
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import accuracy_over_time, efficiency, lines, staleness, throughput_over_ranks, time_over_ranks
+from scalestudy.figures import (
+    accuracy_over_time,
+    bars,
+    efficiency,
+    lines,
+    pareto,
+    stacked,
+    staleness,
+    throughput_over_ranks,
+    time_over_ranks,
+)
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.spec.layout import figure_file
@@ -14,6 +24,9 @@ from scalestudy.spec.study import Study
 
 KINDS = {
     "lines": lines.chart,
+    "bars": bars.chart,
+    "stacked": stacked.chart,
+    "pareto": pareto.chart,
     "time_over_ranks": time_over_ranks.chart,
     "throughput_over_ranks": throughput_over_ranks.chart,
     "efficiency": efficiency.chart,

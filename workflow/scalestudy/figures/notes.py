@@ -13,8 +13,10 @@ from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import FEWEST, Interval
 from scalestudy.analysis.summarise import VOLATILE
+from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import listed
+from scalestudy.spec.step_times import INFINITE, Published, published_step_time
 
 Row = Mapping[str, Any]
 DISTURBED = "†"
@@ -41,7 +43,7 @@ INSTRUMENT = {
 
 def repeats(lines: Iterable[Line]) -> str:
     """`n = 3 runs per point (dots); bars: 95 % interval of the mean`."""
-    measured = [line for line in lines if line.role in ("series", "band")]
+    measured = [line for line in lines if line.role in ("series", "band", "bar")]
     counts = {point.n for line in measured for point in line.points}
     if not counts:
         return ""
@@ -49,14 +51,15 @@ def repeats(lines: Iterable[Line]) -> str:
     text += " run per point" if counts == {1} else " runs per point"
     if max(counts) < FEWEST:
         return f"{text}{' (dots)' if max(counts) > 1 else ''}: too few for an interval"
-    drawn = "band" if any(line.role == "band" for line in measured) else "bars"
+    roles = {line.role for line in measured}
+    drawn = "band" if "band" in roles else "whiskers"
     few = f" (from {FEWEST} runs on)" if min(counts) < FEWEST else ""
     return f"{text}{'' if drawn == 'band' else ' (dots)'}; {drawn}: 95 % interval of the mean{few}"
 
 
 def extrapolated(lines: Iterable[Line]) -> str:
     """Said where any point is extrapolated or predicted."""
-    points = [point for line in lines if line.role == "series" for point in line.points]
+    points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
     found = []
     if any(point.kind == "extrapolated" for point in points):
         own = max((point.own for point in points if point.own is not None), default=None)
@@ -78,12 +81,11 @@ def _base(base: Base) -> str:
     runs = f"{base.rate.n} run" + ("" if base.rate.n == 1 else "s")
     names = listed((name.replace("_", " ") for name in base.strategies), 4)
     if base.kind == "single":
-        how = f"mean of {runs} on one rank without exchange ({names})"
+        how = f"mean of {runs} without exchange ({names})"
     else:
-        how = (
-            f"mean of {runs} of all series at their fewest ranks, for no run on one rank is without exchange ({names})"
-        )
-    return f"Base X(N₀) = {rate} samples/s, N₀ = {base.ranks}: {how}"
+        how = f"mean of {runs} of all series at their fewest ranks, as no run is without exchange ({names})"
+    where = "one rank" if base.ranks == 1 else f"{base.ranks} ranks"
+    return f"Base: {rate} samples/s on {where} (N₀ = {base.ranks}), {how}"
 
 
 def disturbed(rows: Sequence[Row]) -> str:
@@ -119,14 +121,90 @@ def _tie(found: Interval | None) -> str:
     return f"Configurations measured in both ({found.n}) are faster by {change} % the second time"
 
 
+def factors(rows: Iterable[Row], lines: Iterable[Line]) -> str:
+    """By how much numbers are extrapolated, where any point is: the whole training over the measured window."""
+    if not any(point.kind == "extrapolated" for line in lines for point in line.points):
+        return ""
+    known = [
+        row["extrapolation_factor"]
+        for row in rows
+        if row["status"] == "valid" and _given(row.get("extrapolation_factor"))
+    ]
+    if not known:
+        return ""
+    least, most = (f"{float(f'{value:.2g}'):,.10g}" for value in (min(known), max(known)))
+    return f"From window to whole training: a factor of {most if least == most else f'{least} to {most}'}"
+
+
 def emulated(rows: Iterable[Row]) -> str:
-    """Said where any run's compute or storage is."""
+    """What of the runs is emulated: by which published step times, and what stays real."""
     rows, said = list(rows), []
-    if any(row["emulated"] for row in rows):
-        said.append("Emulated compute waits for the accelerator's published step time; loading and exchange are real")
+    waiting = [row for row in rows if _accelerator(row) not in ("", INFINITE)]
+    if waiting:
+        said.append(f"Emulated compute waits for published step times ({_step_times(waiting)}); {_real(waiting)}")
+    if instant := [row for row in rows if _accelerator(row) == INFINITE]:
+        said.append(f"`emulated:infinite` computes in no time; {_real(instant)}")
+    if any(_given(row.get("network.mib_per_s")) for row in rows):
+        said.append("The network is emulated: links between nodes have a stated rate")
     if any(_given(row.get(f"loader.storage.{key}")) for row in rows for key in ("mib_per_s", "latency_ms")):
         said.append("Storage is emulated: reads wait for a stated rate and latency")
     return ". ".join(said)
+
+
+def by_construction(rows: Iterable[Row], published: Iterable[Mapping[str, str]]) -> str:
+    """Said where emulated numbers stand beside published ones of the same models, which they repeat."""
+    models = {row.get("model") for row in published}
+    beside = [row for row in rows if row["status"] == "valid" and _accelerator(row) not in ("", INFINITE)]
+    beside = [row for row in beside if not models or row.get("model") in models or None in models or "" in models]
+    sources = dict.fromkeys(used.source.partition(",")[0] for row in beside for used in _published(row))
+    if not models or not sources:
+        return ""
+    return (
+        "Emulated points agree with published ones by construction: the emulated accelerator waits for the step time "
+        f"published in {listed(sources, 3)}; only what comes on top of it was measured"
+    )
+
+
+def _accelerator(row: Row) -> str:
+    """The accelerator that is emulated, empty where compute is real."""
+    device = str(row.get("device") or "")
+    return device.removeprefix("emulated:") if device.startswith("emulated:") else ""
+
+
+def _published(row: Row) -> tuple[Published, ...]:
+    """The rows of step_times.csv that a run waited for; none where the table no longer has them."""
+    try:
+        return published_step_time(str(row["model"]), _accelerator(row), int(row["batch.per_rank"])).rows
+    except (UserError, KeyError, TypeError, ValueError):
+        return ()
+
+
+def _step_times(rows: Sequence[Row]) -> str:
+    """`resnet50 on p100, batch 16 from those of 32 and 64`."""
+    found: dict[str, None] = {}
+    for row in rows:
+        batches = [used.batch for used in _published(row)]
+        name = f"{row.get('model')} on {_accelerator(row)}"
+        if not batches:
+            found[name] = None
+        elif batches == [int(row["batch.per_rank"])]:
+            found[f"{name}, batch {batches[0]}"] = None
+        else:
+            found[f"{name}, batch {int(row['batch.per_rank'])} from {' and '.join(map(str, batches))}"] = None
+    return "; ".join([*list(found)[:MOST_VALUES], *(["and others"] if len(found) > MOST_VALUES else [])])
+
+
+def _real(rows: Sequence[Row]) -> str:
+    """What else these runs do, and whether it is real."""
+    made = [row for row in rows if row.get("data.source") == "synthetic" or row.get("loader.mode") == "synthetic"]
+    real = ["loading"] if len(made) < len(rows) else []
+    real += ["exchange"] if any(_given(row.get("ranks")) and row["ranks"] > 1 for row in rows) else []
+    said = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
+    if made:
+        said.append(
+            "data is made in memory, nothing is loaded" if len(made) == len(rows) else "some data is made in memory"
+        )
+    return ", ".join(said)
 
 
 def _given(value: object) -> bool:

@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from scalestudy.analysis.stats import FEWEST
+from scalestudy.figures import legend
 from scalestudy.figures.axes import category_lines, factors, points_of, set_axes
 from scalestudy.figures.chart import Chart, Line, Panel, Point
+from scalestudy.figures.legend import EDGE, HOLLOW, bar_look, looks
+from scalestudy.figures.notes import DISTURBED
+from scalestudy.figures.render_parts import height_of, is_stacked, stack
 from scalestudy.figures.style import (
-    COLOURS,
-    DASHES,
     FONT,
-    IDEAL,
-    MARKERS,
+    INK,
     PANEL_WIDTH,
-    PUBLISHED,
-    PUBLISHED_DASHES,
-    PUBLISHED_MARKERS,
     QUIET,
     SHADE,
     SMALL,
     new_figure,
-    text_width,
     wrapped,
 )  # fmt: skip
 
-HOLLOW = ("extrapolated", "predicted")
 MOST_COLUMNS = 3
-EDGE = 0.06
 PLOT_HEIGHT = 1.95
 TITLE_LINE = 0.155
 PANEL_TITLE_LINE = 0.145
-LEGEND_LINE = 0.155
-LEGEND_HANDLE = 0.4
-LEGEND_GAP = 0.14
 NOTE_LINE = 0.115
 BELOW_AXES = 0.43
 CATEGORY_LINE = 0.125
 MANY_POINTS = 15
+BAR_ROOM = 0.84
+"""Share of the room of a category that its bars take together."""
 ALIKE = 3.0
 
 
@@ -55,37 +48,49 @@ def render(chart: Chart) -> Figure:
     width = PANEL_WIDTH * columns
     room = width - 2 * EDGE
     title = wrapped(chart.title, FONT + 0.5, room, "bold")
-    entries = legend_entries(chart)
-    legend_columns = _legend_columns(entries, room)
+    entries = legend.entries(chart)
+    legend_columns = legend.column_widths(entries, room)
     legend_rows = math.ceil(len(entries) / len(legend_columns))
     notes = [line for note in chart.notes for line in _hanging(note, room)]
     titles = [wrapped(panel.title, FONT, PANEL_WIDTH - 0.25) for panel in chart.panels]
     title_lines = max(len(lines) for lines in titles)
 
+    plot_height = max([PLOT_HEIGHT, *(height_of(panel) for panel in chart.panels)])
     below = BELOW_AXES + CATEGORY_LINE * (max(category_lines(panel) for panel in chart.panels) - 1)
-    row_height = title_lines * PANEL_TITLE_LINE + 0.06 + PLOT_HEIGHT + below
-    top = EDGE + len(title) * TITLE_LINE + (0.05 if title else 0) + legend_rows * LEGEND_LINE + (0.09 if entries else 0)
+    row_height = title_lines * PANEL_TITLE_LINE + 0.06 + plot_height + below
+    top = (
+        EDGE
+        + len(title) * TITLE_LINE
+        + (0.05 if title else 0)
+        + legend_rows * legend.LEGEND_LINE
+        + (0.09 if entries else 0)
+    )
     height = top + rows * row_height + len(notes) * NOTE_LINE + (0.08 if notes else 0) + EDGE
     figure = new_figure(width, height)
 
     _text_block(figure, title, EDGE, EDGE, TITLE_LINE, size=FONT + 0.5, weight="bold")
     if entries:
-        _legend(figure, entries, legend_columns, height - (EDGE + len(title) * TITLE_LINE + (0.05 if title else 0)))
+        legend.draw_legend(
+            figure, entries, legend_columns, height - (EDGE + len(title) * TITLE_LINE + (0.05 if title else 0))
+        )
     made = []
     for index, (panel, lines) in enumerate(zip(chart.panels, titles, strict=True)):
         left = (index % columns) * PANEL_WIDTH
         above = top + (index // columns) * row_height + title_lines * PANEL_TITLE_LINE + 0.06
-        box = (left / width, 1 - (above + PLOT_HEIGHT) / height, PANEL_WIDTH / width, PLOT_HEIGHT / height)
+        box = (left / width, 1 - (above + plot_height) / height, PANEL_WIDTH / width, plot_height / height)
         axes = figure.add_axes(box)
         _panel(axes, panel)
         made.append((axes, lines, above))
-    _share([axes for axes, _, _ in made])
+    if not any(is_stacked(panel) or panel.x.categories for panel in chart.panels):
+        _share([axes for axes, _, _ in made])
     for before, after in pairwise(axes for axes, _, _ in made):
         if before.get_ylabel() == after.get_ylabel() and before.get_position().y0 == after.get_position().y0:
             after.yaxis.label.set_visible(False)
     _fit(figure, [axes for axes, _, _ in made], columns, width)
-    for axes, lines, above in made:
-        left = axes.get_position().x0 * width
+    for index, (axes, lines, above) in enumerate(made):
+        # Beside stacked bars stand long names: there a title begins at the panel's edge.
+        edge = (index % columns) * PANEL_WIDTH + EDGE
+        left = edge if is_stacked(chart.panels[index]) else axes.get_position().x0 * width
         _text_block(figure, lines, left, above - 0.06 - len(lines) * PANEL_TITLE_LINE, PANEL_TITLE_LINE, size=FONT)
     _text_block(figure, notes, EDGE, height - EDGE - len(notes) * NOTE_LINE, NOTE_LINE, size=SMALL, color=QUIET)
     return figure
@@ -104,70 +109,12 @@ def _text_block(figure: Figure, lines: Sequence[str], left: float, top: float, l
         figure.text(left / width, 1 - (top + index * line) / height, text, va="top", ha="left", **style)
 
 
-def legend_entries(chart: Chart) -> list[Line]:
-    """One entry per label: series in their order, then published, then ideal. None where there is nothing to tell apart."""
-    order = {"series": 0, "band": 0, "published": 1, "ideal": 2}
-    found: dict[str, Line] = {}
-    for line in sorted(chart.lines, key=lambda line: (order[line.role], line.style)):
-        known = found.get(line.label)
-        found[line.label] = line if known is None else replace(line, points=known.points + line.points)
-    return list(found.values()) if len(found) > 1 else []
-
-
-def _legend_columns(entries: Sequence[Line], room: float) -> list[float]:
-    """The widths of the legend's columns, filled row by row: as many as fit."""
-    widths = [LEGEND_HANDLE + text_width(entry.label, FONT - 0.5) + LEGEND_GAP for entry in entries]
-    for rows in range(1, len(entries) + 1):
-        columns = math.ceil(len(entries) / rows)
-        fitted = [max(widths[column::columns]) for column in range(columns)]
-        if sum(fitted) - LEGEND_GAP <= room:
-            return fitted
-    return [max(widths, default=0.0)]
-
-
-def _legend(figure: Figure, entries: Sequence[Line], columns: Sequence[float], top: float) -> None:
-    """The legend, drawn by hand, row by row: its size is known before anything is measured."""
-    width, height = figure.get_size_inches()
-    for index, entry in enumerate(entries):
-        row, column = divmod(index, len(columns))
-        left = EDGE + sum(columns[:column])
-        middle = (top - (row + 0.5) * LEGEND_LINE) / height
-        look = looks(entry)
-        xs = [(left + 0.01) / width, (left + LEGEND_HANDLE - 0.08) / width]
-        if entry.connected:
-            figure.add_artist(Line2D(xs, [middle, middle], **{**look, "marker": "none"}))
-        figure.add_artist(Line2D([sum(xs) / 2], [middle], **{**look, "linestyle": "none"}))
-        figure.text((left + LEGEND_HANDLE) / width, middle, entry.label, va="center_baseline", size=FONT - 0.5)
-
-
-def looks(line: Line) -> dict[str, Any]:
-    """Colour, dash and marker of a line; open markers where all of it is extrapolated."""
-    if line.role == "ideal":
-        return {"color": IDEAL, "linewidth": 1.0, "linestyle": "solid", "marker": "none"}
-    if line.role == "published":
-        return {
-            "color": PUBLISHED,
-            "linewidth": 0.9,
-            "linestyle": PUBLISHED_DASHES[line.style % len(PUBLISHED_DASHES)],
-            "marker": PUBLISHED_MARKERS[line.style % len(PUBLISHED_MARKERS)],
-            "markersize": 5,
-            "markeredgewidth": 1.2,
-        }
-    colour = COLOURS[line.style % len(COLOURS)]
-    open_marker = bool(line.points) and all(point.kind in HOLLOW for point in line.points)
-    return {
-        "color": colour,
-        "linestyle": DASHES[line.style % len(DASHES)],
-        "marker": MARKERS[line.style % len(MARKERS)],
-        "markerfacecolor": "white" if open_marker else colour,
-        "markeredgecolor": colour,
-        "markeredgewidth": 1.1,
-    }
-
-
 def _panel(axes: Axes, panel: Panel) -> None:
     if not panel.lines or panel.blank:
         _blank(axes, panel.blank)
+        return
+    if is_stacked(panel):
+        stack(axes, panel)
         return
     x, y = factors(panel)
     set_axes(axes, panel, x, y)
@@ -175,10 +122,15 @@ def _panel(axes: Axes, panel: Panel) -> None:
         _shade(axes, panel, x[0])
     if panel.mark is not None:
         _mark(axes, panel.mark[0] / x[0], panel.mark[1])
-    series = [line for line in panel.lines if line.role in ("series", "band")]
+    series = [line for line in panel.lines if line.role in ("series", "band", "bar")]
     for line in panel.lines:
         offset = series.index(line) - (len(series) - 1) / 2 if line in series else 0.0
-        _line(axes, panel, line, x[0], y[0], offset)
+        if line.role == "bar":
+            _bars(axes, line, y[0], offset, BAR_ROOM / len(series))
+        elif line.role == "front":
+            axes.step([p.x / x[0] for p in line.points], [p.y / y[0] for p in line.points], where="post", **looks(line))
+        else:
+            _line(axes, panel, line, x[0], y[0], offset)
 
 
 def _blank(axes: Axes, why: str) -> None:
@@ -238,30 +190,56 @@ def _line(axes: Axes, panel: Panel, line: Line, x: float, y: float, offset: floa
     if line.role == "ideal":
         return
     for place, value, point in zip(xs, ys, line.points, strict=True):
-        if point.low is not None and point.high is not None:
-            span = [[value - point.low / y], [point.high / y - value]]
-            axes.errorbar(
-                [place],
-                [value],
-                yerr=span,
-                ecolor=look["color"],
-                elinewidth=0.8,
-                capsize=1.8,
-                capthick=0.8,
-                fmt="none",
-                zorder=zorder,
-            )
-        if len(point.repeats) > 1:
-            singles = [single / y for single in point.repeats]
-            axes.plot(
-                [place] * len(singles), singles, ".", color=look["color"], markersize=5, markeredgewidth=0, zorder=2.8
-            )
+        _whisker(axes, place, point, y, look["color"], zorder)
         axes.plot(
             [place],
             [value],
             **{**look, "linestyle": "none", **_face(line, point, look)},
             zorder=4 if line.role == "published" else 3,
         )
+        _signs(axes, place, value, point, "white" if point.kind not in HOLLOW else look["color"])
+
+
+def _whisker(axes: Axes, place: float, point: Point, factor: float, colour: str, zorder: float) -> None:
+    """A point's interval, and the single values that it is the mean of."""
+    if point.low is not None and point.high is not None:
+        value = point.y / factor
+        axes.errorbar(
+            [place], [value], yerr=[[value - point.low / factor], [point.high / factor - value]],
+            ecolor=colour, elinewidth=0.8, capsize=1.8, capthick=0.8, fmt="none", zorder=zorder,
+        )  # fmt: skip
+    if len(point.repeats) > 1:
+        singles = [single / factor for single in point.repeats]
+        axes.plot([place] * len(singles), singles, ".", color=colour, markersize=5, markeredgewidth=0, zorder=2.8)
+
+
+def _signs(axes: Axes, place: float, value: float, point: Point, dot: str, in_bar: bool = False) -> None:
+    """A dot inside the marker, or at the foot of the bar, where compute was emulated; a dagger where a run was disturbed."""
+    if point.emulated:
+        axes.annotate(
+            "•", (place, 0.0 if in_bar else value), xytext=(0, 5 if in_bar else 0), textcoords="offset points",
+            ha="center", va="center_baseline", size=FONT if in_bar else FONT - 2.5, color=dot, zorder=5,
+        )  # fmt: skip
+    beside = " ".join(filter(None, (point.label, DISTURBED if point.disturbed else "")))
+    if beside:
+        axes.annotate(
+            beside,
+            (place, value),
+            xytext=(3.5, 2.5),
+            textcoords="offset points",
+            size=FONT - 1.5,
+            color=QUIET,
+            zorder=5,
+        )
+
+
+def _bars(axes: Axes, line: Line, factor: float, offset: float, width: float) -> None:
+    """One bar per category, from 0, with the interval of its mean."""
+    for point in line.points:
+        place, value, hollow = point.x + offset * width, point.y / factor, point.kind in HOLLOW
+        axes.bar([place], [value], width=0.9 * width, zorder=2.2, **bar_look(line, hollow))
+        _whisker(axes, place, point, factor, INK, 2.9)
+        _signs(axes, place, value, point, looks(line)["color"] if hollow else "white", in_bar=True)
 
 
 def _face(line: Line, point: Point, look: dict[str, Any]) -> dict[str, Any]:
@@ -278,6 +256,9 @@ def _band(
     axes.fill_between(xs, lows, highs, facecolor=look["color"], alpha=0.18, edgecolor="none", zorder=2.2)
     every = max(1, math.ceil(len(xs) / MANY_POINTS))
     axes.plot(xs, ys, **look, markevery=(line.style % every, every), zorder=2.5)
+    for place, point in zip(xs, line.points, strict=True):
+        if 1 < point.n < FEWEST:
+            _whisker(axes, place, point, factor, look["color"], 2.4)
 
 
 def _moved(axes: Axes, panel: Panel, place: float, offset: float) -> float:
@@ -312,7 +293,7 @@ def _fit(figure: Figure, made: Sequence[Axes], columns: int, width: float) -> No
         for axes in members:
             box = axes.yaxis.get_tightbbox(renderer)
             if box is not None:
-                needed = max(needed, (axes.bbox.x0 - box.x0) / figure.dpi)
+                needed = max(needed, (axes.bbox.x0 - box.x0) / figure.dpi + (0.08 if axes.yaxis_inverted() else 0.0))
         left = column * PANEL_WIDTH + EDGE + needed + 0.03
         right = (column + 1) * PANEL_WIDTH - 0.13
         for axes in members:

@@ -1,31 +1,28 @@
-"""Everything of some studies on one self-contained page."""
+"""Everything of some studies on one self-contained page: what was found first, then each study."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup, escape
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
-from scalestudy.figures.caption import alt_text, title_of
-from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.draw import chart_of
-from scalestudy.figures.render import render
-from scalestudy.figures.style import styled, svg_bytes
-from scalestudy.figures.tables import Table, said, table_of
-from scalestudy.figures.words import printable, quantity, run_text
+from scalestudy.figures.report_study import StudyPart, counts_of, study_part
+from scalestudy.figures.stacked import PARTS
+from scalestudy.figures.verdicts import VERDICTS, tallies
+from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Study
 
 KINDS = (
@@ -37,40 +34,29 @@ KINDS = (
     ("predicted", "what the planner of a run expected of it before its first step; hollow markers, ≈ in tables"),
     (
         "emulated compute",
-        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real",
+        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real; a white dot in the marker",
     ),
     ("published", "by others, on their machine, with the source named; grey crosses on broken lines"),
 )
 
+VERDICT_MEANINGS = (
+    ("reproduced", "the claim holds here, with its whole interval beyond the margin that was set before the runs"),
+    ("not reproduced", "the opposite holds here, with the whole interval"),
+    ("inconclusive", "the runs made so far cannot tell, or were not made"),
+    ("not testable here", "this machine or this scale lacks what the claim is about"),
+    ("consistent", "a published table's own numbers bear the claim out; nothing was measured"),
+    ("inconsistent", "a published table's own numbers contradict the claim; nothing was measured"),
+)
 
-PIXELS_PER_INCH = 125
-"""A third larger than on paper: screens are read from further away."""
-
-
-@dataclass(frozen=True)
-class FigurePart:
-    """One figure on the page."""
-
-    title: str
-    image: str
-    width: int
-    alt: str
-    notes: tuple[str, ...]
-    sources: tuple[str, ...]
-    file: str
-    narrow: bool
-
-
-@dataclass(frozen=True)
-class StudyPart:
-    """One study on the page."""
-
-    study: Study
-    counts: dict[str, int]
-    figures: list[FigurePart]
-    tables: list[tuple[Table, str]]
-    absent: list[tuple[str, str]]
-    trust: list[str]
+KIND_SHOWS = {
+    "time_over_ranks": ("training_time_s",),
+    "throughput_over_ranks": ("throughput_samples_per_s",),
+    "efficiency": ("efficiency",),
+    "accuracy_over_time": ("accuracy",),
+    "staleness": ("staleness",),
+    "stacked": PARTS,
+    "pareto": ("training_time_s", "cost", "device_hours"),
+}
 
 
 def write_report(
@@ -79,10 +65,39 @@ def write_report(
     """Write the report of `studies` to `out`; `started` (seconds since 1970) says when the work began. Returns the path."""
     rows = {study.name: selected(read_rows(study, machine), {}) for study in studies}
     runs = {row["run"]: row for found in rows.values() for row in found}
-    parts = [_study_part(study, machine, rows[study.name]) for study in studies]
-    used = {value for part in parts for table, _ in part.tables for value in table.values}
-    used |= {column for study in studies for figure in study.figures for column in (figure.x, figure.y) if column}
-    used |= {KIND_SHOWS[figure.kind] for study in studies for figure in study.figures if figure.kind in KIND_SHOWS}
+    parts = [study_part(study, machine, rows[study.name]) for study in studies]
+    claims = [claim for part in parts for claim in part.claims]
+    templates = _templates()
+    script = Markup(templates.get_template("report.js.j2").render())
+    page = templates.get_template("report.html.j2").render(
+        machine=machine,
+        scale=scale,
+        parts=parts,
+        claims=claims,
+        tallies=tallies(claims),
+        verdicts=list(VERDICTS),
+        verdict_counts=Counter(claim.verdict for claim in claims),
+        verdict_meanings=VERDICT_MEANINGS,
+        sources=sorted({claim.source for claim in claims if claim.source}),
+        counts=counts_of(runs.values()),
+        statuses=STATUSES,
+        planned=len(runs),
+        run_time=_run_time(runs.values()),
+        started=None if started is None else datetime.fromtimestamp(started).astimezone().isoformat(" ", "minutes"),
+        instruments=_instruments(runs.values()),
+        instrument_names=notes.INSTRUMENT,
+        kinds=KINDS,
+        columns={name: MEASURED[name] for name in MEASURED if name in _shown_columns(studies, parts)},
+        report_file=str(out),
+        script=script,
+        # Only this script runs and nothing is fetched, whatever a study file or a result holds.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    write_text(out, page)
+    return Path(out)
+
+
+def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -90,66 +105,23 @@ def write_report(
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
-    page = environment.get_template("report.html.j2").render(
-        machine=machine,
-        scale=scale,
-        parts=parts,
-        counts=_counts(runs.values()),
-        planned=len(runs),
-        run_time=_run_time(runs.values()),
-        started=None if started is None else datetime.fromtimestamp(started).astimezone().isoformat(" ", "minutes"),
-        instruments=_instruments(runs.values()),
-        instrument_names=notes.INSTRUMENT,
-        kinds=KINDS,
-        columns={name: MEASURED[name] for name in MEASURED if name in used},
-        report_file=str(out),
-    )
-    write_text(out, page)
-    return Path(out)
+    environment.filters["marked"] = marked
+    return environment
 
 
-KIND_SHOWS = {
-    "time_over_ranks": "training_time_s",
-    "throughput_over_ranks": "throughput_samples_per_s",
-    "efficiency": "efficiency",
-    "accuracy_over_time": "accuracy",
-    "staleness": "staleness",
-}
+def marked(text: str) -> Markup:
+    """`text` for HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
-def _study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
-    keys = varied_columns(study)
-    return StudyPart(
-        study,
-        _counts(rows),
-        [_figure_part(study, machine, figure) for figure in study.figures],
-        [
-            (table_of(study, machine, table), str(table_file(machine, study.scale, study.name, table.name, "md")))
-            for table in study.tables
-        ],
-        [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
-        notes.trust(rows),
-    )
-
-
-def _figure_part(study: Study, machine: str, figure: FigureSpec) -> FigurePart:
-    """The figure without its title and small print, which stand below it as text."""
-    chart = chart_of(study, machine, figure)
-    with styled():
-        drawn = render(replace(chart, title="", notes=()))
-        svg = svg_bytes(drawn)
-    # A separate image, so that identifiers of several figures cannot clash on one page.
-    image = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-    width = round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
-    file = str(figure_file(machine, study.scale, study.name, figure.file_name))
-    return FigurePart(
-        title_of(chart), image, width, alt_text(chart), chart.notes, chart.sources, file, len(chart.panels) == 1
-    )
-
-
-def _counts(rows: Iterable[Row]) -> dict[str, int]:
-    found = Counter(row["status"] for row in rows)
-    return {status: found[status] for status in STATUSES}
+def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[str]:
+    """The columns that figures and tables show, whose meanings the page ends with."""
+    figures = [figure for study in studies for figure in study.figures]
+    return {
+        *(value for part in parts for table, _ in part.tables for value in table.values),
+        *(column for figure in figures for column in (figure.x, figure.y) if column),
+        *(column for figure in figures for column in KIND_SHOWS.get(figure.kind, ())),
+    }
 
 
 def _run_time(rows: Iterable[Row]) -> str:

@@ -8,9 +8,10 @@ import pandas as pd
 
 from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
-from scalestudy.figures.build import grouped, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.groups import grouped, selected
+from scalestudy.figures.palette import styles
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
@@ -28,13 +29,13 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
     runs = [row for row in selected(rows, figure.where) if row["run"] in asynchronous]
     taken = {row["run"]: _shares(machine, row["run"]) for row in runs if row["status"] == "valid"}
     groups = grouped(study, figure, runs, figure.series or "strategy", None)
-    labels = list(dict.fromkeys(label for group in groups for label in group.lines))
+    looks = styles(study, figure.series or "strategy", groups)
     panels = []
     for group in groups:
         lines = []
         for label, members in group.lines.items():
             if points := _points([taken[row["run"]] for row in members if taken.get(row["run"])]):
-                lines.append(Line(label, points, "series", labels.index(label)))
+                lines.append(Line(label, points, "series", *looks[label]))
         highest = max((point.x for line in lines for point in line.points), default=0.0)
         ticks = tuple(float(value) for value in range(int(highest) + 1)) if highest < MOST_TICKS else ()
         panels.append(

@@ -34,6 +34,7 @@ DASHES: tuple[Any, ...] = (
     (0, (7, 1, 1, 1, 1, 1)),
     (0, (2.5, 0.8)),
 )
+HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "++++", "||||")
 PUBLISHED = "#5A5A5A"
 PUBLISHED_MARKERS = ("x", "+", "1", "2")
 PUBLISHED_DASHES: tuple[Any, ...] = ((0, (3, 2.2)), (0, (1.5, 1.8)), (0, (5, 2, 1.5, 2)))
@@ -77,6 +78,7 @@ RC: dict[str, Any] = {
     "legend.fontsize": FONT - 0.5,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
+    "hatch.linewidth": 0.5,
     # Text as outlines: a reader's browser need not have the font, and measured widths hold.
     "svg.fonttype": "path",
     "svg.hashsalt": "scalestudy",

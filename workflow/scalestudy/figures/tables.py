@@ -20,8 +20,8 @@ from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
 from scalestudy.analysis.workload import workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
-from scalestudy.figures.build import OWN_PANEL, Row, selected
 from scalestudy.figures.catalogue import TableSpec
+from scalestudy.figures.groups import OWN_PANEL, Row, selected
 from scalestudy.figures.words import column_label, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.layout import table_file

@@ -66,9 +66,6 @@ def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
         return next(
             step for step in reversed(TIME) if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0) or step is TIME[0]
         )
-    if unit == "h":
-        factor, name = friendly("s", [middle * 3600])
-        return factor / 3600, name
     if unit in ("B", "MiB"):
         base = 1.0 if unit == "B" else 2.0**20
         factor, name = next(step for step in reversed(BYTES) if middle * base >= step[0] or step is BYTES[0])

@@ -7,7 +7,6 @@ ends, so do the ranks and the agent.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -15,6 +14,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from scalestudy.files import write_json
 from scalestudy.launch.channel import Channel
@@ -28,7 +29,7 @@ from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 CONNECT_S = 60.0
-AGENT_CONFIG = "agent.pickle"
+AGENT_CONFIG = "agent.json"
 """File of the AgentConfig in the run's scratch folder."""
 TRY_S = 3.0
 
@@ -50,6 +51,18 @@ class AgentConfig:
         """Agents of mpirun have one process each, all others those of a host."""
         return self.launcher == "mpirun"
 
+    def to_json(self) -> bytes:
+        """Everything as JSON, which runs no code where it is read."""
+        return _JSON.dump_json(self, by_alias=True)
+
+    @staticmethod
+    def from_json(text: bytes) -> AgentConfig:
+        """What `to_json` wrote; ValueError where it is something else."""
+        return _JSON.validate_json(text)
+
+
+_JSON = TypeAdapter(AgentConfig)
+
 
 def main(folder: Path, index: int | None) -> int:
     """Everything that an agent does; its exit status."""
@@ -62,8 +75,7 @@ def main(folder: Path, index: int | None) -> int:
 def _run(folder: Path, index: int | None) -> int:
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # Written by the process that started this one, in a folder that only the user can enter.
-    config: AgentConfig = pickle.loads((folder / AGENT_CONFIG).read_bytes())
+    config = AgentConfig.from_json((folder / AGENT_CONFIG).read_bytes())
     index = JobEnvironment().process_number(config.launcher) if index is None else index
     if index is None:
         sys.exit(f"scalestudy: {socket.gethostname()}: `{config.launcher}` has not numbered the process of this node")

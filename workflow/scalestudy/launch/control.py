@@ -8,11 +8,9 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable
-from itertools import zip_longest
 
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
@@ -65,7 +63,7 @@ class Control:
         config = AgentConfig(self.job, rendezvous.addresses(), port, token, self.launcher)
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
-            stream.write(pickle.dumps(config))
+            stream.write(config.to_json())
         self.launchers.start(launchers.write_script(self.job.folder))
 
     def start(self) -> None:
@@ -172,12 +170,16 @@ class Control:
 
 
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """The samples of one node, where each of its processes has an agent of its own: what they take is summed."""
+    """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
+
+    CPU times count from the start, so an agent that has ended stays at its last sample.
+    """
     rows = []
-    for at_once in zip_longest(*agents):
-        known = [row for row in at_once if row is not None]
-        summed = {name: sum(row[name] for row in known) for name in known[0]}
-        rows.append({**summed, **{name: known[0][name] for name in OF_THE_HOST if name in known[0]}})
+    for number in range(max(map(len, agents))):
+        at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
+        summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
+        latest = max(at_once, key=lambda row: row["clock_s"])
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST}})
     return rows
 
 

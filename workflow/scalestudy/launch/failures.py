@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +12,17 @@ from typing import NoReturn
 from scalestudy.errors import Skipped, UserError
 from scalestudy.training.job import Job
 
-USER_ERROR, LOST_PARTNER, SKIPPED = 2, 3, 4
-"""Exit statuses of a process of a run."""
+USER_ERROR, LOST_PARTNER, SKIPPED, DONE = 2, 3, 4, 64
+"""Exit statuses of a process of a run. One that has done its work does not end with 0: any code that calls `exit` does."""
 CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 """Kinds of failure, those that explain the others first."""
 SETTLE_S = 0.5
 """After the first failure others are heard for so long: the one that explains them may come from a farther node."""
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
+# `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
+WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,26 @@ def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
 
 
 def last_lines(log: Path, count: int = TAIL_LINES) -> list[str]:
-    """The last lines of a file, without reading all of it; none where there is no file."""
+    """The last lines of a file, without reading all of it; none where there is no file.
+
+    Warnings of Python and of torch are left out, as they do not say why a process ended, and so are control characters.
+    """
     try:
         with open(log, "rb") as stream:
             stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            return stream.read().decode(errors="replace").splitlines()[-count:]
+            text = stream.read().decode(errors="replace")
     except OSError:
         return []
+    lines = WARNING.sub("", text).splitlines()
+    return [CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines[-count:]]
 
 
 def ending(code: int) -> str:
     """How a process ended, in words, from multiprocessing's exit code."""
     if code < 0:
         return f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown"
+    if code == 0:
+        return "ended before its work was done (exit status 0): the model, the data or a library called `exit`"
     if code == LOST_PARTNER:
         return "lost the connection to another process"
     return f"failed (exit status {code})"

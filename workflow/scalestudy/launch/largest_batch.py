@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import os
 import resource
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -63,17 +64,24 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
     On a CPU a process may take `limit_bytes` beyond what it has when the data is open. On a GPU its memory is the limit,
     or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
     """
-    data, tried = open_dataset(job.manifest, "train"), []
+    data, tried = open_dataset(job.manifest, "train"), dict[int, Trial]()
 
     def fits(batch: int) -> bool:
-        tried.append(_in_a_process(job, data, limit_bytes, batch))
-        return tried[-1].fits
+        try:
+            if batch not in tried:
+                tried[batch] = _in_a_process(job, data, limit_bytes, batch)
+        except UserError:
+            if batch > 1:
+                raise
+            # BatchNorm cannot be trained on one value per channel: what fails with one sample may work with two.
+            return fits(2)
+        return tried[batch].fits
 
     found = largest_batch(fits)
     if found == 0:
         what = "not even a batch of one sample fits into the memory"
         raise UserError(what, "largest-batch", "allow more memory, or use a smaller model or smaller images")
-    return found, tried
+    return found, list(tried.values())
 
 
 def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Trial:
@@ -91,18 +99,21 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) 
 
 
 def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> dict[str, Any]:
-    """Its peak of memory, or an error; nothing where it was killed, or reported that memory ran out."""
+    """Its peak of memory, or an error; nothing where it was killed by SIGKILL, or reported that memory ran out."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))
     child.start()
     sending.close()
     try:
-        answer: dict[str, Any] = receiving.recv()
+        answer: dict[str, Any] | None = receiving.recv()
     except EOFError:
-        answer = {}  # killed by the kernel for its memory
+        answer = None
     child.join()
-    return answer
+    if answer is not None:
+        return answer
+    # The kernel ends a process whose memory it cannot provide by SIGKILL; any other end has another cause.
+    return {} if child.exitcode == -signal.SIGKILL else {"error": f"the process ended with status {child.exitcode}"}
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
@@ -110,10 +121,11 @@ def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None,
         answer.send({"peak_bytes": _train(job, data, limit_bytes, batch)})
     except (torch.OutOfMemoryError, MemoryError):
         answer.send({})
-    except RuntimeError as error:
-        answer.send({} if "can't allocate memory" in str(error) else {"error": str(error).splitlines()[0]})
     except UserError as error:
         answer.send({"error": str(error)})
+    except Exception as error:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        answer.send({} if "can't allocate memory" in said else {"error": said})
     answer.close()
     os._exit(0)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from scalestudy.errors import Skipped, UserError
 from scalestudy.launch import binding
-from scalestudy.launch.failures import LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
+from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.launch.lifeline import die_with
 from scalestudy.launch.reaper import IGNORED_SIGNALS
@@ -94,11 +94,12 @@ class Ranks:
         process, rank = self.processes[slot], self.ranks[slot]
         process.join()
         code, error = process.exitcode, self.job.folder / f"error.{rank}"
+        assert code is not None, "it was joined"
         # A library may end the process with these statuses too; then there is no message of ours.
         if code in (USER_ERROR, SKIPPED) and error.exists():
             message = error.read_text(encoding="utf-8")
             self.failures.append(Failure("user" if code == USER_ERROR else "skipped", message))
-        elif code:
+        elif code != DONE:
             kind = "killed" if code < 0 else "partner" if code == LOST_PARTNER else "failed"
             self._note(kind, rank, ending(code))
 
@@ -144,7 +145,7 @@ class Ranks:
 
             main(self.job, rank)
             rendezvous.leave_mpi()
-            status = 0
+            status = DONE
         except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
             status = SKIPPED if isinstance(error, Skipped) else USER_ERROR

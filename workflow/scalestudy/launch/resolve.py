@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.emulation.step_times import emulated_step_time
 from scalestudy.errors import Skipped
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi
@@ -16,6 +15,7 @@ from scalestudy.measure.placement import visible_gpus
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.strategies.available import missing
 from scalestudy.training.job import Resolved
 

@@ -91,8 +91,8 @@ class Sampler:
     """Samples a run's processes on one host from a thread, from its start to its stop.
 
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
-    all that they have waited for, `busy_s` of the `cores` that this process may use, and of the processes `pids`
-    anonymous bytes and bytes read from storage.
+    all that they have waited for, `busy_s` of the `cores` that this process may use, anonymous bytes
+    of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage.
     """
 
     pids: list[int]
@@ -126,8 +126,10 @@ class Sampler:
         row = {"time_s": clock_s - self._begin, "clock_s": clock_s, "cpu_s": self._own_cpu_s(),
                "busy_s": busy_seconds(self._cores), "cores": float(len(self._cores)),
                "anonymous_bytes": 0.0, "read_bytes": 0.0}  # fmt: skip
+        row["anonymous_bytes"] += sum(
+            map(anonymous_bytes, {*self.pids, *({*group_members(self.group)} - {self.group})})
+        )
         for pid in self.pids:
-            row["anonymous_bytes"] += anonymous_bytes(pid)
             try:
                 row["read_bytes"] += psutil.Process(pid).io_counters().read_bytes
             except (psutil.Error, OSError):

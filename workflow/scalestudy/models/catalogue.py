@@ -26,7 +26,7 @@ class SmallRelative(Spec):
 
 
 class MLP(Spec):
-    """A chain of linear layers and ReLU, as deep as wanted (the shape that 002 runs)."""
+    """A chain of linear layers and ReLU of any depth."""
 
     name: Literal["mlp"]
     hidden: Annotated[int, Field(ge=1, le=1 << 20)] = 512
@@ -66,7 +66,7 @@ class Torchvision(Spec):
 
 
 class OwnModel(Spec):
-    """A `torch.nn.Module` of the user's own: `{import: my_nets:MyNet, kwargs: {...}}` from config/extensions/."""
+    """Your own `torch.nn.Module`: `{import: my_nets:MyNet, kwargs: {...}}` from config/extensions/."""
 
     import_: Annotated[str, Field(alias="import", pattern=r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$")]
     """`file:class`; the class is called with `kwargs`, and with `classes` and `channels` of the data if it takes them."""

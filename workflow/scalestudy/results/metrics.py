@@ -12,6 +12,7 @@ import numpy as np
 
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
 from scalestudy.measure.window import relative_half_width
 from scalestudy.results.extrapolate import Cost, Estimate
@@ -29,7 +30,7 @@ Values = dict[str, float | None]
 
 OF_STEADY_STEPS = (
     "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
-    "accelerator_utilisation", "data_stall",
+    "accelerator_utilisation", "data_stall", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
 """What a window of steps says of all others; a run that is timed as a whole program has no such window."""
 
@@ -67,7 +68,7 @@ def metrics(
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it."""
-    steps, window_s = measured.phases.shape[1], measured.window_s
+    steps, window_s = int(measured.in_window.sum()), measured.window_s
     throughput = steps * job.spec.global_batch / float(window_s.max())
     epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
     step_time_s = job.resolved.step_time_s
@@ -85,9 +86,9 @@ def step_parts(job: Job, measured: Measured) -> Values:
     None is what cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
     alternate, or where forward exchanges too.
     """
-    phases, first = measured.phases, measured.reports[0]
-    together = job.spec.strategy.synchronous
-    parts = parts_of_steps(phases if together else phases[[measured.slowest]]).mean(axis=0)
+    first, together, stretches = measured.reports[0], job.spec.strategy.synchronous, measured.stretches
+    marks = measured.marks if together else measured.marks[[measured.slowest]]
+    parts = parts_of_steps(marks, stretches).mean(axis=0)
     part = dict(zip(PHASES, parts.tolist(), strict=True))
     overlapped = first.overlapped and job.spec.ranks > 1
     return {
@@ -98,7 +99,7 @@ def step_parts(job: Job, measured: Measured) -> Values:
         "backward_s": part["backward"] if first.forward_apart and not overlapped else None,
         "compute_s": part["forward"] + part["backward"] + (part["exchange"] if overlapped else 0.0),
         "exchange_s": None if overlapped else part["exchange"],
-        "exchange_wait_s": None if overlapped or not together else waiting(phases),
+        "exchange_wait_s": None if overlapped or not together else waiting(marks, stretches),
         "optimiser_s": part["optimiser"],
         "data_stall": part["data"] / float(parts.sum()),
     }
@@ -107,8 +108,10 @@ def step_parts(job: Job, measured: Measured) -> Values:
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Seconds of the full training, of staging, and of one evaluation."""
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
+    extent = extrapolation(job.spec, measured, manifest)
     return {
         "training_time_s": seconds,
+        "extrapolation_factor": None if extent is None else extent["factor"],
         "time_to_train_s": seconds + (stage["stage_s"] or 0.0),
         **stage,
         "evaluation_s": measured.reports[0].evaluation_s,
@@ -133,11 +136,18 @@ def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
         "preparation_s": manifest.seconds,
         "preparation_cpu_s": manifest.cost.cpu_s,
         "resident_share": largest(report.resident_share for report in reports),
-        "read_bytes": total(report.read_bytes for report in reports),
+        "read_bytes": counted_reads(reports),
         "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),
         "batch_readiness": mean(report.readiness.get("batches") for report in reports),
         "stream_readiness": mean(report.readiness.get("stream") for report in reports),
     }
+
+
+def counted_reads(reports: list[Report]) -> float | None:
+    """Bytes that all ranks had storage read; None where the kernel does not count them: 0 would be a false number."""
+    if any(report.uncounted_reads not in (None, *IN_MEMORY) for report in reports):
+        return None
+    return total(report.read_bytes for report in reports)
 
 
 def largest(values: Iterable[float | None]) -> float | None:
@@ -202,9 +212,9 @@ def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
-def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, list[float]]:
+def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
     """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
-    found = training_time(job.spec, measured, manifest)
+    found = training_time(job.spec, measured, manifest, disturbed)
     if job.spec.measure.whole_program or found.low is None or found.high is None:
         return {}
     stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
@@ -214,8 +224,23 @@ def intervals(job: Job, measured: Measured, manifest: Manifest) -> dict[str, lis
     }
 
 
-def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Estimate:
-    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints."""
+def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
+    """How far the training time is extrapolated: seconds of the window and of the whole, and their ratio `factor`.
+
+    None where the training was timed in full, and where the program was timed and not its steps.
+    """
+    window_s = float(measured.window_s.max())
+    if timed_in_full(spec, measured) or spec.measure.whole_program or window_s <= 0:
+        return None
+    whole_s = training_time(spec, measured, manifest).value
+    return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
+
+
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> Estimate:
+    """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints.
+
+    The interval is wider where other processes `disturbed` the window.
+    """
     report = measured.reports[0]
     if timed_in_full(spec, measured):
         return Estimate(float(max(report.loop_s for report in measured.reports)))
@@ -228,7 +253,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest) -> Esti
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
     checkpoints = Cost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s))
     steps_to_come = steps - (report.steps_done - report.first_step)
-    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints])
+    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints], disturbed)
 
 
 def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:

@@ -55,11 +55,6 @@ class Measured:
         """The rank whose window took longest."""
         return int(np.argmax(self.window_s))
 
-    @property
-    def phases(self) -> np.ndarray:
-        """float64 [ranks, steps of the window, 6]: seconds of each of PHASES."""
-        return np.diff(self.marks[:, self.in_window], axis=2)
-
 
 def read_reports(job: Job) -> Measured:
     """What the ranks that train left in the job's folder."""

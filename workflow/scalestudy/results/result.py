@@ -10,10 +10,11 @@ from typing import Any
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import instrument
 from scalestudy.measure.system import MOST_FOREIGN
-from scalestudy.results.metrics import intervals, kinds, metrics
+from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
+from scalestudy.results.reads import judge_reads
 from scalestudy.results.records import foreign_cpu_share, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.validity import invalid_reason
+from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import warnings, window_warnings
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
@@ -39,6 +40,7 @@ def measured_result(
     """
     measured = read_reports(job)
     others = foreign_cpu_share(job, samples, measured.reports)
+    disturbed = others is not None and others > MOST_FOREIGN
     values = metrics(job, measured, manifest, wall_s, memory_bytes, others)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
@@ -47,11 +49,13 @@ def measured_result(
     return {
         "status": "valid" if reason is None else "invalid",
         "reason": reason,
+        "unchecked": unchecked(job, measured, values, manifest),
         "metrics": values,
         "kinds": kinds(job.spec, measured, values),
-        "intervals": intervals(job, measured, manifest),
+        "intervals": intervals(job, measured, manifest, disturbed),
+        "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
-        "disturbed": others is not None and others > MOST_FOREIGN,
+        "disturbed": disturbed,
         "window_ended_by": None if job.spec.runs_full_training else first.window_ended_by or "limit",
         "oversubscribed": is_oversubscribed(job),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
@@ -63,7 +67,11 @@ def measured_result(
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
         "instrument": {**instrument(first.device_name), "decoder": first.decoder},
         "affinity": [report.affinity for report in reports],
-        "warnings": [*warnings(job, reports), *window_warnings(measured, others)],
+        "warnings": [
+            *warnings(job, reports),
+            *window_warnings(measured, others),
+            *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
+        ],
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }

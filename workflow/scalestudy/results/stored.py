@@ -76,6 +76,9 @@ def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> I
         yield f"its `disturbed` is {_shown(result['disturbed'])}"
     if result.get("window_ended_by") not in ENDS_OF_WINDOW:
         yield f"its `window_ended_by` is {_shown(result['window_ended_by'])}"
+    unchecked = result.get("unchecked", [])
+    if not isinstance(unchecked, list) or not all(isinstance(sentence, str) for sentence in unchecked):
+        yield f"its `unchecked` is {_shown(unchecked)}"
     if spec is not None and (difference := _other_question(result.get("spec"), spec)):
         yield difference
     for name, value in (result.get("metrics") or {}).items():

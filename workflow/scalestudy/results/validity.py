@@ -1,4 +1,4 @@
-"""Whether a run is valid: `invalid_reason` is the one place that decides it."""
+"""Whether a run is valid: `invalid_reason` is the one place that decides it; `unchecked` says what it could not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, epoch_steps
+from scalestudy.results.reads import judge_reads
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
 
 LEAST_WINDOW_S = 0.2
 LEAST_WINDOW_STEPS = 5
-READ_TOLERANCE = 0.9
-"""Of the bytes that storage must deliver, at least so much has to have been read."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,12 @@ def invalid_reason(job: Job, measured: Measured, values: Values, manifest: Manif
     """Why the run is invalid, None where it is valid. Sanity comes before performance: the first reason counts."""
     evidence = Evidence(job, measured, values, manifest)
     return next((reason for check in CHECKS for reason in check(evidence)), None)
+
+
+def unchecked(job: Job, measured: Measured, values: Values, manifest: Manifest) -> list[str]:
+    """What could not be checked here, and why, one sentence each: neither a reason to trust the run nor one not to."""
+    sentence = judge_reads(job.spec, manifest, measured.reports, values).unchecked
+    return [] if sentence is None else [sentence]
 
 
 def strategy_is_sane(run: Evidence) -> Iterator[str]:
@@ -99,17 +104,10 @@ def staging_is_complete(run: Evidence) -> Iterator[str]:
 
 
 def storage_was_read(run: Evidence) -> Iterator[str]:
-    """What storage had to deliver was read from it."""
-    expected, read = run.values["expected_read_bytes"], run.values["read_bytes"]
-    if not expected or run.manifest.format == "tensors":
-        return
-    if read is None:
-        yield "bytes read could not be counted on this system"
-    elif read < READ_TOLERANCE * expected:
-        yield (
-            f"{read / 2**20:,.0f} MiB were read from storage, at least {expected / 2**20:,.0f} MiB were expected: "
-            "the data was cached"
-        )
+    """What storage had to deliver was read from it, and nothing where all was in the page cache."""
+    reason = judge_reads(run.job.spec, run.manifest, run.measured.reports, run.values).invalid
+    if reason is not None:
+        yield reason
 
 
 CHECKS = (

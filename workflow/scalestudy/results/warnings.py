@@ -48,7 +48,10 @@ def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iter
 
 
 def placement_warnings(reports: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
-    """What is wrong with where the processes were, one sentence each: the rules of 003 as checks."""
+    """What is wrong with the placement of processes, one sentence each.
+
+    The rules are those of Vasudev and Lockman (Dell HPC AI Innovation Lab, 2019).
+    """
     for host in dict.fromkeys(report.placement["host"] for report in reports):
         ranks = [report for report in reports if report.placement["host"] == host]
         yield from _shared_cores(host, ranks, threads, binding)
@@ -79,7 +82,7 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
             yield f"rank {rank.rank} runs {where} the socket of its device on {host}: set launch.binding to `socket`"
 
 
-# Which network they used: 003's rules 8b and 9
+# Which network they used
 
 # `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
 # `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
@@ -92,7 +95,7 @@ def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:
 
 
 def nccl_warnings(job: Job, log: str, has_infiniband: bool) -> Iterator[str]:
-    """What 003 would not call optimal: not P2P inside a node, not InfiniBand between nodes that have it."""
+    """Transports slower than the hardware allows: not P2P inside a node, not InfiniBand between nodes that have it."""
     for (sender, receiver, via), count in sorted(nccl_transports(log).items()):
         if max(sender, receiver) >= job.spec.ranks:
             continue

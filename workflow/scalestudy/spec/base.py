@@ -240,7 +240,7 @@ def nearest_of_many(word: str, valid: Iterable[str]) -> str:
     scores = {name: likeness(name) for name in sorted(valid)}
     near = [name for name in heapq.nlargest(3, scores, key=scores.__getitem__) if scores[name] >= 0.6]
     near = [name for name in near if scores[name] >= scores[near[0]] - 0.05]
-    return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else "config/README.md lists them"
+    return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?" if near else "`scalestudy keys` lists them"
 
 
 def _path_in(data: Any, loc: KeyPath) -> KeyPath:

@@ -62,12 +62,26 @@ def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, st
                 yield (key,), column
 
 
+NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
+"""Columns that a kind of figure has to be given."""
+ALLOWED = {**NEEDED, "pareto": ("y",)}
+PAID = ("cost", "device_hours")
+
+
 def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
     for key in ("x", "y"):
-        if figure.kind == "lines" and getattr(figure, key) is None:
-            yield Problem(path, f"a figure of kind `lines` needs `{key}`", f"add `{key}`, the name of a column")
-        if figure.kind != "lines" and getattr(figure, key) is not None:
+        given = getattr(figure, key) is not None
+        if key in NEEDED.get(figure.kind, ()) and not given:
+            yield Problem(path, f"a figure of kind `{figure.kind}` needs `{key}`", f"add `{key}`, the name of a column")
+        if given and key not in ALLOWED.get(figure.kind, ()):
             yield Problem((*path, key), f"a figure of kind `{figure.kind}` sets `{key}` itself", "use kind `lines`")
+    if figure.kind == "bars" and figure.x in MEASURED:
+        what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
+        yield Problem((*path, "x"), what, "use kind `lines`")
+    if figure.kind in ("bars", "stacked") and figure.log_y:
+        yield Problem((*path, "log_y"), "the length of a bar counts from 0", "use kind `lines`")
+    if figure.kind == "pareto" and figure.y is not None and figure.y not in PAID:
+        yield Problem((*path, "y"), f"`{figure.y}` is not what is paid", f"there is {', '.join(PAID)}")
     if figure.prediction is not None and (figure.kind != "lines" or figure.prediction not in PREDICTED):
         what = f"`{figure.prediction}` is not a prediction that a figure of kind `{figure.kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")

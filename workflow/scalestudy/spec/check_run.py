@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
-from scalestudy.errors import Problem
+from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import shown
 from scalestudy.spec.run import RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
+from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, published_step_time
 from scalestudy.strategies.catalogue import Horovod, Pipeline
 
 OTHERWISE = "choose another number, or exclude this combination"
@@ -21,6 +22,7 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
         remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
         yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
     yield from _strategy_problems(spec)
+    yield from _accelerator_problems(spec)
     if isinstance(spec.strategy, Pipeline):
         yield from _pipeline_problems(spec, spec.strategy)
     yield from _batch_problems(spec)
@@ -50,6 +52,19 @@ def _batch_problems(spec: RunSpec) -> Iterator[Problem]:
     elif spec.rank_batch % batch.accumulate:
         what = f"{spec.rank_batch} samples of a rank cannot be divided into {batch.accumulate} equal micro-batches"
         yield Problem(("batch", "accumulate"), what, OTHERWISE)
+
+
+def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:
+    """An emulated accelerator of which no step time is published for this model and batch."""
+    batch = spec.batch
+    if spec.accelerator is None or (batch.per_rank is None) == (batch.global_ is None) or not STEP_TIMES.is_file():
+        return  # outside of a project there is no table; the run itself says so
+    try:
+        published_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    except BatchTooFar as error:
+        yield Problem(("batch", "global" if batch.per_rank is None else "per_rank"), error.what, error.remedy)
+    except UserError as error:
+        yield Problem(("device",), error.what, error.remedy)
 
 
 def _precision_problems(spec: RunSpec) -> Iterator[Problem]:

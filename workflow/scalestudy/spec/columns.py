@@ -27,8 +27,8 @@ METRICS: dict[str, Column] = {
     "step_time_s": Column(
         "Step time",
         "s",
-        "Mean over the window of each step on the rank that was slowest in it; the sum of its parts, from the wait for data "
-        "to the optimiser. What lies between two steps counts in the throughput, not here",
+        "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. What "
+        "lies between two steps counts in the throughput, not here",
     ),
     "window_half_width": Column(
         "Half-width of the window",
@@ -39,6 +39,9 @@ METRICS: dict[str, Column] = {
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
     "training_time_s": Column(
         "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
+    ),
+    "extrapolation_factor": Column(
+        "Extrapolation", "", "Training time over the measured window that it is extrapolated from; empty for a full run"
     ),
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
@@ -126,7 +129,7 @@ METRICS: dict[str, Column] = {
         "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
         "included; largest of hosts",
     ),
-    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks together"),
+    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
@@ -184,8 +187,8 @@ DERIVED: dict[str, Column] = {
         "Until the first evaluation that reaches the study's `target_accuracy`; empty where none does, or the study names none",
     ),
     "device_hours": Column(
-        "Device hours",
-        "h",
+        "Device time",
+        "device h",
         "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices count)",
     ),
     "cost": Column(
@@ -196,9 +199,12 @@ DERIVED: dict[str, Column] = {
 }
 
 
+STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
+"""What a row says of its run besides the spec and what was measured."""
+
 MEASURED = {**METRICS, **DERIVED}
 
-LOGARITHMIC_UNITS = ("s", "h", "B", "MiB", "samples/s")
+LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
 """Columns without a unit that are positive by their nature."""
 

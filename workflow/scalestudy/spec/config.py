@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -10,7 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.spec.base import Spec, parse
+from scalestudy.spec.base import Spec, parse, printable
+from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import Document, dotted, read_yaml
@@ -37,12 +39,19 @@ class Config(Spec):
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
     """Name of a file in config/machines/; results are stored in results/<machine>/."""
+    campaign: Name | None = None
+    """Measures the same runs again, beside those that are there: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
     """GPU hours, as requested, that the driver may submit in all; what would exceed it is refused. Unset: no limit."""
     paths: Paths = Paths()
     """Where files are stored that need not be in results/."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder in results/ that holds the runs."""
+        return folder_name(self.machine, self.campaign)
 
 
 class Site(Spec):
@@ -91,11 +100,15 @@ def checked(model: type[M], document: Document) -> M:
 
 
 def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
-    """The machine of that name."""
+    """The machine of that name; of a folder of results that names a campaign too, its machine."""
+    machine, campaign = machine_and_campaign(name)
     known = sorted(path.stem for path in Path(folder).glob("*.yaml"))
-    if name not in known:
-        raise UserError(f"there is no machine `{name}`", f"{folder}", nearest(name, known))
-    return checked(Machine, read_yaml(Path(folder) / f"{name}.yaml"))
+    if machine not in known:
+        raise UserError(f"there is no machine `{machine}`", f"{folder}", nearest(machine, known))
+    if campaign is not None and not re.match(NAME, campaign):
+        remedy = "use small letters, digits and `_`, beginning with a letter"
+        raise UserError(f"`{printable(campaign)}` cannot be the name of a campaign", name, remedy)
+    return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
 
 
 def find_machine(name: str, folder: Path | str = "config/machines") -> Machine | None:

@@ -1,4 +1,7 @@
-"""The layout of results/. A path determines what is needed to make the file."""
+"""The layout of results/. A path determines what is needed to make the file.
+
+`machine` is the name of a folder of results: a machine, or `<machine>+<campaign>` where the same runs are measured again.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,23 @@ from pathlib import Path
 RESULTS = Path("results")
 CHECKPOINTS = "checkpoint"
 """Folder of a run's checkpoints."""
+BETWEEN = "+"
+"""Stands between machine and campaign in the name of a folder of results."""
 STATE_FILE = "state.json"
 """How far a run is; what an executor reads."""
 STOP_FILE = "stop"
 """A file of this name asks a run to stop at a checkpoint."""
+
+
+def folder_name(machine: str, campaign: str | None) -> str:
+    """`local`, or `local+night_2`: where the runs of a machine and campaign lie in results/."""
+    return machine if campaign is None else f"{machine}{BETWEEN}{campaign}"
+
+
+def machine_and_campaign(folder: str) -> tuple[str, str | None]:
+    """The opposite of `folder_name`; the campaign is None where the folder's name has none."""
+    machine, between, campaign = folder.partition(BETWEEN)
+    return machine, campaign if between else None
 
 
 def run_folder(machine: str, run: str) -> Path:
@@ -61,3 +77,19 @@ def report_file(machine: str, scale: str) -> Path:
 def history_file(machine: str) -> Path:
     """What runs took; append-only."""
     return RESULTS / machine / "history.jsonl"
+
+
+def history_files(machine: str) -> list[Path]:
+    """What runs took on a machine, in all its campaigns."""
+    name, _ = machine_and_campaign(machine)
+    return [history_file(name), *sorted(RESULTS.glob(f"{name}{BETWEEN}*/history.jsonl"))]
+
+
+def comparison_folder(before: str, after: str) -> Path:
+    """Page, table and summaries of a comparison of two folders of results."""
+    return RESULTS / "comparisons" / f"{before}_{after}"
+
+
+def trend_folder(machine: str) -> Path:
+    """Figures and tables over the campaigns of a machine."""
+    return RESULTS / machine / "trend"

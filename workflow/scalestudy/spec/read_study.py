@@ -116,7 +116,7 @@ def _existing(names: Iterable[str] | None, folder: Path, wrong: Mapping[str, Use
     """The names to read: those given, or of every file whose name can be a study's."""
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if not known and not wrong:
-        raise UserError("there is no study here", str(folder), "add one; see config/README.md")
+        raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
     if names is None:
         return [name for name in known if name not in wrong]
     wanted = list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""JSON Schemas for editors and the key reference of config/README.md, both generated from the spec models."""
+"""JSON Schemas for editors and the reference of all keys, both generated from the spec models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from scalestudy.errors import UserError
 from scalestudy.files import write_text
 from scalestudy.spec.base import PATTERNS, Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
@@ -23,8 +22,6 @@ Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS = Path("workflow/schemas")
-README = Path("config/README.md")
-BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 MODELS: dict[str, type[Spec]] = {
     "study": StudySpec,
     "run": RunSpec,
@@ -45,22 +42,6 @@ def write_schemas(folder: Path) -> None:
     """Write `<name>.schema.json` for each kind of file."""
     for name, schema in schemas().items():
         write_text(folder / f"{name}.schema.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_all(root: Path) -> None:
-    """Rewrite the schemas and the key reference of the project below `root`."""
-    write_schemas(root / SCHEMAS)
-    readme = root / README
-    write_text(readme, with_reference(readme.read_text(encoding="utf-8"), str(readme)))
-
-
-def with_reference(text: str, name: str = str(README)) -> str:
-    """`text` with the key reference between its two markers renewed."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"lacks the lines `{BEGIN}` and `{END}`", name, "put them where the key reference belongs")
-    return f"{before}{begin}\n\n{key_reference()}\n{end}{after}"
 
 
 class _WithoutFieldTitles(GenerateJsonSchema):

@@ -110,7 +110,7 @@ def parse_yaml(text: str, name: str) -> Document:
 
     with _composed(text, name, at) as node:
         if node is None:
-            raise UserError("is empty", name, "see config/README.md for the keys")
+            raise UserError("is empty", name, "`scalestudy keys` lists the keys")
         if not isinstance(node, yaml.MappingNode):
             raise UserError("is not a map of keys to values", at(node.start_mark.line + 1), KEYS)
         data = _Builder(at, lines).value(node, ())
@@ -149,7 +149,8 @@ def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.N
             loader.dispose()
 
 
-KEYS = "write `key: value`; see config/README.md for the keys"
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+KEYS = "write `key: value`; `scalestudy keys` lists them"
 
 REMEDIES = {
     "cannot start any token": "indent with spaces; put text that begins with a special character in quotes",
@@ -217,6 +218,9 @@ class _Builder:
             remedy = "write text, a number, true, false, null, a list or a map"
             raise UserError(f"the tag `!!{printable(tag)}` is not supported", self.place(node, path), remedy)
         text = self.text(node, path)
+        if tag == "str" and CONTROL.search(text):
+            what = f"`{printable(text)}` holds a control character, on which a terminal or a page could act"
+            raise UserError(what, self.place(node, path), "leave it out")
         try:
             if tag == "float":
                 value = math.nan if text.lower().endswith(("inf", "nan")) else float(text)

@@ -1,4 +1,4 @@
-"""Parameter servers that wait for nobody: each gradient is applied when it arrives (001's TensorFlow, asynchronous)."""
+"""Asynchronous parameter servers: each gradient is applied when it arrives."""
 
 from __future__ import annotations
 

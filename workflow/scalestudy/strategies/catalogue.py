@@ -10,7 +10,7 @@ from scalestudy.spec.base import Spec
 
 
 class StrategySpec(Spec):
-    """How ranks exchange what they learn."""
+    """How ranks exchange gradients or weights."""
 
     @property
     def servers_beside(self) -> int:
@@ -113,13 +113,13 @@ class Ring(Scheduled):
 
 
 class HalvingDoubling(Scheduled):
-    """Recursive halving reduce-scatter, recursive doubling all-gather (Thakur et al. 2005; Caffe2 in 001)."""
+    """Recursive halving reduce-scatter, recursive doubling all-gather (Thakur et al. 2005; Caffe2 with Gloo)."""
 
     name: Literal["halving_doubling"]
 
 
 class Hierarchical(Scheduled):
-    """Inside each node, between one leader per node, inside each node (001's (c)); on one node the inner part alone."""
+    """Inside each node, between one leader per node, inside each node (ChainerMN); on one node the inner part alone."""
 
     name: Literal["hierarchical"]
     inner: Literal["reduce", "ring", "halving_doubling"] = "reduce"
@@ -152,7 +152,7 @@ class MPIAllReduce(Scheduled):
 
 
 class ParameterServer(StrategySpec):
-    """Synchronous parameter servers (TensorFlow in 001); parameters are placed on them by size, largest first."""
+    """Synchronous parameter servers, as in TensorFlow; parameters are placed on them by size, largest first."""
 
     name: Literal["parameter_server"]
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -208,9 +208,9 @@ class FSDP(StrategySpec):
 
     name: Literal["fsdp"]
     unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
-    """Layers with at least so many MiB of weights are gathered one at a time; smaller ones together with the rest."""
+    """Layers with at least this many MiB of weights are gathered one at a time; smaller ones together with the rest."""
     reshard: bool = True
-    """Whether gathered weights are given up between forward and backward (stage 3), or kept (stage 2)."""
+    """Whether gathered weights are freed between forward and backward (stage 3), or kept (stage 2)."""
 
     @property
     def emulatable(self) -> bool:
@@ -232,7 +232,7 @@ class Horovod(StrategySpec):
     operation: Literal["average", "adasum"] = "average"
     """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
     autotune: bool = False
-    """Horovod looks for threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
+    """Horovod tunes threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
     timeline: bool = False
     """Horovod's timeline of rank 0 is kept next to the result as `timeline.json`, for chrome://tracing."""
 
@@ -250,17 +250,17 @@ class Horovod(StrategySpec):
 
 
 class Pipeline(StrategySpec):
-    """Automatic model parallelism: the model is cut into stages that work as a pipeline, times data parallelism (002)."""
+    """Pipeline parallelism with automatically chosen stages, times data parallelism (RaNNC, GPipe, PipeDream)."""
 
     name: Literal["pipeline"]
     stages: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Parts of a replica's batch that follow each other through the stages. Unset: chosen."""
+    """Parts of a replica's batch that pass through the stages one after the other. Unset: chosen."""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
     """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
-    """Memory that a stage may take on its device while it trains, above that of the process before there is a model."""
+    """Device memory that a stage may use in training, MiB, above that of the process before the model is built."""
 
     @property
     def emulatable(self) -> bool:

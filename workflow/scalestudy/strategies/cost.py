@@ -1,7 +1,9 @@
 """What an exchange takes, by formula: latency, bandwidth and arithmetic of each algorithm. Imports no torch.
 
 Throughout, `size` is the buffer in bytes, of which every rank has one, and all formulas are in seconds. A link carries
-both directions at the same time. Nothing here is fitted.
+both directions at the same time. Nothing here is fitted. The bytes of what is exchanged inside a node are those that
+gloo sends (tests/integration/test_exchange_bytes.py counts them); NCCL's trees and rings send fewer. The terms of latency
+and of summing are as published; no test or benchmark of this project measures them.
 
 - Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005
 - Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 69(2), 2009
@@ -103,10 +105,31 @@ def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, 
     return seconds
 
 
+def reduce_to_leader(size: float, ranks: int, link: Link) -> float:
+    """gloo's: a ring that leaves each rank one part of the sum, then all parts to the leader, whose link is the busiest."""
+    share = (ranks - 1) / ranks
+    return link.time(2 * (ranks - 1), 2 * share * size, share * size)
+
+
+def broadcast(size: float, ranks: int, link: Link) -> float:
+    """gloo's: a binomial tree, in which the leader sends the whole buffer ⌈log2 p⌉ times."""
+    rounds = math.ceil(math.log2(ranks))
+    return link.time(rounds, rounds * size)
+
+
+def reduce_scatter(size: float, ranks: int, link: Link) -> float:
+    """gloo's: an all-reduce of which each rank keeps its part, so twice the bytes of a ring's first half."""
+    return ring(size, ranks, link)
+
+
+def all_gather(size: float, ranks: int, link: Link) -> float:
+    """Each part once around the ring: p-1 messages, (p-1)/p of the buffer."""
+    return link.time(ranks - 1, (ranks - 1) / ranks * size)
+
+
 def hierarchical(size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring) -> float:
-    """Reduce to the leader, all-reduce between leaders, broadcast (Akiba et al.); trees inside, piece by piece."""
-    depth = math.ceil(math.log2(per_node))
-    within = inside.time(2 * depth, 2 * size, size) if per_node > 1 else 0.0
+    """Reduce to the leader, all-reduce between leaders, broadcast (Akiba et al.)."""
+    within = reduce_to_leader(size, per_node, inside) + broadcast(size, per_node, inside)
     return within + (outer(size, nodes, between) if nodes > 1 else 0.0)
 
 
@@ -114,8 +137,7 @@ def two_dimensional(
     size: float, nodes: int, per_node: int, inside: Link, between: Link, outer: AllReduce = ring
 ) -> float:
     """Reduce-scatter, all-reduce of each part, all-gather (Akiba et al.); a node's ranks share its link."""
-    share = (per_node - 1) / per_node
-    within = inside.time(2 * (per_node - 1), 2 * share * size, share * size)
+    within = reduce_scatter(size, per_node, inside) + all_gather(size, per_node, inside)
     shared = Link(between.bytes_per_s / per_node, between.latency_s, between.sum_bytes_per_s)
     return within + (outer(size / per_node, nodes, shared) if nodes > 1 else 0.0)
 

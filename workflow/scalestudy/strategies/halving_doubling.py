@@ -1,4 +1,4 @@
-"""Recursive halving, then recursive doubling (Caffe2 with Gloo, in 001)."""
+"""Recursive halving, then recursive doubling (Thakur et al. 2005), as Caffe2 with Gloo does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inside each node, between leaders, inside each node: what brought 001 from 604,987 to 5,989 seconds."""
+"""All-reduce in three parts: inside each node, between one leader per node, inside each node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from scalestudy.strategies.scheduled import Scheduled
 class Hierarchical(Scheduled):
     """One rank per node exchanges with other nodes; ChainerMN's `hierarchical` (Akiba et al., arXiv 1710.11351).
 
-    001 needed it because NCCL could not use the network between its nodes. Where GPUs exchange by NCCL inside the node,
-    `outer_transport: gloo` does the same here: leaders exchange through host memory (written, not yet run on GPUs).
+    For clusters where NCCL cannot use the network between nodes (Takenaka et al., Table 2, row (c)): with
+    `outer_transport: gloo` leaders exchange through host memory, and GPUs of a node by NCCL. Not yet run on GPUs.
     """
 
     options: Options

@@ -1,4 +1,4 @@
-"""Synchronous parameter servers: separate processes with the weights and the optimiser (TensorFlow, in 001)."""
+"""Synchronous parameter servers: processes that hold the weights and the optimiser, as in TensorFlow."""
 
 from __future__ import annotations
 

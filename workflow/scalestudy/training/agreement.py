@@ -119,13 +119,11 @@ class Agreement:
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
         over = window_over()
-        # Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not held up to compare.
-        precise = over == PRECISION and self.world.rank == 0
         requests = torch.tensor([
             float(self._reason(step_s * steps + next_s)),
             float(self.minutes_are_over(now)),
             float(over == LIMIT),
-            float(precise),
+            float(over == PRECISION),
             float(-steps),
             float(done),
         ], dtype=torch.float64)  # fmt: skip

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from scalestudy.data.decode import kernel
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.pagecache import read_bytes
+from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.placement import placement
@@ -29,7 +30,7 @@ from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name
 
 OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage",
-                   "forward_apart", "window_clock")  # fmt: skip
+                   "forward_apart", "window_clock", "uncounted_reads")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
 LEAST_PRECISE_STEPS = 20
@@ -65,6 +66,8 @@ class Recorder:
         """The step that the window begins with in this attempt."""
         self._window_began: float | None = None
         self._bytes_before: int | None = None
+        self._earlier_client_bytes = 0
+        self._client_before: ClientBytes | None = None
 
     def describe(self, replica: Replica, data: TrainingData) -> None:
         """Record what is trained, and where its data is read."""
@@ -73,6 +76,7 @@ class Recorder:
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = None if data.stage is None else data.stage.report
         report.node_steps = None if data.share is None else data.share.steps
+        report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     # While it trains
 
@@ -80,7 +84,7 @@ class Recorder:
         """The steps begin, or resume: so do the clocks."""
         now, report = time.perf_counter(), self.report
         self._loop_began = now - report.loop_s
-        self._bytes_before = read_bytes()
+        self._bytes_before, self._client_before = read_bytes(), self._client_bytes()
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
         self._counted_from = report.steps_done + self.job.spec.measure.warmup_steps
 
@@ -93,10 +97,14 @@ class Recorder:
             self.window_end = time.perf_counter() + 60 * minutes
 
     def window_over(self) -> str:
-        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on."""
+        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on.
+
+        Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not held up to compare.
+        """
         if self.window_end is not None and time.perf_counter() >= self.window_end:
             return LIMIT
-        return PRECISION if self.job.spec.measure.precision is not None and self._is_precise() else ""
+        asked = self.job.spec.measure.precision is not None and self.report.rank == 0
+        return PRECISION if asked and self._is_precise() else ""
 
     def _is_precise(self) -> bool:
         """Whether the mean step so far is known as precisely as the spec asks, and the window was steady."""
@@ -139,11 +147,18 @@ class Recorder:
         report.readiness = loader.readiness
         before, after = self._bytes_before, read_bytes()
         report.read_bytes = None if before is None or after is None else self._earlier_read_bytes + after - before
+        client_before, client_after = self._client_before, self._client_bytes()
+        if client_before is not None and client_after is not None:
+            report.client_read_bytes = self._earlier_client_bytes + client_after.bytes - client_before.bytes
+            report.client_counts_servers = client_after.from_servers
         report.faults = dict(faults.fired)
         if faults.killed_before:
             report.faults["killed_rank"] = faults.killed_before
         if faults.slow_decode_s:
             report.faults["slow_decode"] = self._earlier_slow_decodes + loader.slow_decode
+
+    def _client_bytes(self) -> ClientBytes | None:
+        return lustre_bytes() if self.report.uncounted_reads == "lustre" else None
 
     def checkpointed(self, cost: CheckpointCost) -> None:
         """A checkpoint was written; the next step does not follow the one before at once."""
@@ -172,7 +187,7 @@ class Recorder:
             earlier.loop_s += 0.0 if cost.stop else cost.seconds
         fired = Counter(earlier.faults)
         self._earlier_slow_decodes = fired.pop("slow_decode", 0)
-        self._earlier_read_bytes = earlier.read_bytes or 0
+        self._earlier_read_bytes, self._earlier_client_bytes = earlier.read_bytes or 0, earlier.client_read_bytes or 0
         return fired
 
     def all_losses(self) -> np.ndarray:

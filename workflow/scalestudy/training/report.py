@@ -105,6 +105,12 @@ class Report(_Plain):
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    uncounted_reads: str | None = None
+    """The file system of the data where the kernel does not count what is read from it (data/uncounted_reads.py)."""
+    client_read_bytes: int | None = None
+    """What that file system's client counted meanwhile, for all processes of the host; None where it does not."""
+    client_counts_servers: bool = False
+    """Whether these bytes came from servers; else they may have come from the client's cache."""
     resident_share: float | None = None
     """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
     stage: Staging | None = None

@@ -40,6 +40,11 @@ class TrainingData:
         return cls(job, rank, train, held_out, stage)
 
     @property
+    def files(self) -> list[Path]:
+        """The training files that this node reads: in place, or its copies."""
+        return self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
+
+    @property
     def steps_per_epoch(self) -> int:
         """Steps of one epoch. Raises UserError where a step takes more samples than there are."""
         steps = steps_per_epoch(self.train.samples, self.spec.global_batch, self.spec.loader.last_batch)
@@ -94,8 +99,7 @@ class TrainingData:
         """
         if self.rank % self.job.resolved.ranks_per_node:
             return None
-        files = self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
-        cache = self.spec.loader.cache
+        files, cache = self.files, self.spec.loader.cache
         if cache == "warm":
             warm(files)
         elif cache == "cold" or self.cache_limit is not None:

@@ -1,4 +1,4 @@
-"""One rank of a pipeline: its stage of the model, its part of each step."""
+"""One rank of a pipeline: choosing the plan, stepping, stopping and resuming, measuring."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from scalestudy.measure.memory import PeakMemory, give_back, keep_no_freed_memor
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.pipeline import schedule
-from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor, owners
-from scalestudy.strategies.pipeline.messages import Inbox, Outbox, measure_link, posted
+from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor
+from scalestudy.strategies.pipeline.messages import measure_link
 from scalestudy.strategies.pipeline.setup import at_once_per_node, chosen_layout, machine_of, profiles_of, rows
-from scalestudy.strategies.pipeline.trace import part, trace
+from scalestudy.strategies.pipeline.stage import Stage, new_group
+from scalestudy.strategies.pipeline.step import Step
+from scalestudy.strategies.pipeline.trace import trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
@@ -29,7 +30,7 @@ MIB = 2**20
 
 
 class Pipeline(Strategy):
-    """Pipeline parallelism of an unmodified module, times data parallelism (RaNNC in 002; GPipe; PipeDream).
+    """Pipeline parallelism of an unmodified module, times data parallelism (RaNNC, GPipe, PipeDream).
 
     Ranks profile the module at the same time and rank 0 chooses by what it found; all then hold one stage each, rank =
     replica × stages + stage. Every rank loads its share of the global batch as under any strategy and hands the samples
@@ -54,7 +55,7 @@ class Pipeline(Strategy):
         self.peak_bytes: int | None = None
         self.steps = 0
         # Each direction has a separate group: under NCCL, messages of a pair and group go one after the other.
-        self.there, self.back = _group(range(world.ranks)), _group(range(world.ranks))
+        self.there, self.back = new_group(range(world.ranks)), new_group(range(world.ranks))
 
     # Setting up
 
@@ -106,21 +107,10 @@ class Pipeline(Strategy):
 
     def _install(self, layout: Layout) -> nn.Module:
         """Become one stage: keep its parameters, drop the others', make its groups and its optimiser."""
-        self.layout, self.plan = layout, layout.plan
-        plan, world = self.plan, self.world
-        self.replica, self.stage = divmod(world.rank, plan.stages)
-        self.first = self.replica * plan.stages
-        self.last = self.first + plan.stages - 1
-        self.order = schedule.order(plan.schedule, plan.stages, self.stage, plan.micro_batches)
-        grid = [[replica * plan.stages + stage for stage in range(plan.stages)] for replica in range(plan.replicas)]
-        self.replica_group = [_group(ranks) for ranks in grid][self.replica]
-        self.stage_group = [_group(ranks) for ranks in zip(*grid, strict=True)][self.stage]
-        self.owners = owners(self.model, self.traced, plan)
-        self.module = self._stage_module()
-        own = [name for name, stage in self.owners.items() if stage == self.stage]
-        parameters = dict(self.model.named_parameters())
-        self.trainable = [parameters[name] for name in own if name in parameters and parameters[name].requires_grad]
-        self._drop_others()
+        self.stage = Stage(layout, self.model, self.traced, self.shapes, self.world.rank)
+        self.layout, self.plan, self.module = layout, layout.plan, self.stage.module
+        self.trainable = self.stage.trainable()
+        self.stage.drop_others()
         self.gradient = FlatBuffer(self.trainable)
         self._attach_gradients()
         self.optimiser = self.make_optimiser(self.trainable)
@@ -132,132 +122,21 @@ class Pipeline(Strategy):
         for parameter, view in zip(self.trainable, self.gradient.views, strict=True):
             parameter.grad = view
 
-    def _stage_module(self) -> nn.Module:
-        begins = (0, *self.plan.cuts, len(self.traced.operators))
-        self.incoming, self.outgoing = self.layout.boundaries[self.stage : self.stage + 2]
-        return part(
-            self.traced,
-            begins[self.stage],
-            begins[self.stage + 1],
-            [parcel.name for parcel in self.incoming],
-            [parcel.name for parcel in self.outgoing],
-            self.layout.integers,
-        )
-
-    def _drop_others(self) -> None:
-        for name, parameter in self.model.named_parameters():
-            if self.owners[name] != self.stage:
-                parameter.data = parameter.data.new_empty(0)
-                parameter.grad = None
-
     # A step
 
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
         """One step's passes of this stage. The loss is the replica's, and is there after `exchange`."""
-        plan, device = self.plan, self.world.device
         self.gradient.data.zero_()
         self._attach_gradients()
-        with torch.no_grad():
-            samples, labels = self._hand_out(x, y)
-        self.loss_function = loss
-        self.held: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-        self.samples = samples.chunk(plan.micro_batches) if samples is not None else ()
-        self.labels = labels.chunk(plan.micro_batches) if labels is not None else ()
-        self.value = torch.zeros((), dtype=torch.float64, device=device)
-        self.awaited = None
-        back = [parcel for parcel in self.outgoing if parcel.gradient]
-        if self.stage > 0:
-            self.inbox = Inbox(self.incoming, self.world.rank - 1, self.there, device, plan.micro_batches)
-            self.outbox_back = Outbox(self.world.rank - 1, self.back)
-        if self.stage < plan.stages - 1:
-            self.inbox_back = Inbox(back, self.world.rank + 1, self.back, device, plan.micro_batches)
-            self.outbox = Outbox(self.world.rank + 1, self.there)
-            self.awaited = posted(dist.irecv(self.value, self.last, group=self.world.workers))
-        for kind, k in self.order:
-            (self._forward if kind == "forward" else self._backward)(k)
-        self._finish_messages()
-        return self.value
-
-    def _hand_out(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """This rank's share to where it is needed: on the first stage the replica's samples, on the last its labels."""
-        whole: list[torch.Tensor | None] = []
-        self.handing = []
-        for share, receiver in ((x, self.first), (y, self.last)):
-            if self.world.rank != receiver:
-                whole.append(None)
-                continue
-            rows = torch.empty(
-                (self.plan.stages * len(share), *share.shape[1:]), dtype=share.dtype, device=share.device
-            )
-            for rank, place in enumerate(rows.split(len(share)), start=self.first):
-                if rank == receiver:
-                    place.copy_(share)
-                else:
-                    self.handing.append((posted(dist.irecv(place, rank, group=self.world.workers)), place))
-            whole.append(rows)
-        arriving = list(self.handing)
-        for share, receiver in ((x, self.first), (y, self.last)):
-            if self.world.rank != receiver:
-                dense = share.contiguous()
-                self.handing.append((posted(dist.isend(dense, receiver, group=self.world.workers)), dense))
-        for work, _ in arriving:
-            work.wait()
-        self.handing = self.handing[len(arriving) :]
-        return whole[0], whole[1]
-
-    def _forward(self, k: int) -> None:
-        if self.stage == 0:
-            inputs = [self.samples[k]]
-        else:
-            inputs = self.inbox.take()
-            for parcel, tensor in zip(self.incoming, inputs, strict=True):
-                tensor.requires_grad_(parcel.gradient)
-        with self.precision():
-            outputs = self.module(*inputs)
-        if self.stage < self.plan.stages - 1:
-            self.outbox.send(outputs)
-            self.held[k] = inputs, [out for out, parcel in zip(outputs, self.outgoing, strict=True) if parcel.gradient]
-            return
-        output = self.traced.assembled(outputs)
-        with self.precision():
-            loss = self.loss_function(output, self.labels[k]) / self.plan.micro_batches
-        self.value += loss.detach()
-        self.held[k] = inputs, [loss]
-
-    def _backward(self, k: int) -> None:
-        inputs, outputs = self.held.pop(k)
-        gradients = self.inbox_back.take() if self.stage < self.plan.stages - 1 else None
-        torch.autograd.backward(outputs, gradients)
-        if self.stage > 0:
-            self.outbox_back.send(
-                [
-                    torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-                    for tensor in inputs
-                    if tensor.requires_grad
-                ]
-            )
-
-    def _finish_messages(self) -> None:
-        if self.stage > 0:
-            self.outbox_back.finish()
-        if self.stage < self.plan.stages - 1:
-            self.outbox.finish()
-        for work, _ in self.handing:
-            work.wait()
-        self.handing = []
-        if self.world.rank == self.last:
-            for rank in range(self.first, self.last):
-                self.handing.append((posted(dist.isend(self.value, rank, group=self.world.workers)), self.value))
+        self.step = Step(self.stage, self.world, (self.there, self.back), loss, self.precision)
+        return self.step.run(x, y)
 
     def exchange(self) -> None:
         """Make the stage's gradients their mean over replicas: one all-reduce."""
         if self.plan.replicas > 1:
-            dist.all_reduce(self.gradient.data, group=self.stage_group)
+            dist.all_reduce(self.gradient.data, group=self.stage.group)
             self.gradient.data /= self.plan.replicas
-        if self.awaited is not None:
-            self.awaited.wait()
-        for work, _ in self.handing:
-            work.wait()
+        self.step.finish()
 
     def update(self) -> None:
         """Apply the gradients. Memory counts from the second step on, when all that a step needs is there."""
@@ -273,31 +152,16 @@ class Pipeline(Strategy):
         """Inside, every rank holds all parameters of the model."""
         self._note_peak()
         try:
-            self._gather()
+            self.stage.gather()
             yield self.model
         finally:
-            self._drop_others()
+            self.stage.drop_others()
             self.memory.restart()
 
     def _note_peak(self) -> None:
         peak = self.memory.bytes() if self.steps > 1 else None
         if peak is not None:
             self.peak_bytes = max(peak, self.peak_bytes or 0)
-
-    @torch.no_grad()
-    def _gather(self) -> None:
-        tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        for name, stage in self.owners.items():
-            if stage != self.stage and name in self.shapes:
-                tensors[name].data = tensors[name].data.new_empty(self.shapes[name])
-        for stage in range(self.plan.stages):
-            for dtype in {tensor.dtype for tensor in tensors.values()}:
-                own = [tensors[n] for n, owner in self.owners.items() if owner == stage and tensors[n].dtype == dtype]
-                if own:
-                    flat = FlatBuffer(own)
-                    flat.pack(own)
-                    dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
-                    flat.unpack(own)
 
     # Stopping and resuming
 
@@ -306,12 +170,13 @@ class Pipeline(Strategy):
         self._note_peak()
         named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         stored = self.model.state_dict()
-        of_stage = [name for name, stage in self.owners.items() if stage == self.stage and name in stored]
+        stage = self.stage
+        of_stage = [name for name, owner in stage.owners.items() if owner == stage.number and name in stored]
         buffers = {name: kept(named[name]) for name in of_stage if name not in self.shapes}
         part = buffers
-        if self.replica == 0:
+        if stage.replica == 0:
             part = buffers | {name: kept(named[name]) for name in of_stage if name in self.shapes}
-        gathered = self.gather((part, slots_of(self.optimiser, self.model) if self.replica == 0 else {}))
+        gathered = self.gather((part, slots_of(self.optimiser, self.model) if stage.replica == 0 else {}))
         state: dict[str, torch.Tensor] = {}
         for rank, (tensors, slots) in enumerate(gathered):
             own = f"rank{rank}" if rank >= self.plan.stages else "model"
@@ -335,8 +200,8 @@ class Pipeline(Strategy):
             self._install(before)
         named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         with torch.no_grad():
-            for name, stage in self.owners.items():
-                if f"model.{name}" in state and stage == self.stage:
+            for name, stage in self.stage.owners.items():
+                if f"model.{name}" in state and stage == self.stage.number:
                     named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
         load_slots(self.optimiser, self.model, state)
 
@@ -365,7 +230,9 @@ class Pipeline(Strategy):
         if self.peak_bytes is None:
             return "the memory of a stage could not be measured: it takes at least two steps, and Linux or a GPU"
         used = self.peak_bytes / MIB
-        return f"stage {self.stage} used {used:,.0f} MiB, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
+        return (
+            f"stage {self.stage.number} used {used:,.0f} MiB, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
+        )
 
 
 @functools.cache
@@ -378,8 +245,3 @@ def load_lazily_loaded(device: torch.device) -> None:
     x = torch.zeros(2, 1, 2, 2, device=device)
     trace(tiny, x)
     tiny(x).sum().backward()
-
-
-def _group(ranks: Any) -> Any:
-    """A new process group; called by every rank, in the same order."""
-    return dist.new_group(list(ranks))

@@ -1,0 +1,132 @@
+"""The bytes that exchanges really send over gloo, counted by the kernel per TCP connection, against the cost formulas.
+
+Latency and summing are not tested: messages over loopback have no latency to speak of, and gloo cuts buffers as it likes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from scalestudy.strategies import cost
+from scalestudy.strategies.base import World
+from scalestudy.strategies.build import build
+from scalestudy.strategies.catalogue import HalvingDoubling, Hierarchical, Ring, StrategySpec, TwoDimensional
+from tests.integration.forked import on_processes
+
+SIZE = 2**20
+"""Bytes of the buffer."""
+ONE_BYTE_PER_S = cost.Link(bytes_per_s=1.0)
+NO_TIME = cost.Link(bytes_per_s=1e30)
+BYTES_RECEIVED, BYTES_SENT = 128, 200
+"""Where `struct tcp_info` (linux/tcp.h) has tcpi_bytes_received and tcpi_bytes_sent, the latter since Linux 4.19."""
+
+
+def tcp_bytes() -> dict[str, tuple[int, int]]:
+    """Bytes sent and received by each TCP connection of this process."""
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            name = str(link.readlink())
+            if not name.startswith("socket:"):
+                continue
+            connection = socket.socket(fileno=os.dup(int(link.name)))
+        except OSError:
+            continue
+        with connection:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+                continue
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            if len(info) >= BYTES_SENT + 8:
+                found[name] = (
+                    struct.unpack_from("Q", info, BYTES_SENT)[0],
+                    struct.unpack_from("Q", info, BYTES_RECEIVED)[0],
+                )
+    return found
+
+
+def parts(buffer: torch.Tensor, group: Any) -> torch.Tensor:
+    return buffer.new_empty(len(buffer) // dist.get_world_size(group))
+
+
+COLLECTIVES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "reduce_to_leader": lambda group, x: dist.reduce(x, group=group, group_dst=0),
+    "broadcast": lambda group, x: dist.broadcast(x, group=group, group_src=0),
+    "reduce_scatter": lambda group, x: dist.reduce_scatter_single(parts(x, group), x, group=group),
+    "all_gather": lambda group, x: dist.all_gather_single(x, parts(x, group), group=group),
+}
+"""torch's collectives that have a formula in cost.py, by its name."""
+STRATEGIES: dict[str, StrategySpec] = {
+    "ring": Ring(name="ring"),
+    "halving_doubling": HalvingDoubling(name="halving_doubling"),
+    "hierarchical": Hierarchical(name="hierarchical"),
+    "two_dimensional": TwoDimensional(name="two_dimensional"),
+}
+
+
+def _rank(rank: int, folder: Path, ranks: int, name: str) -> torch.Tensor:
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
+    group = dist.new_group(list(range(ranks)))
+    sums: Any = None
+    if name in STRATEGIES:
+        sums = build(STRATEGIES[name], World(rank, ranks, 0, torch.device("cpu"), ranks, group))  # type: ignore[arg-type]
+    for _ in range(2):  # the first exchange also connects
+        buffer = torch.ones(SIZE // 4)
+        dist.barrier()
+        before = tcp_bytes()
+        if sums is None:
+            COLLECTIVES[name](group, buffer)
+        else:
+            sums.sum(buffer)
+            assert bool((buffer == ranks).all()), "summed wrongly"
+        dist.barrier()
+        after = tcp_bytes()
+    each = [[now - then for now, then in zip(after[key], before.get(key, (0, 0)), strict=True)] for key in after]
+    return torch.tensor(each).sum(dim=0)
+
+
+def counted(folder: Path, ranks: int, name: str) -> list[tuple[int, int]]:
+    """Bytes sent and received by each rank in one exchange, a few hundred of barriers included."""
+    return [(int(count[0]), int(count[1])) for count in on_processes(ranks, folder, _rank, folder, ranks, name)]
+
+
+def busiest(counts: list[tuple[int, int]]) -> int:
+    """Bytes of the busiest rank in its busier direction."""
+    return max(max(count) for count in counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", *COLLECTIVES])
+def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(tmp_path: Path, name: str, ranks: int) -> None:
+    formula = getattr(cost, name)(SIZE, ranks, ONE_BYTE_PER_S)
+
+    assert busiest(counted(tmp_path, ranks, name)) == pytest.approx(formula, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_a_leader_receives_to_reduce_and_sends_to_broadcast_what_the_formula_of_the_hierarchy_adds(
+    tmp_path: Path, ranks: int
+) -> None:
+    sent, received = counted(tmp_path, ranks, "hierarchical")[0]
+
+    own_part_of_the_ring = (ranks - 1) / ranks * SIZE  # sent while the leader receives, so it takes no time of its own
+    seconds = cost.hierarchical(SIZE, 1, ranks, ONE_BYTE_PER_S, NO_TIME)
+    assert received + sent - own_part_of_the_ring == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(tmp_path: Path, ranks: int) -> None:
+    counts = counted(tmp_path, ranks, "two_dimensional")
+
+    assert busiest(counts) == pytest.approx(cost.two_dimensional(SIZE, 1, ranks, ONE_BYTE_PER_S, NO_TIME), rel=0.01)

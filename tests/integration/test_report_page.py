@@ -1,0 +1,185 @@
+"""The report as readers have it: in a browser, by keyboard, on a phone, in the dark, and checked by axe-core."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_core_python
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.figures.report import write_report
+from scalestudy.results.stored import write_result
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Run
+from tests.browser import Browser, chromium
+from tests.integration.project import ROOT
+from tests.unit.analysis.fake_results import MACHINE, read_study, result_of, write_results
+from tests.unit.figures.made_claims import write_claims
+
+AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+FINDINGS = (
+    "axe.run().then(found => found.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
+    ".map(v => `${v.impact}: ${v.id}: ${v.nodes[0].html.slice(0, 200)}`))"
+)
+SHOWN = "[...document.querySelectorAll('table.claims tbody tr')].filter(row => !row.hidden)"
+MOST_BYTES = 5_000_000
+WIDTHS = {"desk": 1280, "phone": 390}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a study with a verdict of each kind and a run that was skipped."""
+    folder = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        study = read_study(folder, STUDY)
+
+        def change(run: Run) -> dict[str, str]:
+            return {"status": "skipped", "reason": "no <GPU> here"} if run.id == study.runs[0].id else {}
+
+        write_results(study, change)
+        write_claims(study)
+        summarise(study, MACHINE)
+        return write_report([study], MACHINE, "paper", folder / "report.html")
+
+
+STUDY = """
+question: Does it scale?
+source: nowhere, Fig. 1
+base: {model: small_cnn, data: {source: digits}, batch: {per_rank: 32}}
+vary:
+  strategy: [{value: allreduce, label: "ring & all_reduce"}, parameter_server]
+  ranks: [1, 2]
+repeats: 3
+figures:
+  - {kind: throughput_over_ranks, name: throughput, panel: strategy}
+  - {kind: lines, name: exchange, x: strategy, y: exchange_s, series: ranks}
+tables:
+  - {name: times, title: Times & rates, values: [training_time_s, throughput_samples_per_s]}
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for all tests of this file."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("device", WIDTHS)
+def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_its_window(
+    browser: Browser, page: Path, device: str, scheme: str
+) -> None:
+    browser.open(page, width=WIDTHS[device], scheme=scheme)
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.ask("getComputedStyle(document.documentElement).backgroundColor") == (
+        "rgb(22, 24, 28)" if scheme == "dark" else "rgb(255, 255, 255)"
+    )
+    browser.ask("document.querySelectorAll('details').forEach(part => part.open = true)")
+    browser.ask(AXE)
+    assert browser.ask(FINDINGS) == []
+
+
+def test_axe_would_find_what_is_wrong(browser: Browser, page: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.html"
+    wrong.write_text(page.read_text(encoding="utf-8").replace('<html lang="en">', "<html>"), encoding="utf-8")
+    browser.open(wrong)
+    browser.ask(AXE)
+    assert [finding.split(": ")[1] for finding in browser.ask(FINDINGS)] == ["html-has-lang"]
+
+
+def test_every_image_is_drawn_and_nothing_but_the_file_is_asked_for(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.ask("[...document.images].map(image => image.naturalWidth > 100)") == [True, True]
+    assert [address for address in browser.requests if not address.startswith("data:")] == [page.as_uri()]
+
+
+def test_a_filter_leaves_the_claims_of_its_verdict_and_says_how_many(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.ask(f"{SHOWN}.length") == 6
+    browser.ask(
+        "document.querySelector('select[name=source]').value = 'A paper';"
+        "const verdict = document.querySelector('select[name=verdict]'); verdict.value = 'reproduced';"
+        "verdict.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    assert browser.ask(f"{SHOWN}.map(row => row.dataset.verdict)") == ["reproduced"]
+    assert browser.ask("document.querySelector('output').value") == "1 of 6 claims shown"
+
+
+def test_a_heading_sorts_by_its_column_and_again_the_other_way(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    head = "document.querySelector('th[data-by=source]')"
+    browser.ask(f"{head}.querySelector('button').focus()")
+    browser.press("Enter")
+    assert browser.ask(f"{SHOWN}[0].dataset.source") == "A book"
+    assert browser.ask(f"{head}.getAttribute('aria-sort')") == "ascending"
+    browser.press("Enter")
+    assert browser.ask(f"{SHOWN}[5].dataset.source") == "A book"
+    assert browser.ask(f"{head}.getAttribute('aria-sort')") == "descending"
+
+
+def test_a_figure_is_enlarged_and_put_back_by_keyboard(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.ask("document.querySelector('.enlarge').focus()")
+    browser.press("Enter")
+    assert browser.ask("document.querySelector('dialog').open")
+    assert browser.ask("document.querySelector('dialog').contains(document.activeElement)")
+    assert browser.ask("document.querySelector('dialog img').alt") == browser.ask("document.images[0].alt")
+    browser.ask(AXE)
+    assert browser.ask(FINDINGS) == []
+    browser.press("Escape")
+    assert not browser.ask("document.querySelector('dialog').open")
+    assert browser.ask("document.activeElement.className") == "enlarge"
+
+
+def test_a_number_leads_to_its_runs_though_their_list_was_closed(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.ask("document.querySelector('a[href=\"#scaling-server-runs\"]').click()")
+    run = "document.querySelector('#scaling-server-runs ul a')"
+    browser.ask("new Promise(done => setTimeout(done, 200))")
+    assert browser.ask(f"{run}.checkVisibility()")
+    browser.ask(f"{run}.click()")
+    browser.ask("new Promise(done => setTimeout(done, 200))")
+    assert browser.ask("document.querySelector(':target').checkVisibility()")
+    assert browser.ask("document.querySelector(':target').tagName") == "TR"
+
+
+def test_without_javascript_the_page_is_whole(browser: Browser, page: Path) -> None:
+    browser.open(page, script=False)
+    document = browser.send("DOM.getDocument")["root"]["nodeId"]
+
+    def count(selector: str) -> int:
+        return len(browser.send("DOM.querySelectorAll", nodeId=document, selector=selector)["nodeIds"])
+
+    assert count("table.claims tbody tr") == 6
+    assert count("table.claims tbody tr[hidden]") == count("button:not([type=reset])") == count("dialog") == 0
+    assert count("form[hidden]") == 1
+
+
+@pytest.mark.slow
+def test_the_page_of_all_studies_at_mini_stays_light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("config", "workflow"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    studies = read_studies(None, "mini", read_machine("local"), machine_name=MACHINE)
+    chance = random.Random(1)
+    for study in studies:
+        for run in study.runs:
+            write_result(result_file(MACHINE, run.id), result_of(run, metrics=_metrics(chance)))
+        summarise(study, MACHINE)
+    page = write_report(studies, MACHINE, "mini", tmp_path / "report.html")
+    assert len(studies) >= 13
+    assert page.stat().st_size < MOST_BYTES
+
+
+def _metrics(chance: random.Random) -> dict[str, Any]:
+    """A number for every column, so that every figure has its points."""
+    return {name: chance.uniform(0.4, 0.9) for name in METRICS}

@@ -1,0 +1,85 @@
+"""All tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
+
+Tests of schedulers wait most of the time, and a build of Horovod computes for minutes. Beside them the other tests take
+little longer than alone. The first group's output is shown while it comes, that of the others when they have ended.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO
+
+SLURM = "tests/cluster/test_slurm.py"
+GRID_ENGINE = "tests/cluster/test_sge.py"
+HOROVOD = "tests/integration/test_strategies_horovod.py"
+POLL_S = 0.2
+
+
+@dataclass
+class Group:
+    """Tests that one pytest runs, one after the other."""
+
+    name: str
+    arguments: Sequence[str]
+    nice: int = 0
+    """How far it stands back for the others: a build takes what they leave."""
+
+    def start(self, options: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+        """Start it; `output` None: to this process's own."""
+        command = ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *self.arguments, *options]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
+OWN = (SLURM, GRID_ENGINE, HOROVOD)
+GROUPS = (
+    Group("all others", ["tests", *(f"--ignore={path}" for path in OWN)]),
+    Group("Slurm", [SLURM]),
+    Group("Grid Engine", [GRID_ENGINE]),
+    Group("Horovod", [HOROVOD], nice=10),
+)
+
+
+def run(groups: Sequence[Group], options: Sequence[str]) -> int:
+    """Run all groups to their ends; the first exit status that is not 0, or else 0."""
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in groups[1:])]
+        processes = [group.start(options, output) for group, output in zip(groups, outputs, strict=True)]
+        left = list(range(len(groups)))
+        try:
+            while left:
+                for index in [index for index in left if processes[index].poll() is not None]:
+                    left.remove(index)
+                    _show(groups[index], outputs[index], processes[index].returncode, time.monotonic() - begin)
+                time.sleep(POLL_S)
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.terminate()
+            for process in processes:
+                process.wait()
+    return next((status for process in processes if (status := process.returncode)), 0)
+
+
+def _show(group: Group, output: IO[bytes] | None, status: int, seconds: float) -> None:
+    """Print a group's whole output, where it was held back, and its end."""
+    if output is not None:
+        output.seek(0)
+        print(f"\n-- {group.name} --", flush=True)
+        os.write(sys.stdout.fileno(), output.read())
+    ended = "passed" if status == 0 else f"FAILED (exit status {status})"
+    print(f"-- {group.name}: {ended} after {seconds / 60:.1f} min --", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(run(GROUPS, sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

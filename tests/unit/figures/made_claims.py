@@ -1,0 +1,51 @@
+"""Verdicts as `claims/<study>.json` holds them, made up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scalestudy.files import write_json
+from scalestudy.spec.layout import claims_file
+from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import MACHINE
+
+
+def made(name: str, verdict: str, **more: Any) -> dict[str, Any]:
+    """One claim; its sentence begins with the verdict."""
+    sentence = more.pop("sentence", f"{verdict.capitalize()}: nothing was measured.")
+    return {
+        "id": name, "statement": f"Statement of {name}", "source": "A paper", "place": "Fig. 1", "kind": "direction",
+        "verdict": verdict, "sentence": sentence, "digest": "ab12", "runs": [], **more,
+    }  # fmt: skip
+
+
+def claims_of(study: Study) -> list[dict[str, Any]]:
+    """One claim of each verdict, one of them on emulated compute."""
+    number = {"estimate": 0.571, "low": 0.532, "high": 0.61, "confidence": 0.95, "n": 3, "threshold": "below 0.95"}
+    said = "the ratio of throughput is 0.571 [0.532 … 0.610], below 0.95 is claimed; 3 rounds."
+    runs = [run.id for run in study.runs[:4]]
+    emulated: dict[str, Any] = {"emulated": True, "emulated_parts": ["compute"]}
+    return [
+        made(
+            "server", "reproduced", sentence=f"Reproduced on emulated compute: {said}", runs=runs, **number, **emulated
+        ),
+        made("slower", "not reproduced", sentence=f"Not reproduced: {said}", runs=runs, **number, source="A book"),
+        made("unsure", "inconclusive", sentence="Inconclusive: not run.", runs=runs, disturbed=1),
+        made("absent", "not testable here", sentence="Not testable here: there is one <socket>."),
+        made("sum", "consistent", sentence="Consistent: 10 s over 5 s is 2.", changed_after_measuring=True),
+        made("ratio", "inconsistent", sentence="Inconsistent: 10 s over 4 s is 2.5."),
+    ]
+
+
+def write_claims(study: Study, claims: list[dict[str, Any]] | None = None) -> None:
+    """The file of a study's verdicts."""
+    write_json(
+        claims_file(MACHINE, study.scale, study.name),
+        {
+            "study": study.name,
+            "title": study.title,
+            "machine": MACHINE,
+            "scale": study.scale,
+            "claims": claims_of(study) if claims is None else claims,
+        },
+    )

@@ -1,0 +1,193 @@
+"""Bars, stacked parts of a step, and cost over time; how marks and colours are given."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.errors import UserError
+from scalestudy.figures.caption import alt_text
+from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.draw import chart_of, draw, figure_named
+from scalestudy.figures.legend import entries, looks
+from scalestudy.figures.palette import palette
+from scalestudy.figures.pareto import front
+from scalestudy.figures.stacked import parts_of
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
+
+PARTS = {"data_s": 0.01, "compute_s": 0.15, "exchange_s": 0.03, "optimiser_s": 0.01}
+
+
+def with_figure(folder: Path, figure: str) -> Study:
+    return read_study(folder, SCALING.replace("{kind: efficiency}", figure), "kinds")
+
+
+def chart(study: Study, name: str) -> Chart:
+    summarise(study, MACHINE)
+    return chart_of(study, MACHINE, figure_named(study, name))
+
+
+def said(made: Chart, words: str) -> bool:
+    return any(words in note for note in made.notes)
+
+
+def in_parts(run: Run) -> dict[str, Any]:
+    """A step of 0.2 s, so that 32 samples on each rank are 160 samples/s a rank."""
+    return {"throughput_samples_per_s": 160.0 * run.spec.ranks, "metrics": {**PARTS}}
+
+
+def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_numbers(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: bars, x: ranks, y: throughput_samples_per_s}")
+    write_results(study)
+
+    made = chart(study, "bars")
+
+    assert made.panels[0].x.categories == ("1", "2")
+    assert [line.role for line in made.lines] == ["bar", "bar"]
+    assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
+    assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
+    assert len(draw(study, MACHINE, "bars")) == 3
+
+
+def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: stacked, x: ranks, where: {strategy: allreduce}}")
+    write_results(study, in_parts)
+
+    made = chart(study, "stacked")
+
+    assert made.panels[0].x.categories == ("ring & all_reduce, 1 rank", "ring & all_reduce, 2 ranks")
+    assert [line.points[0].y for line in made.lines] == [pytest.approx(part) for part in PARTS.values()]
+    assert sum(line.points[0].y for line in made.lines) == pytest.approx(0.2)
+    assert said(made, "The parts sum to the mean step")
+    assert len(draw(study, MACHINE, "stacked")) == 3
+
+
+def test_forward_and_backward_take_the_place_of_their_sum() -> None:
+    run = {
+        "data_s": 0.1,
+        "compute_s": 0.9,
+        "forward_s": 0.3,
+        "backward_s": 0.6,
+        "exchange_s": None,
+        "optimiser_s": math.nan,
+    }
+    assert parts_of([run, run]) == {"data_s": 0.1, "forward_s": 0.3, "backward_s": 0.6}
+
+
+def test_parts_that_miss_the_step_are_said_to(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: stacked, x: ranks}")
+    write_results(study, lambda run: {**in_parts(run), "throughput_samples_per_s": 80.0 * run.spec.ranks})
+
+    assert said(chart(study, "stacked"), "The parts sum to 50 % of the mean step")
+
+
+def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: stacked, x: ranks}")
+    write_results(study, lambda run: {"metrics": {**PARTS, "exchange_s": None}})
+
+    assert said(chart(study, "stacked"), "Exchange overlapped with, and part of, the backward pass: allreduce")
+
+
+def test_what_a_training_costs_is_drawn_over_how_long_it_takes(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: pareto}")
+    times = {1: 7200.0, 2: 4000.0}
+    write_results(study, lambda run: {"metrics": {"time_to_train_s": times[run.spec.ranks]}})
+
+    made = chart(study, "pareto")
+
+    ring = next(line for line in made.lines if line.role == "series")
+    assert [(point.x, point.y, point.label) for point in ring.points] == [
+        (pytest.approx(4000.0), pytest.approx(8000 / 3600), "2"),
+        (pytest.approx(7200.0), pytest.approx(2.0), "1"),
+    ]
+    assert said(made, "Device time: ranks × time to train")
+    assert len(draw(study, MACHINE, "pareto")) == 3
+
+
+def test_a_machine_with_prices_is_drawn_in_its_currency(study: Study, tmp_path: Path) -> None:
+    Path("config/machines").mkdir()
+    Path(f"config/machines/{MACHINE}.yaml").write_text(
+        "prices: {currency: EUR, per_device_hour: 2}\n", encoding="utf-8"
+    )
+    study = with_figure(tmp_path, "{kind: pareto}")
+    write_results(study, lambda run: {"metrics": {"time_to_train_s": 3600.0}})
+
+    made = chart(study, "pareto")
+
+    assert (made.panels[0].y.label, made.panels[0].y.unit) == ("Cost", "EUR")
+    costs = sorted(point.y for line in made.lines if line.role == "series" for point in line.points)
+    assert costs == pytest.approx([2.0, 2.0, 4.0, 4.0])
+
+
+def test_the_front_holds_what_nothing_else_beats_in_both() -> None:
+    points = [Point(1.0, 9.0), Point(2.0, 5.0), Point(2.0, 6.0), Point(3.0, 5.0), Point(4.0, 1.0)]
+    assert [(point.x, point.y) for point in front(points)] == [(1.0, 9.0), (2.0, 5.0), (4.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("figure", "message"),
+    [
+        ("{kind: bars, x: ranks}", "a figure of kind `bars` needs `y`"),
+        ("{kind: stacked}", "a figure of kind `stacked` needs `x`"),
+        ("{kind: stacked, x: ranks, y: loss}", "a figure of kind `stacked` sets `y` itself"),
+        ("{kind: bars, x: step_time_s, y: loss}", "`step_time_s` is measured"),
+        ("{kind: bars, x: ranks, y: loss, log_y: true}", "the length of a bar counts from 0"),
+        ("{kind: pareto, y: accuracy}", "`accuracy` is not what is paid"),
+    ],
+)
+def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figure: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        with_figure(tmp_path, figure)
+
+
+def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Study, tmp_path: Path) -> None:
+    figures = "{kind: throughput_over_ranks, name: one, where: {strategy: parameter_server}}"
+    study = with_figure(tmp_path, figures)
+    write_results(study)
+
+    both, one = chart(study, "throughput"), chart(study, "one")
+
+    def look(made: Chart) -> tuple[int, int | None]:
+        return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
+
+    assert look(both) == look(one) == (1, 1)
+
+
+def test_two_columns_that_figures_draw_as_series_share_no_colour(study: Study) -> None:
+    # `exchange` has one line per number of ranks, the others one per strategy.
+    assert list(palette(study).values()) == [0, 1, 2, 3]
+
+
+def drawn(*points: Point, label: str = "a") -> Chart:
+    return Chart("", (Panel("", Axis("x"), Axis("y"), (Line(label, points),)),))
+
+
+def test_the_legend_names_the_kinds_of_number_where_not_all_are_measured() -> None:
+    mixed = drawn(
+        Point(1, 1), Point(2, 1, kind="extrapolated"), Point(3, 1, kind="predicted"), Point(4, 1, emulated=True)
+    )
+    assert [entry.label for entry in entries(mixed)] == [
+        "a", "measured", "extrapolated", "predicted", "emulated compute (dot)",
+    ]  # fmt: skip
+    assert entries(drawn(Point(1, 1))) == []
+
+
+def test_what_was_not_measured_in_full_has_open_marks() -> None:
+    assert looks(drawn(Point(1, 1, kind="extrapolated")).lines[0])["markerfacecolor"] == "white"
+    assert looks(drawn(Point(1, 1)).lines[0])["markerfacecolor"] != "white"
+
+
+def test_the_alternative_text_says_units_numbers_of_runs_and_kinds() -> None:
+    panel = Panel(
+        "", Axis("Ranks"), Axis("Training time", "s"),
+        (Line("ring", (Point(1, 10, n=3, kind="extrapolated"), Point(2, 5, n=2, kind="extrapolated", emulated=True))),),
+    )  # fmt: skip
+    assert alt_text(Chart("T", (panel,))) == (
+        "T: a chart with 1 panel. Training time over ranks. "
+        "ring, extrapolated, compute emulated: 10 s at 1, 5 s at 2 (n = 2 to 3)."
+    )

@@ -1,0 +1,60 @@
+"""What an agent is told: JSON, which carries a run unchanged and runs no code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.launch.agent import AGENT_CONFIG, AgentConfig, main
+from scalestudy.spec.base import parse
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job, Resolved
+
+RUNS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "names alone": {"model": "resnet50", "strategy": "allreduce", "data": {"source": "image_folder"}, "ranks": 4},
+    "own classes": {
+        "model": {"import": "nets:Net", "kwargs": {"width": 3, "deep": [1, 2.5, None, "x"]}},
+        "data": {"import": "sets:Set", "kwargs": {"root": "/data"}},
+    },
+    "global batch": {"batch": {"per_rank": None, "global": 64}, "ranks": 2, "device": "emulated:v100"},
+    "faults": {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 0.1}, {"kind": "killed_rank", "rank": 1, "at_step": 3}]},
+    "tuples and floats": {"data": {"source": "synthetic", "shape": [3, 8, 8]}, "optimiser": {"learning_rate": 0.1 + 0.2}},
+}  # fmt: skip
+
+
+def config_of(data: dict[str, Any]) -> AgentConfig:
+    """What the agents of a run on two nodes are told."""
+    spec, problems = parse(RunSpec, data)
+    assert spec is not None, problems
+    resolved = Resolved(2, 2, 1, "cpu", 4, step_time_s=0.0125)
+    here = Path("a folder")
+    job = Job("run", spec, resolved, here / "manifest.json", here, here / "own", None, hosts=("n1", "n2"), resume=here)
+    return AgentConfig(job, ["10.0.0.1", "fe80::1"], 4711, "token", "ssh")
+
+
+@pytest.mark.parametrize("data", RUNS.values(), ids=RUNS.keys())
+def test_an_agent_reads_the_run_that_was_written(data: dict[str, Any]) -> None:
+    config = config_of(data)
+    assert AgentConfig.from_json(config.to_json()) == config
+
+
+class Payload:
+    """A pickle that makes a folder when it is read."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("made-by-a-pickle",)
+
+
+def test_no_code_is_run_by_what_an_agent_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("scalestudy.launch.agent.IGNORED_SIGNALS", ())
+    for name in (AGENT_CONFIG, "agent.pickle"):
+        (tmp_path / name).write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(ValueError, match="Invalid JSON"):
+        main(tmp_path, 0)
+    assert not (tmp_path / "made-by-a-pickle").exists()

@@ -1,0 +1,119 @@
+"""What was read from storage against what had to be: valid, invalid, or not to be checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from scalestudy.data.manifest import Manifest, SplitInfo
+from scalestudy.results.metrics import counted_reads, expected_read_bytes
+from scalestudy.results.reads import Reads, judge_reads
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.report import Report
+
+MIB = 2**20
+LUSTRE = {"uncounted_reads": "lustre", "read_bytes": 0}
+
+
+def judged(loader: dict[str, object], *reports: dict[str, object], size_mib: int = 1000, epochs: float = 1.0) -> Reads:
+    """The verdict on a run over `size_mib` of pictures; one rank per report."""
+    spec = RunSpec.model_validate_json(json.dumps({"loader": loader}))
+    sizes = SplitInfo(100, size_mib * MIB)
+    manifest = Manifest(
+        id="", status="ready", reason=None, spec={}, format="files", classes=2, task="classification", channels=3,
+        train=sizes, test=sizes, bulk="", fingerprint="", seconds=0.0, index="", width=8, height=8,
+    )  # fmt: skip
+    plain = [replace(Report(rank), **{"placement": {"host": "a"}, **each}) for rank, each in enumerate(reports)]  # type: ignore[arg-type]
+    values = {
+        "read_bytes": counted_reads(plain),
+        "expected_read_bytes": expected_read_bytes(spec, manifest, epochs),
+    }
+    return judge_reads(spec, manifest, plain, values)
+
+
+COLD, WARM = {"cache": "cold"}, {"cache": "warm"}
+
+
+def test_a_cold_run_that_read_its_data_is_checked_and_nothing_is_wrong() -> None:
+    assert judged(COLD, {"read_bytes": 1000 * MIB}) == Reads()
+
+
+def test_a_cold_run_that_read_too_little_is_invalid() -> None:
+    assert "the data was cached" in str(judged(COLD, {"read_bytes": 899 * MIB}).invalid)
+
+
+def test_reads_that_the_kernel_does_not_count_make_a_run_unchecked_and_never_invalid() -> None:
+    found = judged(COLD, LUSTRE)
+
+    assert found.invalid is None
+    assert found.unchecked == (
+        "whether storage delivered the data cannot be checked: reads on lustre are not counted by the kernel"
+    )
+
+
+def test_a_kernel_without_counts_makes_a_run_unchecked() -> None:
+    assert "this kernel counts no reads" in str(judged(COLD, {"read_bytes": None}).unchecked)
+    assert judged(COLD, {"read_bytes": None}).invalid is None
+
+
+def test_what_is_not_counted_is_no_number_of_bytes() -> None:
+    assert counted_reads([Report(0, read_bytes=0, uncounted_reads="lustre")]) is None
+    assert counted_reads([Report(0, read_bytes=0, uncounted_reads="tmpfs")]) == 0
+
+
+def test_what_lustres_servers_sent_is_said_beside_and_counts_once_per_host() -> None:
+    sent = {**LUSTRE, "client_read_bytes": 600 * MIB, "client_counts_servers": True}
+    found = judged(COLD, sent, sent, {**sent, "placement": {"host": "b"}})
+
+    assert found.invalid is None
+    assert str(found.unchecked).endswith(
+        "; Lustre's servers sent 1,200 MiB to the run's hosts, to other processes too, where at least 1,000 MiB were expected"
+    )
+
+
+def test_a_cold_run_is_invalid_where_lustres_servers_sent_its_hosts_too_little() -> None:
+    found = judged(COLD, {**LUSTRE, "client_read_bytes": 5 * MIB, "client_counts_servers": True})
+
+    assert "all processes of the run's hosts together received 5 MiB" in str(found.invalid)
+
+
+def test_what_programs_asked_of_lustre_may_be_cached_or_mapped_and_proves_nothing() -> None:
+    found = judged(COLD, {**LUSTRE, "client_read_bytes": 5 * MIB, "client_counts_servers": False})
+
+    assert found.invalid is None and "read 5 MiB from Lustre or its cache" in str(found.unchecked)
+
+
+def test_a_warm_run_that_read_from_storage_is_invalid() -> None:
+    assert judged(WARM, {"read_bytes": 99 * MIB}) == Reads()
+    assert "did not stay in it" in str(judged(WARM, {"read_bytes": 101 * MIB}).invalid)
+
+
+def test_a_warm_run_over_little_data_may_read_code() -> None:
+    assert judged(WARM, {"read_bytes": 15 * MIB}, size_mib=2) == Reads()
+
+
+def test_a_warm_run_whose_reads_are_not_counted_is_unchecked() -> None:
+    assert "whether the data was in the page cache cannot be checked" in str(judged(WARM, LUSTRE).unchecked)
+
+
+def test_much_more_than_had_to_be_read_is_a_warning() -> None:
+    assert judged(COLD, {"read_bytes": 2050 * MIB}) == Reads()
+    assert "2.5 times what had to be" in str(judged(COLD, {"read_bytes": 2500 * MIB}).warning)
+
+
+def test_small_files_may_cost_whole_pages() -> None:
+    assert judged(COLD, {"read_bytes": 60 * MIB}, size_mib=2) == Reads()
+
+
+def test_data_in_memory_cannot_be_cold_and_is_warm() -> None:
+    shared = {"uncounted_reads": "tmpfs", "read_bytes": 0}
+
+    assert "lies in memory (tmpfs)" in str(judged(COLD, shared).invalid)
+    assert judged(WARM, shared) == Reads()
+
+
+@pytest.mark.parametrize("loader", [{}, {"cache": "cold", "mode": "synthetic"}])
+def test_where_nothing_is_claimed_nothing_is_judged(loader: dict[str, object]) -> None:
+    assert judged(loader, LUSTRE) == Reads()

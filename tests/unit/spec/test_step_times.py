@@ -1,0 +1,115 @@
+"""Published step times: on their rows, between them, a little beyond, and no further."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.base import parse
+from scalestudy.spec.check_run import run_problems
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_step_time
+
+HEADER = "model,accelerator,batch,images_per_s,precision,source"
+
+
+def table(folder: Path, *rows: str) -> Path:
+    """A table of `batch,images_per_s` of one model on one accelerator."""
+    file = folder / "step_times.csv"
+    file.write_text("\n".join([HEADER, *(f"net,card,{row},fp32,somewhere" for row in rows)]), encoding="utf-8")
+    return file
+
+
+def test_a_published_batch_takes_as_long_as_its_row_says() -> None:
+    assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
+    assert emulated_step_time("resnet50", "p100", 64) == pytest.approx(64 / 219)
+    assert [row.batch for row in published_step_time("resnet50", "p100", 64).rows] == [64]
+
+
+def test_infinite_takes_no_time_and_follows_from_no_row() -> None:
+    assert published_step_time("any", "infinite", 7).seconds == 0.0
+    assert published_step_time("any", "infinite", 7).rows == ()
+
+
+def test_between_two_rows_throughput_is_on_the_line_in_logarithms(tmp_path: Path) -> None:
+    file = table(tmp_path, "16,100", "64,400")
+
+    # A quarter of the batch has a quarter of the throughput, so half of it has half.
+    assert emulated_step_time("net", "card", 32, file) == pytest.approx(32 / 200)
+    assert [row.batch for row in published_step_time("net", "card", 32, file).rows] == [16, 64]
+
+
+def test_up_to_a_factor_of_two_beyond_the_rows_the_line_goes_on(tmp_path: Path) -> None:
+    file = table(tmp_path, "16,100", "64,400", "256,400")
+
+    assert emulated_step_time("net", "card", 8, file) == pytest.approx(8 / 50)
+    assert emulated_step_time("net", "card", 512, file) == pytest.approx(512 / 400)
+
+
+def test_a_single_row_gives_its_throughput_within_a_factor_of_two(tmp_path: Path) -> None:
+    file = table(tmp_path, "16,100")
+
+    assert emulated_step_time("net", "card", 8, file) == pytest.approx(0.08)
+    assert emulated_step_time("net", "card", 32, file) == pytest.approx(0.32)
+
+
+@pytest.mark.parametrize("batch", [7, 1025])
+def test_further_than_a_factor_of_two_no_step_time_is_made_up(tmp_path: Path, batch: int) -> None:
+    file = table(tmp_path, "16,100", "512,400")
+
+    with pytest.raises(BatchTooFar) as raised:
+        emulated_step_time("net", "card", batch, file)
+
+    assert f"published for batches of 16, 512, and none near the {batch} of a rank" in str(raised.value)
+    assert "choose a batch per rank from 8 to 1024" in str(raised.value)
+
+
+def test_a_batch_that_is_too_far_names_the_accelerators_that_have_one_near() -> None:
+    with pytest.raises(BatchTooFar, match=r"from 256 to 1024, or another accelerator: m60, v100"):
+        emulated_step_time("alexnet", "p100", 16)
+
+
+def test_a_model_without_a_published_step_time_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(UserError, match="no step time of `small_cnn` on `p100` is known"):
+        emulated_step_time("small_cnn", "p100", 32)
+
+
+def test_a_row_that_is_left_out_is_found_again_from_its_neighbours(tmp_path: Path) -> None:
+    """Within 12 % between two rows that are a factor of four apart, within 28 % a factor of two beyond them."""
+    with open(STEP_TIMES, encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["accelerator"] in ("m60", "v100")]
+    checked = 0
+    for model, accelerator in {(row["model"], row["accelerator"]) for row in rows}:
+        of_both = [row for row in rows if (row["model"], row["accelerator"]) == (model, accelerator)]
+        cells = sorted((int(row["batch"]), float(row["images_per_s"])) for row in of_both)
+        for index, (batch, images_per_s) in enumerate(cells):
+            others = [f"{one},{speed}" for one, speed in cells if one != batch]
+            found = batch / emulated_step_time("net", "card", batch, table(tmp_path, *others))
+            limit = 0.28 if index in (0, len(cells) - 1) else 0.12
+            assert abs(found / images_per_s - 1) < limit, (model, accelerator, batch)
+            checked += 1
+    assert checked > 35
+
+
+def problems(**keys: object) -> list[tuple[tuple[str | int, ...], str]]:
+    spec, wrong = parse(RunSpec, keys)
+    assert spec is not None, wrong
+    return [(problem.path, problem.what) for problem in run_problems(spec)]
+
+
+def test_a_batch_far_from_the_published_ones_is_found_when_a_study_is_checked() -> None:
+    keys = {"model": "alexnet", "device": "emulated:p100"}
+
+    assert problems(**keys, batch={"per_rank": 512}) == []
+    ((path, what),) = problems(**keys, batch={"per_rank": 16})
+    assert path == ("batch", "per_rank") and "published for batches of 512" in what
+    ((path, what),) = problems(**keys, batch={"global": 16})
+    assert path == ("batch", "global")
+
+
+def test_an_accelerator_or_model_without_step_times_is_found_when_a_study_is_checked() -> None:
+    assert problems(model="resnet50", device="emulated:p1000")[0][0] == ("device",)
+    assert "no step time of `small_cnn`" in problems(model="small_cnn", device="emulated:p100")[0][1]

@@ -1,0 +1,74 @@
+"""How benchmarks turn ratios into intervals and verdicts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from benchmarks.exchange import lines_of_ratio, told
+from benchmarks.loader import by_round
+from benchmarks.ratios import Estimate, mean_of, ratio_of, ratio_of_sets
+
+
+def test_the_interval_holds_the_ratio_as_often_as_it_says_where_sets_differ_more_than_what_is_in_them() -> None:
+    """Ten sets of fifteen pairs, 4 % between sets and 8 % within: pooled pairs would hold the ratio in 77 %."""
+    random = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        sets = np.exp(math.log(1.02) + random.normal(0, 0.04, (10, 1)) + random.normal(0, 0.08, (10, 15)))
+        found = ratio_of_sets(sets.tolist())
+        held += found.low <= 1.02 <= found.high
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_a_ratio_and_its_inverse_have_inverse_intervals() -> None:
+    found, inverse = ratio_of([0.9, 1.0, 1.2]), ratio_of([1 / 0.9, 1.0, 1 / 1.2])
+
+    assert (inverse.value, inverse.low, inverse.high) == pytest.approx((1 / found.value, 1 / found.high, 1 / found.low))
+
+
+def test_students_t_over_three_values() -> None:
+    found = mean_of([1.0, 2.0, 3.0])
+
+    # t(0.975, 2) = 4.303; s = 1; 4.303 / sqrt(3) = 2.484.
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, -0.484, 4.484), abs=1e-3)
+
+
+def test_two_sets_decide_nothing() -> None:
+    found = ratio_of([1.0, 1.01])
+
+    assert (found.low, found.high) == (0.0, math.inf)
+    assert found.at_most(1000.0) == "undecided"
+
+
+@pytest.mark.parametrize(("high", "verdict"), [(1.03, "holds"), (1.043, "undecided")])
+def test_a_limit_holds_only_where_the_whole_interval_lies_below_it(high: float, verdict: str) -> None:
+    assert Estimate(1.02, 1.008, high, 10).at_most(1.03) == verdict
+
+
+def test_a_limit_is_missed_where_the_whole_interval_lies_above_it() -> None:
+    assert Estimate(1.1, 1.04, 1.2, 10).at_most(1.03) == "MISSED"
+    assert Estimate(1.4, 1.3, 1.49, 10).at_least(1.5) == "MISSED"
+    assert Estimate(1.6, 1.51, 1.7, 10).at_least(1.5) == "holds"
+
+
+def test_a_peer_is_undecided_where_its_point_keeps_to_the_limit_and_its_interval_does_not() -> None:
+    sets = [[ratio] * 15 for ratio in (0.96, 1.10, 1.00, 1.06, 0.99, 1.05, 1.03, 1.01, 1.02, 1.04)]
+
+    line, each = lines_of_ratio("ours / theirs", sets, 1.03)
+
+    assert line.endswith("undecided") and each.split()[3:5] == ["0.960", "1.100"]
+
+
+def test_alternations_do_not_make_up_for_sets() -> None:
+    assert not told([[1.0] * 1000] * 9, 40)
+    assert told([[1.0] * 15] * 10, 40)
+    assert not told([[1.0] * 15, [1.5] * 15] * 5, 40)
+    assert told([[1.0] * 15, [1.5] * 15] * 20, 40)
+
+
+def test_rounds_of_two_loaders_are_paired() -> None:
+    found = by_round([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
+
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))

@@ -1,0 +1,104 @@
+"""`campaign: NAME`: the same runs again, beside those that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy import cli
+from scalestudy.cluster.expected import Expectation
+from scalestudy.dag.project import Project
+from scalestudy.dag.rules import Rules
+from scalestudy.errors import UserError
+from scalestudy.results.history import append_history
+from scalestudy.results.stored import write_result
+from scalestudy.spec.config import read_config, read_machine
+from scalestudy.spec.layout import result_file
+from tests.unit.analysis.fake_results import result_of
+
+STUDY = "question: How?\nbase: {data: {source: digits}}\nrepeats: 2\nscales: {mini: {}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "config/studies").mkdir(parents=True)
+    (tmp_path / "config/machines").mkdir()
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\nmemory_gib: 7\n")
+    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
+    (tmp_path / "config/studies/small.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) -> None:
+    plain, night = Project({}), Project({"campaign": "night_2"})
+    assert [run.id for run in plain.chosen[0].runs] == [run.id for run in night.chosen[0].runs]
+    assert night.report == "results/local+night_2/mini/report.html"
+    targets = Rules(night).everything(None)
+    assert {Path(target).parts[1] for target in targets} == {"local+night_2"}
+    assert "results/local+night_2/mini/studies/small/runs.parquet" in targets
+
+
+def test_a_finished_run_of_the_machine_is_measured_again_in_a_campaign_on_the_same_data(folder: Path) -> None:
+    run = Project({}).chosen[0].runs[0]
+    write_result(result_file("local", run.id), result_of(run))
+    assert Project({}).targets.train_inputs("local", run.id) == {}
+    assert Project({"campaign": "b"}).targets.train_inputs("local+b", run.id) == {
+        "spec": f"results/local+b/runs/{run.id}/spec.json",
+        "data": f"results/data/{run.dataset}/manifest.json",
+    }
+
+
+def test_a_path_names_a_campaign_whatever_is_configured(folder: Path) -> None:
+    project = Project({})
+    run = project.chosen[0].runs[0]
+    assert project.targets.results("local+c", "mini", "small")[0] == f"results/local+c/runs/{run.id}/result.json"
+    assert project.resources.of_run("local+c", run.id) == project.resources.of_run("local", run.id)
+
+
+def test_its_machine_is_that_of_the_file(folder: Path) -> None:
+    assert read_machine("local+night_2").memory_gib == 7
+
+
+@pytest.mark.parametrize("name", ["Night", "2", "a+b", "a b", "../a", "", "x" * 65])
+def test_a_name_that_cannot_be_a_folders_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(UserError, match="campaign"):
+        read_config("config/config.yaml", {"campaign": name})
+    with pytest.raises(UserError, match="cannot be the name of a campaign"):
+        read_machine(f"local+{name}")
+
+
+def test_an_unknown_machine_is_named_without_the_campaign(folder: Path) -> None:
+    with pytest.raises(UserError, match="there is no machine `locl`"):
+        read_machine("locl+night")
+
+
+def test_the_report_of_another_campaign_says_how_to_ask_for_it(folder: Path) -> None:
+    with pytest.raises(UserError, match="--config machine=local scale=mini campaign=night"):
+        Project({}).targets.of_report("local+night", "mini")
+
+
+def test_the_plan_learns_from_all_campaigns_of_a_machine(folder: Path) -> None:
+    run = Project({}).chosen[0].runs[0]
+    result = {**result_of(run), "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:10+00:00"}
+    file = result_file("local+first", run.id)
+    write_result(file, result)
+    append_history(file, result)
+    for name in ("local", "local+first", "local+second"):
+        assert Expectation(name, read_machine(name)).of(run).kind == "repeats"
+    (folder / "config/machines/local2.yaml").write_text("description: There\n")
+    assert Expectation("local2", read_machine("local2")).of(run).kind != "repeats"
+
+
+def test_verbs_read_a_campaign_by_its_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = Project({}).chosen[0].runs
+    write_result(result_file("local+b", first.id), result_of(first))
+    assert cli.run_command(["list", "--machine", "local+b"]) == 0
+    said = capsys.readouterr().out
+    assert f"  valid    {first.id}" in said
+    assert f"  not run  {second.id}" in said
+    assert cli.run_command(["summarise", "--machine", "local+b", "--study", "small"]) == 0
+    assert Path("results/local+b/mini/studies/small/summary.csv").exists()
+    assert cli.run_command(["forget", first.id, "--machine", "local+b", "--yes"]) == 0
+    assert not result_file("local+b", first.id).exists()

@@ -1,0 +1,327 @@
+"""`scalestudy export` and `scalestudy import`: a study as a Workflow Run RO-Crate, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scalestudy import cli
+from scalestudy.files import write_json
+from scalestudy.results.stored import read_result, write_result
+from scalestudy.spec.layout import figure_file, result_file, run_folder, table_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import result_of
+
+STUDY = """
+title: Which exchange
+question: Which?
+tags: [exchange]
+base: {data: {source: digits}, strategy: allreduce}
+vary: {ranks: [1, 2, 4]}
+scales: {mini: {}}
+figures: [{kind: throughput_over_ranks, name: rate}]
+"""
+Graph = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """A clone in miniature: one valid run, one invalid, one without a result; a figure and a table."""
+    for folder in (
+        "config/studies",
+        "config/machines",
+        "workflow/rules",
+        "workflow/__pycache__",
+        "profiles/local",
+        "envs",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
+    (tmp_path / "config/config.yaml").write_text("scale: mini\npaths: {data: /private/scratch}\n")
+    (tmp_path / "config/studies/exchange.yaml").write_text(STUDY)
+    for file in (
+        "Snakefile",
+        "workflow/rules/train.smk",
+        "workflow/__pycache__/x.pyc",
+        "envs/a.txt",
+        "profiles/local/config.yaml",
+    ):
+        (tmp_path / file).write_text("# code\n")
+    monkeypatch.chdir(tmp_path)
+    study = read_studies(["exchange"], "mini", Machine())[0]
+    valid, wrong, _ = study.runs
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:01:00+00:00"}
+    write_result(result_file("local", valid.id), result_of(valid, **times))
+    write_result(result_file("local", wrong.id), result_of(wrong, status="invalid", reason="the loss is not finite"))
+    for run in (valid, wrong):
+        write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+    pd.DataFrame({"step": [1, 2]}).to_parquet(run_folder("local", valid.id) / "steps.parquet")
+    (run_folder("local", valid.id) / "log").mkdir()
+    (run_folder("local", valid.id) / "log/train.log").write_text("secret\n")
+    for file in (figure_file("local", "mini", "exchange", "rate"), table_file("local", "mini", "exchange", "times")):
+        file.parent.mkdir(parents=True)
+        file.write_text("made")
+    return study
+
+
+def export(*arguments: str) -> int:
+    return cli.run_command(["export", "exchange", "--out", "out.zip", *arguments])
+
+
+@pytest.fixture
+def graph(study: Study) -> Graph:
+    assert export("--author", "Ada Lovelace", "--license", "CC-BY-4.0") == 0
+    with zipfile.ZipFile("out.zip") as archive:
+        described = json.loads(archive.read("ro-crate-metadata.json"))
+    assert described["@context"] == "https://w3id.org/ro/crate/1.1/context"
+    return {entity["@id"]: entity for entity in described["@graph"]}
+
+
+def refs(value: Any) -> list[str]:
+    return [each["@id"] for each in (value if isinstance(value, list) else [value])]
+
+
+def test_every_file_of_the_crate_has_its_digest(study: Study) -> None:
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        lines = archive.read("manifest-sha256.txt").decode().splitlines()
+        assert {line.partition("  ")[2] for line in lines} == {
+            name for name in archive.namelist() if not name.endswith("/") and name != "manifest-sha256.txt"
+        }
+        for line in lines:
+            digest, _, name = line.partition("  ")
+            assert hashlib.sha256(archive.read(name)).hexdigest() == digest
+
+
+def test_folders_that_are_described_are_there(study: Study) -> None:
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        assert {"workflow/", "envs/", "profiles/"} <= set(archive.namelist())
+
+
+def test_logs_caches_and_private_paths_stay_here(study: Study) -> None:
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        assert not [name for name in archive.namelist() if "log" in name or "pycache" in name]
+        assert archive.read("config/config.yaml").decode() == "studies: [exchange]\nscale: mini\nmachine: local\n"
+
+
+def test_the_crate_says_what_it_is(graph: Graph) -> None:
+    root = graph["./"]
+    assert "https://w3id.org/ro/wfrun/provenance/0.5" in refs(root["conformsTo"])
+    assert root["name"] == "Which exchange: measured on local, scale mini"
+    assert refs(root["license"]) == ["https://spdx.org/licenses/CC-BY-4.0"]
+    assert graph["#author"]["name"] == "Ada Lovelace"
+    assert graph[root["mainEntity"]["@id"]]["@type"] == [
+        "File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo",
+    ]  # fmt: skip
+
+
+def test_every_reference_leads_to_something(graph: Graph) -> None:
+    outside = {"https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE", "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE", "https://w3id.org/ro/crate/1.1", "https://doi.org/10.12688/f1000research.29032.1"}  # fmt: skip
+
+    def references(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return (
+                {value["@id"]}
+                if set(value) == {"@id"}
+                else {each for item in value.values() for each in references(item)}
+            )
+        return {each for item in value for each in references(item)} if isinstance(value, list) else set()
+
+    missing = {each for entity in graph.values() for each in references(entity)} - graph.keys()
+    assert missing <= outside
+
+
+def test_every_file_that_it_describes_is_there_with_its_size(graph: Graph) -> None:
+    with zipfile.ZipFile("out.zip") as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    files = [entity for entity in graph.values() if "File" in entity["@type"]]
+    assert len(files) > 8
+    for entity in files:
+        assert int(entity["contentSize"]) == sizes[entity["@id"]]
+        assert entity["@id"] in refs(graph["./"]["hasPart"])
+
+
+def test_a_run_is_an_action_with_its_specification_result_times_and_status(study: Study, graph: Graph) -> None:
+    valid, wrong, missing = study.runs
+    action = graph[f"#run-{valid.id}"]
+    assert refs(action["object"])[0] == f"results/local/runs/{valid.id}/spec.json"
+    assert f"results/local/runs/{valid.id}/steps.parquet" in refs(action["result"])
+    assert (action["startTime"], action["endTime"]) == ("2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00")
+    assert action["actionStatus"] == "http://schema.org/CompletedActionStatus"
+    failed = graph[f"#run-{wrong.id}"]
+    assert failed["actionStatus"] == "http://schema.org/FailedActionStatus"
+    assert failed["error"] == "the loss is not finite"
+    assert f"#run-{missing.id}" not in graph
+    assert refs(graph[f"#step-{valid.id}"]["object"]) == [f"#run-{valid.id}"]
+
+
+def test_the_machine_and_the_software_are_those_of_the_results(graph: Graph) -> None:
+    assert graph["#machine"]["description"] == "Here"
+    assert graph["#machine-cpu"]["value"] == "a CPU"
+    assert graph["#torch-2.0"]["softwareVersion"] == "2.0"
+
+
+def test_figures_and_tables_are_results_of_the_whole(graph: Graph) -> None:
+    made = refs(graph["#workflow-run"]["result"])
+    assert "results/local/mini/figures/exchange/rate.svg" in made
+    assert refs(graph["#figure"]["result"]) == ["results/local/mini/figures/exchange/rate.svg"]
+    assert graph["results/local/mini/figures/exchange/rate.svg"]["encodingFormat"] == "image/svg+xml"
+
+
+def test_nobody_is_named_unasked(study: Study) -> None:
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        assert b'"agent"' not in archive.read("ro-crate-metadata.json")
+
+
+def test_a_study_without_results_is_not_exported(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in study.runs[:2]:
+        result_file("local", run.id).unlink()
+    assert export() == 2
+    assert "no run of `exchange` has a result on `local`" in capsys.readouterr().err
+    assert not Path("out.zip").exists()
+
+
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+
+def test_what_was_exported_is_imported_as_it_was(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export()
+    before = read_result("local", study.runs[0])
+    elsewhere(tmp_path, monkeypatch)
+    capsys.readouterr()
+    assert cli.run_command(["import", "../out.zip"]) == 0
+    assert capsys.readouterr().out == "results/local: 2 runs. List them: scalestudy results --machine local\n"
+    assert read_result("local", study.runs[0]) == before
+    assert sorted(path.name for path in Path().rglob("*") if path.is_file()) == [
+        "result.json", "result.json", "spec.json", "spec.json", "steps.parquet",
+    ]  # fmt: skip
+
+
+def test_results_of_others_are_kept_apart_from_ones_own(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    export()
+    assert cli.run_command(["import", "out.zip"]) == 2
+    assert "`local` has runs of its own here, and results of others are not mixed with them" in capsys.readouterr().err
+    assert cli.run_command(["import", "out.zip", "--as", "ada"]) == 0
+    assert read_result("local+ada", study.runs[0]) == read_result("local", study.runs[0])
+    assert cli.run_command(["import", "out.zip", "--as", "Ada"]) == 2
+    assert "`Ada` cannot be a name" in capsys.readouterr().err
+
+
+Change = Callable[[str, bytes], tuple[str, bytes] | None]
+
+
+def changed(change: Change, more: dict[str, bytes] | None = None) -> None:
+    """Write bad.zip: out.zip with each file changed, left out where None; sums are left as they were."""
+    with zipfile.ZipFile("out.zip") as archive, zipfile.ZipFile("bad.zip", "w") as bad:
+        for name in archive.namelist():
+            found = change(name, archive.read(name))
+            if found is not None:
+                bad.writestr(*found)
+        for name, data in (more or {}).items():
+            bad.writestr(name, data)
+
+
+def resealed(name: str, data: bytes) -> None:
+    """Write bad.zip: out.zip with one file replaced, and its digest put right."""
+    with zipfile.ZipFile("out.zip") as archive:
+        old = hashlib.sha256(archive.read(name)).hexdigest()
+    new = hashlib.sha256(data).hexdigest()
+
+    def change(path: str, content: bytes) -> tuple[str, bytes]:
+        if path == "manifest-sha256.txt":
+            return path, content.replace(f"{old}  {name}".encode(), f"{new}  {name}".encode())
+        return path, data if path == name else content
+
+    changed(change)
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> str:
+    """What import says of bad.zip; nothing is written."""
+    assert cli.run_command(["import", "bad.zip", "--as", "bad"]) == 2
+    assert not Path("results/local+bad").exists()
+    return capsys.readouterr().err
+
+
+def test_a_changed_file_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    export()
+    changed(lambda name, data: (name, data.replace(b'"valid"', b'"VALID"')))
+    assert "result.json is not what was packed: its digest differs" in refused(capsys)
+
+
+def test_a_result_that_was_changed_and_sealed_again_is_refused(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export()
+    name = f"results/local/runs/{study.runs[0].id}/result.json"
+    text = Path(name).read_text()
+    resealed(name, text.replace('"throughput_samples_per_s": 100.0', '"throughput_samples_per_s": 900.0').encode())
+    assert "was changed after it was written" in refused(capsys)
+
+
+def test_a_result_without_a_digest_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    export()
+    name = f"results/local/runs/{study.runs[0].id}/result.json"
+    plain = json.loads(Path(name).read_text())
+    del plain["digest"]
+    resealed(name, json.dumps(plain).encode())
+    assert "has no digest" in refused(capsys)
+
+
+@pytest.mark.parametrize("spec", [b'{"ranks": 2}', b"{", b'{"rnks": 2}', b"[1]"])
+def test_a_specification_of_another_run_is_refused(
+    study: Study, capsys: pytest.CaptureFixture[str], spec: bytes
+) -> None:
+    export()
+    resealed(f"results/local/runs/{study.runs[0].id}/spec.json", spec)
+    said = refused(capsys)
+    assert "it was measured with" in said or "not readable as JSON" in said or "is not one of this version" in said
+
+
+def test_a_table_that_is_none_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    export()
+    resealed(f"results/local/runs/{study.runs[0].id}/steps.parquet", b"PAR1 not")
+    assert "steps.parquet is no Parquet file" in refused(capsys)
+
+
+@pytest.mark.parametrize("path", ["../evil", "/etc/evil", "results/../../evil", "a\\..\\evil"])
+def test_a_path_that_leaves_the_project_is_refused(study: Study, capsys: pytest.CaptureFixture[str], path: str) -> None:
+    export()
+    changed(lambda name, data: (name, data), {path: b"x"})
+    assert "holds a path that leaves the project" in refused(capsys)
+
+
+def test_what_is_not_a_run_is_not_unpacked(study: Study) -> None:
+    export()
+    run = study.runs[0].id
+    changed(lambda name, data: (name, data), {"Snakefile2": b"x", f"results/local/runs/{run}/evil.py": b"x"})
+    assert cli.run_command(["import", "bad.zip", "--as", "good"]) == 0
+    assert not Path("Snakefile2").exists()
+    assert not list(Path("results/local+good").rglob("evil.py"))
+
+
+def test_archives_of_others_are_one_message(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    export()
+    Path("bad.zip").write_bytes(b"no archive")
+    assert "cannot be read as an archive" in refused(capsys)
+    changed(lambda name, data: None if name == "manifest-sha256.txt" else (name, data))
+    assert "it was not written by scalestudy export" in refused(capsys)
+    changed(lambda name, data: None if "/runs/" in name else (name, data))
+    assert "holds no run" in refused(capsys)
+    Path("bad.zip").unlink()
+    assert "bad.zip: no such file" in refused(capsys)

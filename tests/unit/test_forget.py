@@ -1,0 +1,28 @@
+"""`scalestudy forget`: what is said about a run that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy.commands.forget import forget_runs
+from scalestudy.errors import UserError
+from scalestudy.spec.layout import run_folder
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [f"small_cnn.digits.allreduce.x2.r{number}-0123456789ab" for number in range(300)]
+    for run in runs:
+        run_folder("local", run).mkdir(parents=True)
+    for wrong, remedy in (
+        (f"{runs[7]}x", f"did you mean `{runs[7]}`?"),
+        ("WRONG", "300 runs are there: `scalestudy list`"),
+    ):
+        with pytest.raises(UserError, match="there is no run") as raised:
+            forget_runs([wrong], "local", skipped=False, yes=True)
+        assert raised.value.remedy.startswith(remedy)
+        assert len(str(raised.value)) < 250

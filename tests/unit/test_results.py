@@ -1,0 +1,145 @@
+"""`scalestudy results`: what it lists and writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from scalestudy import cli
+from scalestudy.results.stored import write_result
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import result_of
+
+STUDY = """
+question: Which?
+base: {data: {source: synthetic, shape: [3, 8, 8]}}
+vary:
+  ranks: [1, 2]
+  strategy: [allreduce, parameter_server]
+scales: {mini: {}}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """Four runs on `local`, the last invalid; the first also in a campaign."""
+    (tmp_path / "config/studies").mkdir(parents=True)
+    (tmp_path / "config/machines").mkdir()
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
+    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
+    (tmp_path / "config/studies/exchange.yaml").write_text(STUDY)
+    (tmp_path / "config/studies/other.yaml").write_text("question: How?\nbase: {data: {source: digits}}\n")
+    monkeypatch.chdir(tmp_path)
+    study = read_studies(["exchange"], "mini", Machine())[0]
+    for run in study.runs[:3]:
+        write_result(result_file("local", run.id), result_of(run))
+    wrong = study.runs[3]
+    write_result(result_file("local", wrong.id), result_of(wrong, status="invalid", reason="the loss is not finite"))
+    write_result(result_file("local+b", study.runs[0].id), result_of(study.runs[0]))
+    return study
+
+
+def results(*arguments: str) -> int:
+    return cli.run_command(["results", *arguments])
+
+
+def test_it_lists_the_runs_of_all_folders(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    assert results() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 7
+    assert said[-1] == "5 of 5 runs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--machine", "local"], 4),
+        (["--machine", "local", "--machine", "local+b"], 5),
+        (["--status", "invalid"], 1),
+        (["--where", "ranks=2"], 2),
+        (["--where", "ranks=1", "--where", "strategy=allreduce"], 2),
+        (["--where", "ranks=[1, 2]", "--machine", "local"], 4),
+        (["--study", "exchange", "--status", "valid", "--status", "invalid"], 5),
+    ],
+)
+def test_filters_leave_what_is_asked_for(
+    study: Study, capsys: pytest.CaptureFixture[str], arguments: list[str], count: int
+) -> None:
+    assert results(*arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{count} of ")
+
+
+def test_a_csv_file_has_a_row_per_run_and_its_meanings_beside_it(study: Study) -> None:
+    assert results("--out", "runs.csv") == 0
+    with open("runs.csv") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 5
+    assert {row["results"] for row in rows} == {"local", "local+b"}
+    assert {(row["study"], row["scale"]) for row in rows} == {("exchange", "mini")}
+    assert {row["data.shape"] for row in rows} == {"[3,8,8]"}
+    with open("runs.columns.csv") as stream:
+        meanings = {row["column"]: row for row in csv.DictReader(stream)}
+    assert meanings.keys() == rows[0].keys()
+    assert meanings["throughput_samples_per_s"]["unit"] == "samples/s"
+    assert all(row["meaning"] for row in meanings.values())
+
+
+def test_parquet_has_units_in_its_columns(study: Study) -> None:
+    assert results("--out", "runs.parquet") == 0
+    field = pq.read_schema("runs.parquet").field("training_time_s")
+    assert field.metadata[b"unit"] == b"s"
+    assert field.metadata[b"meaning"].startswith(b"All epochs and evaluations")
+    frame = pd.read_parquet("runs.parquet")
+    assert sorted(frame["ranks"]) == [1, 1, 1, 2, 2]
+    assert frame["throughput_samples_per_s"].notna().sum() == 5
+
+
+def test_json_has_the_columns_asked_for_in_their_order(study: Study) -> None:
+    assert results("--out", "runs.json", "--columns", "status,ranks,reason", "--status", "invalid") == 0
+    found = json.loads(Path("runs.json").read_text())
+    assert [column["column"] for column in found["columns"]] == ["status", "ranks", "reason"]
+    assert found["rows"] == [{"status": "invalid", "ranks": 2, "reason": "the loss is not finite"}]
+
+
+def test_a_damaged_result_is_named_and_left_out(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    result_file("local", study.runs[0].id).write_text("{}")
+    assert results("--machine", "local") == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "3 of 3 runs"
+    assert captured.err.startswith(f"notice: local: {study.runs[0].id}: not what was measured")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--where", "rnks=2"], "there is no column `rnks`\n    did you mean `ranks`?"),
+        (["--where", "ranks"], "`ranks` is not a setting"),
+        (["--columns", "acuracy"], "there is no column `acuracy`\n    did you mean `accuracy`?"),
+        (["--machine", "locl"], "there are no runs in `locl`"),
+        (["--study", "exchnge"], "did you mean `exchange`?"),
+        (["--study", "other"], "none of 0 runs matches"),
+        (["--where", "ranks=77"], "none of 5 runs matches"),
+        (["--out", "runs.xls"], "`.xls` is no format of a table\n    end the name in .parquet, .csv, .json"),
+    ],
+)
+def test_bad_input_is_one_message(
+    study: Study, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert results(*arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_results_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert results() == 2
+    assert "there are no results here" in capsys.readouterr().err

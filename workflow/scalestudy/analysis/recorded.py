@@ -1,0 +1,92 @@
+"""The runs that a folder of results holds, whatever study they were made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.analysis.summarise import VOLATILE
+from scalestudy.errors import UserError, nearest
+from scalestudy.results.stored import checked_result
+from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id
+from scalestudy.spec.layout import RESULTS
+from scalestudy.spec.run import RunSpec
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One run with a result, valid or not."""
+
+    run: str
+    configuration: str
+    """The same for all repeats, on all machines, and for all versions of the trainer."""
+    spec: RunSpec
+    result: Mapping[str, Any]
+
+    @property
+    def repeat(self) -> int:
+        """Its repeat, from 0."""
+        return self.spec.repeat
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether every check held."""
+        return bool(self.result["status"] == "valid")
+
+    def metric(self, column: str) -> float | None:
+        """A measured number; None where there is none."""
+        value = (self.result.get("metrics") or {}).get(column)
+        return None if value is None else float(value)
+
+    def instrument(self) -> dict[str, str]:
+        """What it was measured with, and what of that can change a number. The device is left out where it is emulated."""
+        found = self.result.get("instrument") or {}
+        left_out = (*VOLATILE, "device_name") if self.result.get("emulated") else VOLATILE
+        return {str(key): str(value) for key, value in found.items() if key not in left_out}
+
+
+@dataclass(frozen=True)
+class Records:
+    """All results of one folder; `unreadable` are those that are none, each with the reason."""
+
+    folder: Path
+    name: str
+    runs: tuple[Recorded, ...]
+    unreadable: tuple[tuple[str, str], ...]
+
+    def by_configuration(self) -> dict[str, dict[int, Recorded]]:
+        """The runs of each configuration by repeat."""
+        found: dict[str, dict[int, Recorded]] = {}
+        for run in self.runs:
+            found.setdefault(run.configuration, {})[run.repeat] = run
+        return found
+
+
+def results_folder(name: str) -> Path:
+    """The folder of results that a name in results/ or a path means; raises UserError where it holds no runs."""
+    folder = RESULTS / name if "/" not in name and (RESULTS / name).is_dir() else Path(name)
+    if (folder / "runs").is_dir():
+        return folder
+    known = sorted(path.parent.name for path in RESULTS.glob("*/runs"))
+    remedy = "give a name in results/, such as local or local+night_2, or a path to such a folder"
+    raise UserError(f"there are no runs in `{name}`", str(folder), nearest(name, known) if known else remedy)
+
+
+def read_records(name: str) -> Records:
+    """Every result of a folder, checked as when a study reads it. Raises UserError where there is none."""
+    folder = results_folder(name)
+    runs, unreadable = [], []
+    for file in sorted(folder.glob("runs/*/result.json")):
+        run = file.parent.name
+        result = checked_result(file, run)
+        spec = None if result is None or not result.get("spec") else parse(RunSpec, result["spec"])[0]
+        if result is not None and spec is not None:
+            runs.append(Recorded(run, configuration_id(spec), spec, result))
+        elif result is not None:
+            unreadable.append((run, str(result.get("reason") or "its spec is not one of this version")))
+    if not runs:
+        raise UserError("no run has a result", str(folder), "measure first: snakemake --profile profiles/local")
+    return Records(folder, folder.resolve().name, tuple(runs), tuple(unreadable))

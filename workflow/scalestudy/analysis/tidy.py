@@ -1,0 +1,138 @@
+"""All runs of folders of results as one tidy table: a row per run, a column per variable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.analysis.recorded import Recorded, Records
+from scalestudy.analysis.summarise import storable
+from scalestudy.errors import UserError, nearest
+from scalestudy.files import write_json, write_text, write_with
+from scalestudy.spec.columns import METRICS, columns_of
+from scalestudy.spec.matching import matches
+
+SUFFIXES = (".parquet", ".csv", ".json")
+MEANINGS = {
+    "results": "Folder of results: machine, or machine+campaign",
+    "study": "First study that has the run; empty where no study here has it",
+    "scale": "Scale at which that study has it",
+    "run": "Id of the run",
+    "configuration": "The same for all repeats of one configuration, on every machine",
+    "status": "valid, invalid or skipped",
+    "reason": "Why it is not valid",
+    "kind": "Kind of the training time: measured or extrapolated",
+    "emulated": "Whether compute or network are emulated",
+    "oversubscribed": "Whether ranks computed with more threads than there are cores",
+    "disturbed": "Whether others used the machine during the window",
+    "started": "When it began, ISO 8601",
+    "ended": "When it ended, ISO 8601",
+}
+"""Columns that are neither a key of the run, nor measured, nor part of the instrument."""
+
+
+def tidy_rows(folders: Sequence[Records], studies: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """A row per result; `studies` has name and scale by configuration. The columns are those of `described`."""
+    return [_row(records, run, studies.get(run.configuration, ("", ""))) for records in folders for run in records.runs]
+
+
+def _row(records: Records, run: Recorded, study: tuple[str, str]) -> dict[str, Any]:
+    result = run.result
+    metrics = result.get("metrics") or {}
+    return {
+        "results": records.name,
+        "study": study[0],
+        "scale": study[1],
+        "run": run.run,
+        "configuration": run.configuration,
+        "status": result["status"],
+        "reason": result.get("reason") or "",
+        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
+        "emulated": bool(result.get("emulated")),
+        "oversubscribed": bool(result.get("oversubscribed")),
+        "disturbed": bool(result.get("disturbed")),
+        "started": str(result.get("started") or ""),
+        "ended": str(result.get("ended") or ""),
+        **columns_of(run.spec),
+        **{name: metrics.get(name) for name in METRICS},
+        **{f"instrument.{key}": str(value) for key, value in sorted((result.get("instrument") or {}).items())},
+    }
+
+
+def selected(
+    rows: Sequence[dict[str, Any]], where: Mapping[str, Any], statuses: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The rows whose columns have the wanted values (a list: any of them), and one of the statuses where any is given."""
+    known = dict.fromkeys(column for row in rows for column in row)
+    for key in where:
+        _known(key, known, "--where")
+    return [
+        row
+        for row in rows
+        if (not statuses or row["status"] in statuses) and all(matches(row.get(key), where[key]) for key in where)
+    ]
+
+
+def frame_of(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows as a table with these columns, or with all; lists as JSON text, one type per column."""
+    known = dict.fromkeys(column for row in rows for column in row)
+    for column in columns:
+        _known(column, known, "--columns")
+    # A frame of unequal rows would have NaN for what a row lacks.
+    return storable(
+        pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns or known})
+    )
+
+
+def _known(column: str, known: Mapping[str, None], where: str) -> None:
+    if column not in known:
+        raise UserError(f"there is no column `{column}`", where, nearest(column, known))
+
+
+def described(columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Name, unit and meaning of each column."""
+    for name in columns:
+        if name in METRICS:
+            yield {"column": name, "unit": METRICS[name].unit, "meaning": METRICS[name].meaning}
+        elif name.startswith("instrument."):
+            yield {"column": name, "unit": "", "meaning": "What the run was measured with"}
+        else:
+            yield {"column": name, "unit": "", "meaning": MEANINGS.get(name, f"Key `{name}` of the run")}
+
+
+def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
+    """Write a table by the suffix of `file`, with units and meanings; returns the files.
+
+    Parquet has them as metadata of its columns, JSON under `columns`; a CSV file has a second one beside it.
+    """
+    facts = list(described(list(frame.columns)))
+    if file.suffix == ".parquet":
+        write_with(file, lambda temporary: _write_parquet(frame, facts, temporary))
+        return [file]
+    if file.suffix == ".json":
+        write_json(file, {"columns": facts, "rows": json.loads(frame.to_json(orient="records", double_precision=15))})
+        return [file]
+    if file.suffix == ".csv":
+        meanings = file.with_name(f"{file.stem}.columns.csv")
+        write_text(file, frame.to_csv(index=False, lineterminator="\n"))
+        write_text(meanings, pd.DataFrame(facts).to_csv(index=False, lineterminator="\n"))
+        return [file, meanings]
+    raise UserError(
+        f"`{file.suffix or file.name}` is no format of a table", str(file), "end the name in " + ", ".join(SUFFIXES)
+    )
+
+
+def _write_parquet(frame: pd.DataFrame, facts: Sequence[Mapping[str, str]], file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    fields = [
+        field.with_metadata({"unit": fact["unit"], "meaning": fact["meaning"]})
+        for field, fact in zip(table.schema, facts, strict=True)
+    ]
+    pq.write_table(table.cast(pa.schema(fields, table.schema.metadata)), file)

@@ -1,0 +1,82 @@
+"""`scalestudy compare`: whether one folder of results is slower than another, as a gate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scalestudy.commands.options import FILE
+
+
+class Margin(click.ParamType):
+    """`3%` or `0.03`, as a share."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share, at least 0 and below 1."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            self.fail(f"`{text}` is no margin: write a share of the speed, such as 3% or 0.03", param, ctx)
+        return share
+
+
+@click.command(name="compare")
+@click.argument("before")
+@click.argument("after")
+@click.option(
+    "--margin",
+    type=Margin(),
+    default="3%",
+    show_default=True,
+    help="Changes of speed up to this are `same`: equal runs of one rank spread by so much on a quiet machine.",
+)
+@click.option("--study", default=None, help="Only the configurations of this study.")
+@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of speeds or times.")
+@click.option(
+    "--across",
+    default="",
+    metavar="KEY[,KEY]",
+    help="What may differ because it is the question: hardware, software, code, or one key such as torch.",
+)
+@click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
+def command(
+    before: str, after: str, margin: float, study: str | None, column: str, across: str, out: Path | None
+) -> None:
+    """Compare two folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
+
+    Each is a name in results/ or a path. Writes a page, a CSV table, a Markdown summary and JUnit XML. Exit status: 1
+    where a configuration is slower, else 3 where one is undecided, else 0.
+
+    \b
+    Example: scalestudy compare local local+night_2
+    Example: scalestudy compare ../release/results/local local --across code --margin 5%
+    """
+    from scalestudy.analysis.compare import compare
+    from scalestudy.analysis.comparison import exit_status
+    from scalestudy.analysis.recorded import read_records
+    from scalestudy.figures.comparison import headline, shown_lines, write_comparison
+    from scalestudy.figures.configurations import configuration_names
+    from scalestudy.spec.layout import comparison_folder
+
+    old, new = read_records(before), read_records(after)
+    names = configuration_names(new.name, study)
+    asked = [word.strip() for word in across.split(",") if word.strip()]
+    comparison = compare(old, new, margin, asked, column, None if study is None else names)
+    click.echo(headline(comparison))
+    for shown in shown_lines(comparison, names):
+        if shown.row.change.verdict != "same":
+            why = f" ({shown.why})" if shown.why else ""
+            click.echo(
+                f"  {shown.row.change.verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{why}"
+            )
+    for file in write_comparison(comparison, names, out or comparison_folder(old.name, new.name)):
+        click.echo(f"  {file}")
+    sys.exit(exit_status(comparison.verdicts))

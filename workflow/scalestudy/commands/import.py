@@ -1,0 +1,158 @@
+"""`scalestudy import`: results that somebody else handed on, checked file by file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import click
+
+from scalestudy.commands.export import FILES, SUMS
+from scalestudy.errors import UserError
+from scalestudy.files import atomic_path, read_sealed
+from scalestudy.spec.layout import RESULTS, folder_name, run_folder
+
+RUN_FILE = re.compile(r"results/([a-z][a-z0-9_]*)(?:\+[a-z][a-z0-9_]*)?/runs/([A-Za-z0-9_.]+-[0-9a-f]{12})/([a-z.]+)")
+LARGEST = 2**30
+"""Bytes of one file, unpacked, from which on an archive is refused."""
+REMEDY = "ask for the archive again"
+
+
+@click.command(name="import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "campaign", default=None, metavar="NAME", help="Keep them in results/MACHINE+NAME/.")
+def command(file: Path, campaign: str | None) -> None:
+    """Take the results out of an archive that `scalestudy export` wrote; no code, studies or figures.
+
+    Paths, digests and results are checked before anything is written. Results of a machine that has runs here already
+    need a name of their own. They can then be listed, compared, and drawn by their study.
+
+    Example: scalestudy import gpu_scaling-abci-mini.crate.zip --as colleague
+    """
+    found = read_archive(file)
+    machines = sorted({machine for machine, _ in found})
+    for machine in machines:
+        _refuse_taken(folder_name(machine, campaign), campaign)
+    for (machine, run), files in found.items():
+        folder = run_folder(folder_name(machine, campaign), run)
+        # The result comes last: what is there without it is no run.
+        for name in sorted(files, key=lambda name: name == "result.json"):
+            with atomic_path(folder / name) as temporary:
+                temporary.write_bytes(files[name])
+    for machine in machines:
+        name = folder_name(machine, campaign)
+        count = sum(there == machine for there, _ in found)
+        click.echo(f"{RESULTS / name}: {count} runs. List them: scalestudy results --machine {name}")
+
+
+def _refuse_taken(name: str, campaign: str | None) -> None:
+    from scalestudy.spec.config import NAME
+
+    if campaign is not None and not re.match(NAME, campaign):
+        raise UserError(f"`{campaign}` cannot be a name", "--as", "use small letters, digits and `_`, a letter first")
+    if any((RESULTS / name).glob("runs/*/result.json")):
+        what = f"`{name}` has runs of its own here, and results of others are not mixed with them"
+        raise UserError(what, str(RESULTS / name), "give another name: --as NAME")
+
+
+def read_archive(file: Path) -> dict[tuple[str, str], dict[str, bytes]]:
+    """The files of each run in an archive, by machine and run, all checked. Raises UserError at the first that is wrong."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _read(archive, str(file))
+    except FileNotFoundError:
+        raise UserError("no such file", str(file)) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        raise UserError(f"cannot be read as an archive: {error}", str(file), REMEDY) from None
+
+
+def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[str, bytes]]:
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if len(set(names)) < len(names):
+        raise UserError("holds a path twice", place, REMEDY)
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name:
+            raise UserError(f"holds a path that leaves the project: {name!r}", place, REMEDY)
+    if SUMS not in names:
+        raise UserError(f"has no {SUMS}: it was not written by scalestudy export", place, REMEDY)
+    sums = _sums(archive.read(SUMS), place)
+    found: dict[tuple[str, str], dict[str, bytes]] = {}
+    for entry in archive.infolist():
+        match = RUN_FILE.fullmatch(entry.filename)
+        if match is None or match[3] not in FILES:
+            continue
+        if entry.file_size > LARGEST:
+            raise UserError(f"{entry.filename} has {entry.file_size} bytes", place, "is it an archive of scalestudy?")
+        data = archive.read(entry)
+        if sums.get(entry.filename) != hashlib.sha256(data).hexdigest():
+            raise UserError(f"{entry.filename} is not what was packed: its digest differs", place, REMEDY)
+        found.setdefault((match[1], match[2]), {})[match[3]] = data
+    if not found:
+        raise UserError("holds no run", place, "is it an archive of scalestudy export?")
+    for (_, run), files in found.items():
+        _check_run(run, files, place)
+    return found
+
+
+def _sums(data: bytes, place: str) -> dict[str, str]:
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{SUMS} is not text", place, REMEDY) from None
+    return {name: digest for digest, between, name in (line.partition("  ") for line in lines) if between}
+
+
+def _check_run(run: str, files: Mapping[str, bytes], place: str) -> None:
+    """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
+    import tempfile
+
+    from scalestudy.results.stored import checked_result
+    from scalestudy.spec.base import parse
+    from scalestudy.spec.run import RunSpec
+
+    if not {"spec.json", "result.json"} <= files.keys():
+        raise UserError(f"run {run} lacks its spec.json or result.json", place, REMEDY)
+    plain = _json(files["spec.json"], run, place)
+    spec, problems = parse(RunSpec, plain)
+    if spec is None:
+        what = problems[0].what if problems else "it is not a map"
+        raise UserError(
+            f"the specification of {run} is not one of this version: {what}", place, "use the version that wrote it"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / run / "result.json"
+        file.parent.mkdir()
+        file.write_bytes(files["result.json"])
+        sealed = read_sealed(file, REMEDY) if b'"digest"' in files["result.json"] else None
+        result = checked_result(file, run, spec)
+    if sealed is None:
+        raise UserError(f"the result of {run} has no digest", place, REMEDY)
+    if result is not None and str(result.get("reason") or "").startswith("not what was measured"):
+        raise UserError(f"run {run}: {result['reason']}", place, REMEDY)
+    for name, data in files.items():
+        if name.endswith(".parquet"):
+            _check_parquet(data, f"{run}/{name}", place)
+
+
+def _json(data: bytes, run: str, place: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise UserError(f"spec.json of {run} is not readable as JSON", place, REMEDY) from None
+
+
+def _check_parquet(data: bytes, name: str, place: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.ParquetFile(io.BytesIO(data)).close()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{name} is no Parquet file: {error}", place, REMEDY) from None

@@ -1,0 +1,418 @@
+"""A study with its results as a Workflow Run RO-Crate, for Zenodo, WorkflowHub and other people.
+
+The description follows RO-Crate 1.1 (w3id.org/ro/crate/1.1), Workflow RO-Crate 1.0 (w3id.org/workflowhub/workflow-ro-crate/1.0)
+and Provenance Run Crate 0.5 (w3id.org/ro/wfrun/provenance/0.5): the workflow, a step per rule, and an action per run with
+its specification, its result, times and status. `crate_of` describes; `commands/export.py` packs.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from scalestudy import __version__
+from scalestudy.spec.study import Study
+
+METADATA = "ro-crate-metadata.json"
+CRATE = "https://w3id.org/ro/crate/1.1"
+WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
+PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate",
+    "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate",
+    "https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate",
+}
+LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
+ENGINE = "https://snakemake.github.io"
+OUR_LICENSE = "Apache-2.0"
+TYPES = {
+    ".parquet": "application/vnd.apache.parquet", ".md": "text/markdown", ".yaml": "application/yaml",
+    ".tex": "application/x-tex", ".svg": "image/svg+xml", ".json": "application/json", ".csv": "text/csv",
+    ".png": "image/png", ".pdf": "application/pdf", ".html": "text/html",
+}  # fmt: skip
+PARTS = {
+    "result.json": "metrics, status, and what they were measured with",
+    "spec.json": "the frozen specification of the run",
+    "steps.parquet": "every step of every rank",
+    "system.parquet": "samples of the nodes, one a second",
+    "exchange.parquet": "updates of the parameter servers",
+}
+Entity = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DoneRun:
+    """A run with its result, and the paths of its files in the crate."""
+
+    id: str
+    result: Mapping[str, Any]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Everything that a crate holds, by its paths in it."""
+
+    study: Study
+    machine: str
+    description: str
+    """Of the machine, one line."""
+    workflow: str
+    """The main Snakefile."""
+    study_file: str
+    machine_file: str
+    runs: tuple[DoneRun, ...]
+    outputs: tuple[str, ...]
+    """Figures, tables and claims."""
+    code: tuple[str, ...]
+    sizes: Mapping[str, int]
+    changed: Mapping[str, datetime]
+    """When each output was last written."""
+    license: str
+    """Identifier of SPDX."""
+    author: str | None
+    when: datetime
+
+
+def crate_of(packed: Packed) -> Entity:
+    """The content of ro-crate-metadata.json."""
+    study = packed.study
+    actions = [
+        *(entity for run in packed.runs for entity in _run_actions(packed, run)),
+        *(entity for verb in OF_OUTPUTS for entity in _output_actions(packed, verb)),
+    ]
+    created = [entity for entity in actions if entity["@type"] == "CreateAction"]
+    files = _files(packed)
+    people = [{"@id": "#author", "@type": "Person", "name": packed.author}] if packed.author else []
+    root: Entity = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": f"{study.title}: measured on {packed.machine}, scale {study.scale}",
+        "description": f"{study.question} {len(packed.runs)} runs of the study `{study.name}` with specifications, results, "
+        "figures and tables, and the workflow that made them.",
+        "datePublished": packed.when.isoformat(timespec="seconds"),
+        "license": {"@id": _license(packed.license)},
+        "keywords": ", ".join(["distributed training", "benchmark", *study.tags]),
+        "conformsTo": _refs([*PROFILES, WORKFLOW_CRATE]),
+        "mainEntity": {"@id": packed.workflow},
+        "hasPart": _refs([packed.workflow, *(entity["@id"] for entity in files)]),
+        "mentions": _refs(["#workflow-run", *(entity["@id"] for entity in created), "#machine"]),
+        **({"author": {"@id": "#author"}} if people else {}),
+    }
+    graph: list[Entity] = [
+        {
+            "@id": METADATA,
+            "@type": "CreativeWork",
+            "about": {"@id": "./"},
+            "conformsTo": _refs([CRATE, WORKFLOW_CRATE]),
+        },
+        root,
+        *(
+            {"@id": _license(name), "@type": "CreativeWork", "name": name, "url": _license(name)}
+            for name in dict.fromkeys([packed.license, OUR_LICENSE])
+        ),
+        *({"@id": at, "@type": "CreativeWork", "name": name, "version": "0.5"} for at, name in PROFILES.items()),
+        {"@id": WORKFLOW_CRATE, "@type": "CreativeWork", "name": "Workflow RO-Crate", "version": "1.0"},
+        *people,
+        *_software(packed),
+        *_machine(packed),
+        *files,
+        _workflow_action(packed),
+        _engine_action(packed, actions),
+        *actions,
+    ]
+    return {"@context": f"{CRATE}/context", "@graph": graph}
+
+
+def _license(name: str) -> str:
+    return f"https://spdx.org/licenses/{name}"
+
+
+def _refs(ids: Iterable[str]) -> Entity | list[Entity]:
+    """References; one stands alone, as RO-Crate has it."""
+    found = [{"@id": each} for each in dict.fromkeys(ids)]
+    return found[0] if len(found) == 1 else found
+
+
+TOOLS = {
+    "train": "Makes one run and writes its result",
+    "summarise": "Gathers the results of a study",
+    "figure": "Draws one figure",
+    "table": "Writes one table",
+}
+"""Verbs that the workflow's rules of the same names call, in their order."""
+OF_OUTPUTS = {"summarise": "studies", "figure": "figures", "table": "tables"}
+"""Those that make something of results, and in which folder."""
+
+
+def _made_by(packed: Packed, verb: str) -> list[str]:
+    return [path for path in packed.outputs if f"/{OF_OUTPUTS[verb]}/" in path]
+
+
+def _verbs(packed: Packed) -> list[str]:
+    """The verbs that made something here."""
+    return [verb for verb in TOOLS if verb == "train" or _made_by(packed, verb)]
+
+
+def _software(packed: Packed) -> list[Entity]:
+    """The workflow with its steps, the verbs that these call, Snakemake, and what the runs say of versions."""
+    versions: dict[str, list[str]] = {
+        key: sorted(
+            {str(run.result["instrument"][key]) for run in packed.runs if key in run.result.get("instrument", {})}
+        )
+        for key in ("python", "torch")
+    }
+    requirements = [f"#{key}-{number}" for key, found in versions.items() for number in found]
+    workflow: Entity = {
+        "@id": packed.workflow,
+        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
+        "name": "scalestudy",
+        "description": "From one YAML file per study to every table and figure of a distributed-training evaluation",
+        "version": __version__,
+        "license": {"@id": _license(OUR_LICENSE)},
+        "programmingLanguage": {"@id": LANGUAGE},
+        "hasPart": _refs(f"#scalestudy-{verb}" for verb in _verbs(packed)),
+        "step": _refs(f"{packed.workflow}#step-{verb}" for verb in _verbs(packed)),
+        "input": {"@id": "#parameter-study"},
+        "output": {"@id": "#parameter-results"},
+        "conformsTo": {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"},
+        "encodingFormat": "text/plain",
+        "contentSize": str(packed.sizes[packed.workflow]),
+    }
+    found = [
+        workflow,
+        {
+            "@id": LANGUAGE,
+            "@type": "ComputerLanguage",
+            "name": "Snakemake",
+            "url": {"@id": ENGINE},
+            "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
+            "version": version("snakemake"),
+        },
+        {
+            "@id": ENGINE,
+            "@type": "SoftwareApplication",
+            "name": "Snakemake",
+            "url": {"@id": ENGINE},
+            "softwareVersion": version("snakemake"),
+        },
+        _parameter("#parameter-study", "study", "File", "The study file"),
+        _parameter("#parameter-results", "results", "File", "Results, figures and tables"),
+        *(
+            {
+                "@id": f"#{key}-{number}",
+                "@type": "SoftwareApplication",
+                "name": key,
+                "softwareVersion": number,
+                "url": {"python": "https://www.python.org", "torch": "https://pytorch.org"}[key],
+            }
+            for key, each in versions.items()
+            for number in each
+        ),
+    ]
+    for position, verb in enumerate(_verbs(packed)):
+        found.append(
+            {
+                "@id": f"#scalestudy-{verb}",
+                "@type": "SoftwareApplication",
+                "name": f"scalestudy {verb}",
+                "description": TOOLS[verb],
+                "softwareVersion": __version__,
+                "softwareRequirements": _refs(requirements),
+            }
+        )
+        found.append(
+            {
+                "@id": f"{packed.workflow}#step-{verb}",
+                "@type": "HowToStep",
+                "name": verb,
+                "position": str(position),
+                "workExample": {"@id": f"#scalestudy-{verb}"},
+            }
+        )
+    return found
+
+
+def _parameter(at: str, name: str, kind: str, description: str) -> Entity:
+    return {
+        "@id": at,
+        "@type": "FormalParameter",
+        "additionalType": kind,
+        "name": name,
+        "description": description,
+        "valueRequired": True,
+        "conformsTo": {"@id": "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"},
+    }
+
+
+def _machine(packed: Packed) -> list[Entity]:
+    """The machine, with what the runs found there: a value per fact and difference."""
+    facts: dict[str, list[str]] = {}
+    for run in packed.runs:
+        for key, value in (run.result.get("instrument") or {}).items():
+            if str(value) not in facts.setdefault(str(key), []):
+                facts[str(key)].append(str(value))
+    values: list[Entity] = [
+        {
+            "@id": f"#machine-{key}",
+            "@type": "PropertyValue",
+            "name": key,
+            "value": found[0] if len(found) == 1 else found,
+        }
+        for key, found in facts.items()
+    ]
+    machine = {
+        "@id": "#machine",
+        "@type": "IndividualProduct",
+        "name": packed.machine,
+        "description": packed.description or "The machine on which the runs were made",
+        "additionalProperty": _refs(value["@id"] for value in values),
+        "subjectOf": {"@id": packed.machine_file},
+    }
+    return [machine, *values]
+
+
+def _files(packed: Packed) -> list[Entity]:
+    """Every file but the main workflow's entity, which stands apart; code as one folder."""
+    found: list[Entity] = [
+        {"@id": folder, "@type": "Dataset", "name": folder.rstrip("/"), "description": CODE[folder]}
+        for folder in folders_of(packed.code)
+    ]
+    singles = [
+        path for path in packed.code if ("/" not in path or path.startswith("config/")) and path != packed.workflow
+    ]
+    found += [_file(packed, path, Path(path).name) for path in singles]
+    found += [_file(packed, path, f"{Path(path).stem} of {packed.study.name}") for path in packed.outputs]
+    for run in packed.runs:
+        found += [
+            _file(packed, path, f"{Path(path).name} of {run.id}", PARTS.get(Path(path).name, "")) for path in run.files
+        ]
+    described = {entity["@id"]: entity for entity in found}
+    for path, description in ((packed.study_file, packed.study.question), (packed.machine_file, "Hardware and limits")):
+        described[path]["description"] = description
+    described[packed.study_file]["exampleOfWork"] = {"@id": "#parameter-study"}
+    for path in packed.outputs:
+        described[path]["exampleOfWork"] = {"@id": "#parameter-results"}
+    if "README.md" in described:
+        described["README.md"]["about"] = {"@id": "./"}
+    return list(described.values())
+
+
+CODE = {
+    "workflow/": "The rules and the Python package that they call",
+    "envs/": "Software environments with pinned versions",
+    "profiles/": "Snakemake's profiles",
+}
+
+
+def folders_of(code: Iterable[str]) -> list[str]:
+    """The folders of code that are described as a whole."""
+    return sorted({f"{path.split('/')[0]}/" for path in code if "/" in path} & CODE.keys())
+
+
+def _file(packed: Packed, path: str, name: str, description: str = "") -> Entity:
+    kind = TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain"
+    return {
+        "@id": path,
+        "@type": "File",
+        "name": name,
+        **({"description": description} if description else {}),
+        "encodingFormat": kind,
+        "contentSize": str(packed.sizes[path]),
+    }
+
+
+def _run_actions(packed: Packed, run: DoneRun) -> list[Entity]:
+    """What made a run's result, and the step of the workflow that it was."""
+    result = run.result
+    status = {"valid": "valid", "invalid": "invalid", "skipped": "skipped"}[result["status"]]
+    made = "CompletedActionStatus" if status == "valid" else "FailedActionStatus"
+    spec = next(path for path in run.files if path.endswith("/spec.json"))
+    action: Entity = {
+        "@id": f"#run-{run.id}",
+        "@type": "CreateAction",
+        "name": f"Run {run.id}",
+        "description": f"{status}: {result['reason']}" if result.get("reason") else status,
+        "instrument": {"@id": "#scalestudy-train"},
+        "object": _refs([spec, packed.machine_file]),
+        "result": _refs(path for path in run.files if path != spec),
+        "actionStatus": f"http://schema.org/{made}",
+        **_times(result),
+        **({"error": str(result.get("reason") or status)} if made == "FailedActionStatus" else {}),
+        **({"agent": {"@id": "#author"}} if packed.author else {}),
+    }
+    control: Entity = {
+        "@id": f"#step-{run.id}",
+        "@type": "ControlAction",
+        "name": f"Step train of {run.id}",
+        "instrument": {"@id": f"{packed.workflow}#step-train"},
+        "object": {"@id": action["@id"]},
+    }
+    return [action, control]
+
+
+def _output_actions(packed: Packed, verb: str) -> list[Entity]:
+    """What made the figures, or the tables, or the summary; nothing where there are none."""
+    made = _made_by(packed, verb)
+    if not made:
+        return []
+    results = [path for run in packed.runs for path in run.files if path.endswith("/result.json")]
+    action: Entity = {
+        "@id": f"#{verb}",
+        "@type": "CreateAction",
+        "name": f"scalestudy {verb}",
+        "description": f"{TOOLS[verb]}, for each that is declared",
+        "instrument": {"@id": f"#scalestudy-{verb}"},
+        "object": _refs([packed.study_file, *results]),
+        "result": _refs(made),
+        "endTime": max(packed.changed[path] for path in made).isoformat(timespec="seconds"),
+        **({"agent": {"@id": "#author"}} if packed.author else {}),
+    }
+    control: Entity = {
+        "@id": f"#step-{verb}",
+        "@type": "ControlAction",
+        "name": f"Step {verb}",
+        "instrument": {"@id": f"{packed.workflow}#step-{verb}"},
+        "object": {"@id": action["@id"]},
+    }
+    return [action, control]
+
+
+def _times(result: Mapping[str, Any]) -> Entity:
+    return {name: str(result[key]) for name, key in (("startTime", "started"), ("endTime", "ended")) if result.get(key)}
+
+
+def _workflow_action(packed: Packed) -> Entity:
+    """The whole: from the study file to figures and tables."""
+    started = sorted(str(run.result["started"]) for run in packed.runs if run.result.get("started"))
+    ended = sorted(str(run.result["ended"]) for run in packed.runs if run.result.get("ended"))
+    results = [path for run in packed.runs for path in run.files if path.endswith("/result.json")]
+    return {
+        "@id": "#workflow-run",
+        "@type": "CreateAction",
+        "name": f"Study {packed.study.name} at scale {packed.study.scale} on {packed.machine}",
+        "description": packed.study.question,
+        "instrument": {"@id": packed.workflow},
+        "object": _refs([packed.study_file, packed.machine_file]),
+        "result": _refs([*packed.outputs, *results]),
+        **({"startTime": started[0]} if started else {}),
+        **({"endTime": ended[-1]} if ended else {}),
+        **({"agent": {"@id": "#author"}} if packed.author else {}),
+    }
+
+
+def _engine_action(packed: Packed, actions: Sequence[Entity]) -> Entity:
+    """Snakemake at work."""
+    return {
+        "@id": "#engine-run",
+        "@type": "OrganizeAction",
+        "name": "Snakemake",
+        "instrument": {"@id": ENGINE},
+        "object": _refs(entity["@id"] for entity in actions if entity["@type"] == "ControlAction"),
+        "result": {"@id": "#workflow-run"},
+        **({"agent": {"@id": "#author"}} if packed.author else {}),
+    }

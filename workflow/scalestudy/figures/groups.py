@@ -1,0 +1,134 @@
+"""Which runs share a panel and a line, and what tells lines apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.analysis.identity import varied_columns
+from scalestudy.analysis.stats import interval
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.words import value_text
+from scalestudy.files import canonical_json
+from scalestudy.spec.matching import matches
+from scalestudy.spec.study import Study
+
+Row = dict[str, Any]
+OWN_PANEL = ("model", "device", "data.source", "dtype")
+"""What differs too much to share axes: without `panel`, each value gets a separate panel."""
+DOMINANT = 0.7
+MOST_LINES = 6
+
+
+def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
+    """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
+    records = [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
+    return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one panel, line by line."""
+
+    title: str
+    runs: list[Row]
+    lines: dict[str, list[Row]]
+    note: str = ""
+    named: bool = True
+    """Whether a line's label says its value of `series`."""
+
+
+def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, x: str | None) -> list[Group]:
+    """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label.
+
+    Without `panel`, a model, device, data source or number type that has to be told apart gets separate panels; so
+    do the series themselves where lines would be too many.
+    """
+    panel = figure.panel
+    if panel is None:
+        extras = _extras(study, runs, [series], x)
+        panel = next((key for key in extras if key in OWN_PANEL), None)
+        if panel is None and extras and len(_by_all(runs, [series, *extras])) > MOST_LINES:
+            panel = series
+    groups = []
+    for members in by(runs, panel).values():
+        extras = _extras(study, members, [series], x)
+        assumed = {key: value for key in extras if (value := _dominant(members, key)) is not None and key != "ranks"}
+        lines: dict[str, list[Row]] = {}
+        mixed = len({row["emulated"] for row in members}) > 1 and "device" not in extras
+        for row in members:
+            words = [] if panel == series and extras else [value_text(study, series, row.get(series), named=True)]
+            words += [
+                value_text(study, key, row.get(key), named=True)
+                for key in extras
+                if canonical_json(row.get(key)) != assumed.get(key)
+            ]
+            words += ["emulated"] if mixed and row["emulated"] else []
+            lines.setdefault(", ".join(words), []).append(row)
+        note = ""
+        if assumed:
+            values = {
+                key: next(row.get(key) for row in members if canonical_json(row.get(key)) == value)
+                for key, value in assumed.items()
+            }
+            note = "Unless the legend says otherwise: " + ", ".join(
+                value_text(study, key, value, named=True) for key, value in values.items()
+            )
+        name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
+        if name and all(row["emulated"] for row in members) and "emulated" not in name.lower():
+            name += ", compute emulated"
+        title = name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name
+        groups.append(Group(title, members, lines, note, not (panel == series and extras)))
+    return groups
+
+
+def by(runs: Sequence[Row], key: str | None) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in runs:
+        groups.setdefault("" if key is None else canonical_json(row.get(key)), []).append(row)
+    return groups
+
+
+def _by_all(runs: Sequence[Row], keys: list[str]) -> set[str]:
+    return {canonical_json([row.get(key) for key in keys]) for row in runs}
+
+
+def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -> list[str]:
+    """Varied columns that are needed, in addition to `keys` and x, so that no two configurations share a spot."""
+    first = {row["configuration"]: row for row in reversed(runs)}
+    places = {name: _place(runs, name, row, x) for name, row in first.items()}
+
+    def spots(extra: list[str]) -> int:
+        return len(
+            {canonical_json([places[name], *(row.get(key) for key in (*keys, *extra))]) for name, row in first.items()}
+        )
+
+    extras: list[str] = []
+    while spots(extras) < len(first):
+        candidates = [key for key in varied_columns(study) if key not in (*keys, *extras, x)]
+        better = [key for key in candidates if spots([*extras, key]) > spots(extras)]
+        if not better:
+            break
+        extras.append(next((key for key in better if key in OWN_PANEL), better[0]))
+    return extras
+
+
+def _place(runs: Sequence[Row], configuration: str, row: Row, x: str | None) -> Any:
+    """Where a configuration lies on the horizontal axis: its key, or the mean of what was measured."""
+    if x is None:
+        return None
+    if isinstance(row.get(x), float):
+        found = interval([run[x] for run in runs if run["configuration"] == configuration and run["status"] == "valid"])
+        return None if found is None else float(f"{found.mean:.4g}")
+    return row.get(x)
+
+
+def _dominant(runs: Sequence[Row], key: str) -> str | None:
+    """The value that most configurations have, where nearly all have one."""
+    counts = Counter(canonical_json(row.get(key)) for row in {row["configuration"]: row for row in runs}.values())
+    value, count = counts.most_common(1)[0]
+    return value if len(counts) > 1 and count / counts.total() > DOMINANT else None
