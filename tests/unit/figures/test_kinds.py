@@ -158,6 +158,23 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
     assert look(both) == look(one) == (1, 1)
 
 
+def test_lines_of_one_value_share_its_colour_and_no_two_lines_share_a_mark(study: Study) -> None:
+    write_results(study)
+
+    looks = [(line.style, line.mark) for line in chart(study, "accuracy").lines]
+
+    assert [colour for colour, _ in looks] == [0, 0, 1, 1]
+    assert len({mark for _, mark in looks}) == 4
+
+
+def test_curves_of_disturbed_runs_are_marked(study: Study) -> None:
+    write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
+
+    counts = [line.points[-1].disturbed for line in chart(study, "accuracy").lines]
+
+    assert counts == [1, 0, 0, 0]
+
+
 def test_two_columns_that_figures_draw_as_series_share_no_colour(study: Study) -> None:
     # `exchange` has one line per number of ranks, the others one per strategy.
     assert list(palette(study).values()) == [0, 1, 2, 3]

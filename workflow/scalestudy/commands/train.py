@@ -192,7 +192,9 @@ def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, An
 
 def one_line(result: dict[str, Any]) -> str:
     """A result in one line, for the progress display and logs."""
-    value = result["metrics"].get("throughput_samples_per_s")
+    value, wall_s = (result["metrics"].get(name) for name in ("throughput_samples_per_s", "wall_s"))
     if result["status"] == "valid" and value is not None:
         return f"valid: {value:,.0f} samples/s"
+    if result["status"] == "valid" and wall_s is not None:
+        return f"valid: {wall_s:.1f} s in all"
     return f"{result['status']}: {result['reason']}"

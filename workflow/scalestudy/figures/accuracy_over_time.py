@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import Row, grouped, selected
+from scalestudy.figures.groups import Row, disturbed, grouped, selected
 from scalestudy.figures.palette import styles
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
@@ -38,7 +39,8 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
         lines = []
         for label, members in group.lines.items():
             if points := _curve([taken[row["run"]] for row in members if row["run"] in taken], measure):
-                lines.append(Line(label, points, "band", *looks[label]))
+                marked = tuple(replace(point, disturbed=disturbed(members)) for point in points)
+                lines.append(Line(label, marked, "band", *looks[label]))
         panels.append(
             Panel(
                 group.title,

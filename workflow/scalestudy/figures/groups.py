@@ -132,3 +132,8 @@ def _dominant(runs: Sequence[Row], key: str) -> str | None:
     counts = Counter(canonical_json(row.get(key)) for row in {row["configuration"]: row for row in runs}.values())
     value, count = counts.most_common(1)[0]
     return value if len(counts) > 1 and count / counts.total() > DOMINANT else None
+
+
+def disturbed(rows: Sequence[Row]) -> int:
+    """How many of these runs are valid and were disturbed."""
+    return sum(row["status"] == "valid" and bool(row["disturbed"]) for row in rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from scalestudy.figures.groups import Group
@@ -23,17 +22,20 @@ def palette(study: Study) -> dict[tuple[str, str], int]:
 
 
 def styles(study: Study, series: str, groups: Sequence[Group]) -> dict[str, tuple[int, int]]:
-    """Colour and mark of each line, by its label: the colour is that of its value of `series`.
+    """Colour and mark of each line, by its label: both are those of its value of `series`.
 
-    Lines of one value that differ in something else share its colour and have marks of their own.
+    Further lines of one value, which differ in something else, share its colour and have marks that no value has.
     """
-    known, found, used = palette(study), dict[str, tuple[int, int]](), Counter[int]()
+    known, found = palette(study), dict[str, tuple[int, int]]()
+    taken, free = set[int](), len(known)
     for group in groups:
         for label, members in group.lines.items():
             if label in found:
                 continue
             key = (series, canonical_json(members[0].get(series)))
             colour = known.get(key, len(known) + len(found)) if group.named else len(found)
-            found[label] = (colour, colour + used[colour])
-            used[colour] += 1
+            mark = colour if colour not in taken else free
+            free += mark == free
+            taken.add(colour)
+            found[label] = (colour, mark)
     return found

@@ -259,6 +259,8 @@ def _band(
     for place, point in zip(xs, line.points, strict=True):
         if 1 < point.n < FEWEST:
             _whisker(axes, place, point, factor, look["color"], 2.4)
+    if line.points[-1].disturbed:
+        _signs(axes, xs[-1], ys[-1], line.points[-1], look["color"])
 
 
 def _moved(axes: Axes, panel: Panel, place: float, offset: float) -> float:

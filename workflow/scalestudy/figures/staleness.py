@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -10,7 +11,7 @@ from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import grouped, selected
+from scalestudy.figures.groups import disturbed, grouped, selected
 from scalestudy.figures.palette import styles
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
@@ -35,7 +36,8 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
         lines = []
         for label, members in group.lines.items():
             if points := _points([taken[row["run"]] for row in members if taken.get(row["run"])]):
-                lines.append(Line(label, points, "series", *looks[label]))
+                marked = tuple(replace(point, disturbed=disturbed(members)) for point in points)
+                lines.append(Line(label, marked, "series", *looks[label]))
         highest = max((point.x for line in lines for point in line.points), default=0.0)
         ticks = tuple(float(value) for value in range(int(highest) + 1)) if highest < MOST_TICKS else ()
         panels.append(
