@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.analysis.claim_facts import judge_published
+from scalestudy.analysis.verdict import verdict_of
+from scalestudy.spec.claims import Published
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.step_times import emulated_step_time
@@ -95,3 +98,34 @@ def test_an_emulated_training_at_mini_lasts_long_enough_to_be_timed(
                     f"{study.name}: {spec.model.name}, {samples * scale:g} samples, {steps} steps, {seconds:.2f} s"
                 )
     assert short == set()
+
+
+def test_every_claim_can_be_judged_at_some_scale_or_says_what_is_missing() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        studies = [study for scale in SCALES for study in find_studies(None, scale, Machine()).studies]
+    claims = {(study.name, claim.id): claim for study in studies for claim in study.claims}
+    judged = {(study.name, claim.id) for study in studies for claim in study.claims if study.scale in claim.scales}
+    assert len(claims) >= 52
+    assert [name for name, claim in claims.items() if name not in judged and not claim.not_testable] == []
+
+
+def test_what_published_tables_contradict_is_known() -> None:
+    """By hand: 593,992/88,185 = 6.7 on four GPUs; rows (b)/(c) 0.58 on four; 260/96 = 2.7; 30,600/260 = 118; 90 and 80 %."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        studies = find_studies(None, "paper", Machine()).studies
+        found = {
+            claim.id: judge_published(study, claim, verdict_of(claim)).verdict
+            for study in studies
+            for claim in study.claims
+            if isinstance(claim, Published)
+        }
+    assert {name for name, verdict in found.items() if verdict == "inconsistent"} == {
+        "four_gpus_within_linear",
+        "verbs_and_nccl_help_at_4_and_32",
+        "published_times_say_threefold",
+        "published_rate_agrees_with_time",
+        "two_thresholds_agree",
+    }
+    assert len(found) == 14

@@ -1,0 +1,93 @@
+"""What the terminal says of claims: a line each, decided ones first, and of how many it is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scalestudy.analysis.claims import judge
+from scalestudy.cli import run_command
+from scalestudy.commands.claims import denominator, lines, verdicts_of
+from scalestudy.commands.summary import print_summary
+from scalestudy.figures.claim_tables import write_verdicts
+from scalestudy.spec.study import Study
+from tests.unit.analysis.made_claims import DIRECTION, frame_of, study_with
+from tests.unit.analysis.test_claims import rates
+
+ELSEWHERE = "kind: exact\n    scales: []\n    not_testable: needs a network"
+UNDECIDED = DIRECTION.replace("below: 0.95", "below: 0.8")
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """Three claims: one that cannot be tested, one that is undecided, one that is reproduced."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config/machines").mkdir(parents=True)
+    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
+    study = study_with(tmp_path / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION)
+    fixed = {claim.id: claim.digest for claim in study.claims}
+    write_verdicts(study, "local", judge(study, frame_of(study, rates(80.0)), fixed))
+    return study
+
+
+def test_decided_claims_come_first_with_mark_number_and_reason(study: Study) -> None:
+    first, second, third = lines(verdicts_of(study, "local"))
+    assert first.startswith("✓ reproduced ") and "0.8000 [0.792" in first
+    assert second.startswith("? inconclusive ") and "would decide it" in second
+    assert third.startswith("– not testable here ") and third.endswith("(needs a network)")
+
+
+def test_the_denominator_counts_each_claim_once(study: Study) -> None:
+    said = denominator(verdicts_of(study, "local"))
+    assert said == [
+        "3 claims",
+        "    2 judged here by measured runs: 1 reproduced, 1 inconclusive",
+        "    0 judged here on emulated parts",
+        "    0 published tables, their arithmetic",
+        "    1 to be judged elsewhere",
+    ]
+
+
+def test_decisions_that_would_not_stand_in_one_family_are_counted() -> None:
+    def verdict(p: float, p_holm: float) -> dict[str, object]:
+        return {"kind": "direction", "verdict": "reproduced", "emulated": False, "p": p, "p_holm": p_holm}
+
+    alone = [verdict(0.03, 0.03), verdict(0.001, 0.001)]
+    assert len(denominator(alone)) == 5
+    several = [*alone, verdict(0.04, 0.04)]
+    assert denominator(several)[-1].startswith("Of 3 decisions 2 would not stand")
+
+
+def test_the_summary_says_what_was_found_before_it_names_files(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_summary("local", "paper", ["s"], None)
+    printed = capsys.readouterr().out
+    assert 0 <= printed.index("✓ reproduced") < printed.index("of 40 runs")
+
+
+def test_verdicts_are_judged_again_where_the_claims_have_changed(study: Study, tmp_path: Path) -> None:
+    changed = study_with(tmp_path / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION.replace("0.95", "0.9"))
+    assert [each["verdict"] for each in verdicts_of(changed, "local")] == [
+        "not testable here",
+        "inconclusive",
+        "inconclusive",
+    ]
+    assert verdicts_of(changed, "local")[2]["reason"] == "not run: 10 of 10 runs have no result"
+
+
+def test_the_command_prints_lines_or_json(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["claims", "--scale", "paper"]) == 0
+    assert "✓ reproduced" in capsys.readouterr().out
+    assert run_command(["claims", "--scale", "paper", "--study", "s", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["s"]
+    assert [each["verdict"] for each in found] == ["not testable here", "inconclusive", "reproduced"]
+    assert {"sentence", "estimate", "low", "high", "runs", "p_holm", "emulated"} <= set(found[0])
+
+
+def test_every_format_holds_every_claim(study: Study) -> None:
+    folder = Path("results/local/paper/claims")
+    for suffix in ("csv", "md", "tex"):
+        assert (folder / f"s.{suffix}").read_text().count("A server is slower.") == len(study.claims)
