@@ -158,7 +158,8 @@ def _scheduler(text: str) -> str:
 
 
 def _global(text: str) -> str:
-    text = _set(text, min_uid="0", min_gid="0", execd_params="ENABLE_ADDGRP_KILL=true")
+    # As where an init system starts the daemons, jobs do not see the environment of whoever runs the tests.
+    text = _set(text, min_uid="0", min_gid="0", execd_params="ENABLE_ADDGRP_KILL=true,INHERIT_ENV=false")
     return re.sub(r"flush_time=\S+", "flush_time=00:00:01", text.replace("\\\n", " "))
 
 
