@@ -14,7 +14,7 @@ from scalestudy.errors import UserError
 
 VERBS = (
     "build", "check", "doctor", "export", "figure", "forget", "largest-batch", "list", "plan", "prepare", "report",
-    "schema", "stage", "status", "summarise", "summary", "table", "unstage",
+    "run", "schema", "stage", "status", "summarise", "summary", "table", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")

@@ -38,7 +38,6 @@ LARGE_H = 100
 FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 Unit = Literal["gpu", "node", "cpu"]
-UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
 LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 40, 20_000
 """Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
 RESULT_BYTES = 200_000
@@ -329,7 +328,13 @@ def _counted(job: PlannedJob, digits: int) -> PlannedJob:
         one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
         return one, low, high
 
-    amounts = Amounts(*(units(_many(job, of)) for of in UNITS), job.written_bytes, job.to_nodes_bytes)
+    amounts = Amounts(
+        units(_many(job, "gpu")),
+        units(_many(job, "node")),
+        units(_many(job, "cpu")),
+        job.written_bytes,
+        job.to_nodes_bytes,
+    )
     return dataclasses.replace(job, amounts=amounts)
 
 

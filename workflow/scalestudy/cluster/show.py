@@ -96,13 +96,10 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
             yield f"             {job.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
         if len(chains) > 5:
             yield f"             and {len(chains) - 5} more"
-    unlimited = [job for job in plan.submitted if job.resources.runtime is None]
-    if unlimited:
-        yield f"No walltime  {len(unlimited)} jobs, whose time is unknown, on a machine without a limit, count as 0"
     cost = plan.cost(plan.total)
     if cost is not None and plan.machine.prices is not None:
-        unit = plan.machine.prices.currency
-        yield f"Cost         {cost[0]:,.2f} {unit} at most; {cost[1]:,.2f} to {cost[2]:,.2f} expected"
+        currency = plan.machine.prices.currency
+        yield f"Cost         {cost[0]:,.2f} {currency} at most; {cost[1]:,.2f} to {cost[2]:,.2f} expected"
     yield "Requested    walltime of whole nodes: the P95 and five minutes, rounded up to six; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"

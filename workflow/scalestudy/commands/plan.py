@@ -132,6 +132,6 @@ def _put(file: str, text: str) -> None:
 
 def settings_of(changes: Sequence[str]) -> Mapping[str, Any]:
     """`("repeats=5", "train.epochs=10")` by dotted key, values read as YAML."""
-    from scalestudy.commands.train import setting
+    from scalestudy.spec.yamlfile import setting
 
     return dict(setting(change, "--set") for change in changes)
