@@ -133,9 +133,30 @@ def test_the_cost_is_that_of_devices_and_nodes_exactly(folder: Path) -> None:
     plan = planned("unknown")
     nodes_hours = Decimal("0.5") + plan.hours(plan.rows[0].amounts.node[0])
     assert plan.rows[0].study == "data"
-    cost = plan.cost(plan.total)
+    cost = plan.cost(plan.submitted)
     assert cost is not None
     assert cost[0] == Decimal("0.3") * (2 + IDLE_H) + nodes_hours
+
+
+def test_a_charge_by_formula_counts_each_job_and_its_queues_factor(folder: Path) -> None:
+    """TSUBAME3's points: 0.7 of the used seconds and 0.1 of the requested, here doubled; the run takes its 30 minutes,
+    and the data its 114."""
+    with open(folder / "config/machines/unknown.yaml", "a") as file:
+        file.write("power: {device_watts: 300, co2_g_per_kwh: 500}\nsources: {power: a data sheet}\n")
+    text = (folder / "config/machines/unknown.yaml").read_text()
+    formula = "prices: {currency: points, charge: '0.7 * max(used_s, 300) + 0.1 * requested_s', factors: {fast: 2}, qos: fast}"
+    (folder / "config/machines/unknown.yaml").write_text(
+        text.replace("prices: {currency: points, per_device_hour: 0.3, per_node_hour: 1}", formula)
+    )
+    plan = planned("unknown")
+    cost = plan.cost(plan.submitted)
+    assert cost is not None
+    assert cost[0] == pytest.approx(Decimal(2 * 0.8 * (30 + 114) * 60))
+    assert cost[0] > cost[3] > cost[2] > cost[1] > 0
+    said = show.table(plan)
+    assert "CO2e at 500 g/kWh; power: a data sheet" in said
+    kwh = plan.kilowatt_hours()
+    assert kwh is not None and 0 < kwh[0] < kwh[2] < 9.6 * 0.3
 
 
 def test_csv_and_json_say_the_same_as_the_total(folder: Path) -> None:

@@ -26,6 +26,7 @@ from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.used import queue_wait, read_waits
+from scalestudy.spec.charge import charge
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
 
@@ -183,18 +184,50 @@ class Plan:
         """Units of the plan as hours, exactly."""
         return Decimal(units).scaleb(-self.digits)
 
-    def cost(self, amounts: Amounts) -> tuple[Decimal, Decimal, Decimal] | None:
-        """Requested, expected low and high, in the machine's currency; None where it has no prices."""
-        prices = self.machine.prices
-        if prices is None:
+    def cost(self, jobs: Sequence[PlannedJob]) -> tuple[Decimal, Decimal, Decimal, Decimal] | None:
+        """Charged if every job takes its whole walltime, and the 10th, 50th and 90th percentile, in the machine's
+        currency; None where it has no prices."""
+        if self.machine.prices is None:
             return None
-        per_device = Decimal(str(prices.per_device_hour or 0))
-        per_node = Decimal(str(prices.per_node_hour or 0))
-        one, low, high = (
-            self.hours(gpu) * per_device + self.hours(node) * per_node
-            for gpu, node in zip(amounts.gpu, amounts.node, strict=True)
-        )
-        return one, low, high
+        chosen = {job.seen.id for job in jobs}
+        requested, drawn = 0.0, np.zeros(spread.DRAWS)
+        for column, job in enumerate(self.jobs):
+            if job.seen.id in chosen and job.submitted and not job.awaits:
+                requested += float(charged(self.machine, job, np.array(float(job.seconds[0]))))
+                drawn += charged(self.machine, job, self.spread[:, column])
+        one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
+        return one, two, three, four
+
+    def kilowatt_hours(self) -> tuple[float, float, float] | None:
+        """Percentiles of the energy of all jobs; None where the machine's power is unknown."""
+        power = self.machine.power
+        if power is None or (power.device_watts is None and power.node_watts is None):
+            return None
+        watts = [
+            _many(job, "gpu") * (power.device_watts or 0) + _many(job, "node") * (power.node_watts or 0)
+            for job in self.jobs
+        ]
+        return spread.percentiles(self.spread @ np.array(watts) * power.overhead / 3.6e6)
+
+
+NUMPY = {"min": np.minimum, "max": np.maximum, "ceil": np.ceil, "floor": np.floor}
+
+
+def charged(machine: Machine, job: PlannedJob, used_s: Draws) -> Draws:
+    """What a job costs that uses so many seconds, each job of a chain charged for its part."""
+    prices, asked = machine.prices, job.resources
+    assert prices is not None
+    hourly = _gpus(job) * (prices.per_device_hour or 0) + asked.nodes * (prices.per_node_hour or 0)
+    total: Draws = hourly * used_s / 3600
+    queue = machine.queues.get(asked.queue or "")
+    formula = (queue.charge if queue is not None else None) or prices.charge
+    if formula is not None:
+        cores = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
+        values = {"used_s": used_s / asked.links, "requested_s": 60.0 * (asked.runtime or 0),
+                  "nodes": asked.nodes, "gpus": _gpus(job), "cores": cores}  # fmt: skip
+        total = total + asked.links * charge(formula, values, NUMPY)
+    factor = prices.factors.get(asked.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
+    return total * factor
 
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
