@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from scalestudy.cluster import costs, show, spread
 from scalestudy.cluster.plan import Plan, Seen, make_plan, over_budget
+from scalestudy.cluster.proposal import halved, proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
@@ -57,7 +59,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(machine: str) -> Plan:
     """The plan of everything, as if a dry run had announced each run and its dataset."""
-    project = Project({"machine": machine})
+    return plan_of(Project({"machine": machine}), machine)
+
+
+def plan_of(project: Project, machine: str) -> Plan:
     study = project.chosen[0]
     dataset = study.runs[0].dataset
     manifest = f"results/data/{dataset}/manifest.json"
@@ -201,3 +206,26 @@ def test_idle_devices_of_nodes_taken_whole_for_data_are_counted_in_plan_and_budg
     assert data.study == "data"
     assert plan.hours(data.amounts.gpu[0]) == 4 * plan.hours(data.amounts.node[0]) > 0
     assert over_budget(plan, 2)
+
+
+def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_each_axis_saves(folder: Path) -> None:
+    project = Project({"machine": "known"})
+    plan = plan_of(project, "known")
+    page = proposal(plan, project, date(2026, 1, 31))
+    assert "What does it cost?" in page
+    _, middle, high = plan.percentiles(plan.submitted, "gpu")
+    assert f"Requested: **{high:,} GPU h**" in page
+    assert f"Half of the time {middle:,} are enough" in page
+    assert "8 runs: published training times of this machine, or published step times" in page
+    assert "begun on 2026-01-31" in page
+    rows = [line for line in page.splitlines() if line.startswith("| long: ")]
+    assert [line.split(" | ")[0:2] for line in rows] == [
+        ["| long: repeats", "4"], ["| long: strategy", "4"], ["| long: ranks", "4"],
+    ]  # fmt: skip
+
+
+def test_half_of_an_axis_leaves_every_second_value_out(folder: Path) -> None:
+    study = Project({"machine": "known"}).chosen[0]
+    dropped = dict(halved(study, study.runs))
+    assert {run.spec.ranks for run in dropped["ranks"]} == {8}
+    assert {run.spec.repeat for run in dropped["repeats"]} == {1}
