@@ -62,7 +62,7 @@ def planned(machine: str) -> Plan:
     return plan_of(Project({"machine": machine}), machine)
 
 
-def plan_of(project: Project, machine: str) -> Plan:
+def plan_of(project: Project, machine: str, *, backwards: bool = False) -> Plan:
     study = project.chosen[0]
     dataset = study.runs[0].dataset
     manifest = f"results/data/{dataset}/manifest.json"
@@ -71,7 +71,7 @@ def plan_of(project: Project, machine: str) -> Plan:
         wildcards = {"machine": machine, "run": run.id}
         out = str(result_file(machine, run.id))
         seen.append(Seen(number + 1, "train", wildcards, (manifest,), (out,), {"study": study.name}, 1_000_000))
-    return make_plan(project, seen)
+    return make_plan(project, seen[::-1] if backwards else seen)
 
 
 def test_a_run_longer_than_a_job_may_be_is_a_chain_with_each_link_in_view(folder: Path) -> None:
@@ -229,3 +229,9 @@ def test_half_of_an_axis_leaves_every_second_value_out(folder: Path) -> None:
     dropped = dict(halved(study, study.runs))
     assert {run.spec.ranks for run in dropped["ranks"]} == {8}
     assert {run.spec.repeat for run in dropped["repeats"]} == {1}
+
+
+def test_the_order_in_which_jobs_are_announced_changes_no_number(folder: Path) -> None:
+    one, other = (plan_of(Project({"machine": "known"}), "known", backwards=backwards) for backwards in (False, True))
+    assert one.percentiles(one.submitted, "gpu") == other.percentiles(other.submitted, "gpu")
+    assert one.makespan_percentiles_s == other.makespan_percentiles_s

@@ -39,7 +39,7 @@ LARGE_H = 100
 FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 Unit = Literal["gpu", "node", "cpu"]
-LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 40, 20_000
+LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 200, 80_000
 """Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
@@ -242,7 +242,7 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     rows = tuple(_rows(jobs))
     wait_s = queue_wait(read_waits())
     tasks, limits = tasks_of(jobs), Limits.of(machine, jobs_at_once)
-    draws = spread.drawn([(job.estimate.kind if job.submitted else "", *job.seconds[1:]) for job in jobs])
+    draws = _drawn(jobs)
     times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]
     begun = [starts(tasks, of(each), limits) for each in times]
     critical = [critical_path(tasks, of(each)) for each in times]
@@ -277,6 +277,14 @@ def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:
         else dataclasses.replace(job, awaits=first[job.like].name, seconds=(0, 0, 0))
         for job in drafts
     ]
+
+
+def _drawn(jobs: Sequence[PlannedJob]) -> Draws:
+    """Seconds [draws, jobs]; Snakemake announces jobs in any order, which must not change the numbers."""
+    order = sorted(range(len(jobs)), key=lambda index: (jobs[index].seen.rule, jobs[index].name))
+    found = np.zeros((spread.DRAWS, len(jobs)))
+    found[:, order] = spread.drawn([(jobs[index].estimate.kind, *jobs[index].seconds[1:]) for index in order])
+    return found
 
 
 def _makespans(

@@ -36,7 +36,7 @@ def charge(text: str, values: Mapping[str, Any], functions: Mapping[str, Callabl
 def _value(node: ast.expr, values: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
     match node:
         case ast.Constant(value=bool()):
-            raise ValueError(f"`{node.value}` is no number")
+            raise ValueError(f"`{node.value!r}` is no number")
         case ast.Constant(value=int() | float()):
             return float(node.value)  # type: ignore[arg-type]
         case ast.Name() if node.id in values:
