@@ -10,6 +10,7 @@ planned as a short calibration run, and the others wait for what it says.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -159,10 +160,14 @@ class Plan:
         """The runs that are not in the sums."""
         return [job for job in self.jobs if job.awaits]
 
+    @functools.cached_property
+    def _columns(self) -> dict[int, int]:
+        """The column of `spread` of each job."""
+        return {job.seen.id: column for column, job in enumerate(self.jobs)}
+
     def percentiles(self, jobs: Sequence[PlannedJob], of: Unit) -> tuple[Decimal, Decimal, Decimal]:
         """The 10th, 50th and 90th of what these jobs take together, in GPU, node or CPU hours."""
-        chosen = {job.seen.id for job in jobs}
-        columns = [column for column, job in enumerate(self.jobs) if job.seen.id in chosen]
+        columns = [self._columns[job.seen.id] for job in jobs]
         many = np.array([_many(self.jobs[column], of) for column in columns], dtype=float)
         low, middle, high = spread.percentiles(self.spread[:, columns] @ many)
         return self._hours(low), self._hours(middle), self._hours(high)
@@ -189,12 +194,11 @@ class Plan:
         currency; None where it has no prices."""
         if self.machine.prices is None:
             return None
-        chosen = {job.seen.id for job in jobs}
         requested, drawn = 0.0, np.zeros(spread.DRAWS)
-        for column, job in enumerate(self.jobs):
-            if job.seen.id in chosen and job.submitted and not job.awaits:
+        for job in jobs:
+            if job.submitted and not job.awaits:
                 requested += float(charged(self.machine, job, np.array(float(job.seconds[0]))))
-                drawn += charged(self.machine, job, self.spread[:, column])
+                drawn += charged(self.machine, job, self.spread[:, self._columns[job.seen.id]])
         one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
         return one, two, three, four
 
