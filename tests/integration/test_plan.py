@@ -180,3 +180,15 @@ def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Pat
     kinds = [job["gpu_hours_expected"]["kind"] for job in again["jobs"] if job["rule"] == "train"]
     assert kinds == ["repeats"]
     assert "<svg" in (project.folder / "plan.svg").read_text()
+
+
+def test_run_says_the_snakemake_command_and_gives_it_with_the_changes(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
+    done = project.run("scalestudy", "run", "tiny", "--set", "repeats=1", "--set", "ranks=1", "-n")
+    assert done.returncode == 0, done.stdout
+    assert 'snakemake tiny --profile profiles/local --config \'set=["repeats=1", "ranks=1"]\'' in done.stdout
+    assert re.search(r"^Jobs .*\b2 train\b", done.stdout, re.MULTILINE)
+    assert len(done.stdout.splitlines()) < 40
+    done = project.run("scalestudy", "run", "tiny", "--set", "repeats=1", "--set", "ranks=1")
+    assert done.returncode == 0, done.stdout
+    assert len(project.results()) == 2

@@ -14,8 +14,8 @@ from scalestudy.errors import UserError
 
 VERBS = (
     "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
-    "largest-batch", "list", "new", "plan", "prepare", "report", "results", "schema", "stage", "status", "summarise",
-    "summary", "table", "trend", "unstage",
+    "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
+    "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from scalestudy.cluster import costs, show, spread
 from scalestudy.cluster.plan import Plan, Seen, make_plan, over_budget
+from scalestudy.cluster.proposal import halved, proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
@@ -57,7 +59,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(machine: str) -> Plan:
     """The plan of everything, as if a dry run had announced each run and its dataset."""
-    project = Project({"machine": machine})
+    return plan_of(Project({"machine": machine}), machine)
+
+
+def plan_of(project: Project, machine: str, *, backwards: bool = False) -> Plan:
     study = project.chosen[0]
     dataset = study.runs[0].dataset
     manifest = f"results/data/{dataset}/manifest.json"
@@ -66,7 +71,7 @@ def planned(machine: str) -> Plan:
         wildcards = {"machine": machine, "run": run.id}
         out = str(result_file(machine, run.id))
         seen.append(Seen(number + 1, "train", wildcards, (manifest,), (out,), {"study": study.name}, 1_000_000))
-    return make_plan(project, seen)
+    return make_plan(project, seen[::-1] if backwards else seen)
 
 
 def test_a_run_longer_than_a_job_may_be_is_a_chain_with_each_link_in_view(folder: Path) -> None:
@@ -133,9 +138,30 @@ def test_the_cost_is_that_of_devices_and_nodes_exactly(folder: Path) -> None:
     plan = planned("unknown")
     nodes_hours = Decimal("0.5") + plan.hours(plan.rows[0].amounts.node[0])
     assert plan.rows[0].study == "data"
-    cost = plan.cost(plan.total)
+    cost = plan.cost(plan.submitted)
     assert cost is not None
     assert cost[0] == Decimal("0.3") * (2 + IDLE_H) + nodes_hours
+
+
+def test_a_charge_by_formula_counts_each_job_and_its_queues_factor(folder: Path) -> None:
+    """TSUBAME3's points: 0.7 of the used seconds and 0.1 of the requested, here doubled; the run takes its 30 minutes,
+    and the data its 114."""
+    with open(folder / "config/machines/unknown.yaml", "a") as file:
+        file.write("power: {device_watts: 300, co2_g_per_kwh: 500}\nsources: {power: a data sheet}\n")
+    text = (folder / "config/machines/unknown.yaml").read_text()
+    formula = "prices: {currency: points, charge: '0.7 * max(used_s, 300) + 0.1 * requested_s', factors: {fast: 2}, qos: fast}"
+    (folder / "config/machines/unknown.yaml").write_text(
+        text.replace("prices: {currency: points, per_device_hour: 0.3, per_node_hour: 1}", formula)
+    )
+    plan = planned("unknown")
+    cost = plan.cost(plan.submitted)
+    assert cost is not None
+    assert cost[0] == pytest.approx(Decimal(2 * 0.8 * (30 + 114) * 60))
+    assert cost[0] > cost[3] > cost[2] > cost[1] > 0
+    said = show.table(plan)
+    assert "CO2e at 500 g/kWh; power: a data sheet" in said
+    kwh = plan.kilowatt_hours()
+    assert kwh is not None and 0 < kwh[0] < kwh[2] < 9.6 * 0.3
 
 
 def test_csv_and_json_say_the_same_as_the_total(folder: Path) -> None:
@@ -180,3 +206,32 @@ def test_idle_devices_of_nodes_taken_whole_for_data_are_counted_in_plan_and_budg
     assert data.study == "data"
     assert plan.hours(data.amounts.gpu[0]) == 4 * plan.hours(data.amounts.node[0]) > 0
     assert over_budget(plan, 2)
+
+
+def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_each_axis_saves(folder: Path) -> None:
+    project = Project({"machine": "known"})
+    plan = plan_of(project, "known")
+    page = proposal(plan, project, date(2026, 1, 31))
+    assert "What does it cost?" in page
+    _, middle, high = plan.percentiles(plan.submitted, "gpu")
+    assert f"Requested: **{high:,} GPU h**" in page
+    assert f"Half of the time {middle:,} are enough" in page
+    assert "8 runs: published training times of this machine, or published step times" in page
+    assert "begun on 2026-01-31" in page
+    rows = [line for line in page.splitlines() if line.startswith("| long: ")]
+    assert [line.split(" | ")[0:2] for line in rows] == [
+        ["| long: repeats", "4"], ["| long: strategy", "4"], ["| long: ranks", "4"],
+    ]  # fmt: skip
+
+
+def test_half_of_an_axis_leaves_every_second_value_out(folder: Path) -> None:
+    study = Project({"machine": "known"}).chosen[0]
+    dropped = dict(halved(study, study.runs))
+    assert {run.spec.ranks for run in dropped["ranks"]} == {8}
+    assert {run.spec.repeat for run in dropped["repeats"]} == {1}
+
+
+def test_the_order_in_which_jobs_are_announced_changes_no_number(folder: Path) -> None:
+    one, other = (plan_of(Project({"machine": "known"}), "known", backwards=backwards) for backwards in (False, True))
+    assert one.percentiles(one.submitted, "gpu") == other.percentiles(other.submitted, "gpu")
+    assert one.makespan_percentiles_s == other.makespan_percentiles_s

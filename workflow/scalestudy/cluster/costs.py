@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def stored_bytes(spec: RunSpec) -> int:
     if data is None or used_in_place(spec):
         return 0
     return data.train_samples * 3 * spec.data.resize**2 if spec.data.preprocess == "raw" else data.train_bytes
+
+
+def stored_files(spec: RunSpec) -> int:
+    """About how many files preparing the data writes: one per picture, or its shards."""
+    data = data_of(spec)
+    if data is None or used_in_place(spec):
+        return 0
+    shard = spec.data.shard
+    if shard.format == "files":
+        return data.train_samples + data.test_samples
+    return 2 + (0 if shard.format == "lmdb" else 2 * math.ceil(stored_bytes(spec) / (shard.mib * 2**20)))
 
 
 def _bytes(size: object) -> float:

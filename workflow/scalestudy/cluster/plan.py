@@ -10,6 +10,7 @@ planned as a short calibration run, and the others wait for what it says.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.used import queue_wait, read_waits
+from scalestudy.spec.charge import charge
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
 
@@ -38,8 +40,7 @@ LARGE_H = 100
 FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 Unit = Literal["gpu", "node", "cpu"]
-UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
-LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 40, 20_000
+LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 200, 80_000
 """Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
@@ -159,10 +160,14 @@ class Plan:
         """The runs that are not in the sums."""
         return [job for job in self.jobs if job.awaits]
 
+    @functools.cached_property
+    def _columns(self) -> dict[int, int]:
+        """The column of `spread` of each job."""
+        return {job.seen.id: column for column, job in enumerate(self.jobs)}
+
     def percentiles(self, jobs: Sequence[PlannedJob], of: Unit) -> tuple[Decimal, Decimal, Decimal]:
         """The 10th, 50th and 90th of what these jobs take together, in GPU, node or CPU hours."""
-        chosen = {job.seen.id for job in jobs}
-        columns = [column for column, job in enumerate(self.jobs) if job.seen.id in chosen]
+        columns = [self._columns[job.seen.id] for job in jobs]
         many = np.array([_many(self.jobs[column], of) for column in columns], dtype=float)
         low, middle, high = spread.percentiles(self.spread[:, columns] @ many)
         return self._hours(low), self._hours(middle), self._hours(high)
@@ -184,18 +189,49 @@ class Plan:
         """Units of the plan as hours, exactly."""
         return Decimal(units).scaleb(-self.digits)
 
-    def cost(self, amounts: Amounts) -> tuple[Decimal, Decimal, Decimal] | None:
-        """Requested, expected low and high, in the machine's currency; None where it has no prices."""
-        prices = self.machine.prices
-        if prices is None:
+    def cost(self, jobs: Sequence[PlannedJob]) -> tuple[Decimal, Decimal, Decimal, Decimal] | None:
+        """Charged if every job takes its whole walltime, and the 10th, 50th and 90th percentile, in the machine's
+        currency; None where it has no prices."""
+        if self.machine.prices is None:
             return None
-        per_device = Decimal(str(prices.per_device_hour or 0))
-        per_node = Decimal(str(prices.per_node_hour or 0))
-        one, low, high = (
-            self.hours(gpu) * per_device + self.hours(node) * per_node
-            for gpu, node in zip(amounts.gpu, amounts.node, strict=True)
-        )
-        return one, low, high
+        requested, drawn = 0.0, np.zeros(spread.DRAWS)
+        for job in jobs:
+            if job.submitted and not job.awaits:
+                requested += float(charged(self.machine, job, np.array(float(job.seconds[0]))))
+                drawn += charged(self.machine, job, self.spread[:, self._columns[job.seen.id]])
+        one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
+        return one, two, three, four
+
+    def kilowatt_hours(self) -> tuple[float, float, float] | None:
+        """Percentiles of the energy of all jobs; None where the machine's power is unknown."""
+        power = self.machine.power
+        if power is None or (power.device_watts is None and power.node_watts is None):
+            return None
+        watts = [
+            _many(job, "gpu") * (power.device_watts or 0) + _many(job, "node") * (power.node_watts or 0)
+            for job in self.jobs
+        ]
+        return spread.percentiles(self.spread @ np.array(watts) * power.overhead / 3.6e6)
+
+
+NUMPY = {"min": np.minimum, "max": np.maximum, "ceil": np.ceil, "floor": np.floor}
+
+
+def charged(machine: Machine, job: PlannedJob, used_s: Draws) -> Draws:
+    """What a job costs that uses so many seconds, each job of a chain charged for its part."""
+    prices, asked = machine.prices, job.resources
+    assert prices is not None
+    hourly = _gpus(job) * (prices.per_device_hour or 0) + asked.nodes * (prices.per_node_hour or 0)
+    total: Draws = hourly * used_s / 3600
+    queue = machine.queues.get(asked.queue or "")
+    formula = (queue.charge if queue is not None else None) or prices.charge
+    if formula is not None:
+        cores = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
+        values = {"used_s": used_s / asked.links, "requested_s": 60.0 * (asked.runtime or 0),
+                  "nodes": asked.nodes, "gpus": _gpus(job), "cores": cores}  # fmt: skip
+        total = total + asked.links * charge(formula, values, NUMPY)
+    factor = prices.factors.get(asked.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
+    return total * factor
 
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
@@ -210,7 +246,7 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     rows = tuple(_rows(jobs))
     wait_s = queue_wait(read_waits())
     tasks, limits = tasks_of(jobs), Limits.of(machine, jobs_at_once)
-    draws = spread.drawn([(job.estimate.kind if job.submitted else "", *job.seconds[1:]) for job in jobs])
+    draws = _drawn(jobs)
     times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]
     begun = [starts(tasks, of(each), limits) for each in times]
     critical = [critical_path(tasks, of(each)) for each in times]
@@ -245,6 +281,14 @@ def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:
         else dataclasses.replace(job, awaits=first[job.like].name, seconds=(0, 0, 0))
         for job in drafts
     ]
+
+
+def _drawn(jobs: Sequence[PlannedJob]) -> Draws:
+    """Seconds [draws, jobs]; Snakemake announces jobs in any order, which must not change the numbers."""
+    order = sorted(range(len(jobs)), key=lambda index: (jobs[index].seen.rule, jobs[index].name))
+    found = np.zeros((spread.DRAWS, len(jobs)))
+    found[:, order] = spread.drawn([(jobs[index].estimate.kind, *jobs[index].seconds[1:]) for index in order])
+    return found
 
 
 def _makespans(
@@ -329,7 +373,13 @@ def _counted(job: PlannedJob, digits: int) -> PlannedJob:
         one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
         return one, low, high
 
-    amounts = Amounts(*(units(_many(job, of)) for of in UNITS), job.written_bytes, job.to_nodes_bytes)
+    amounts = Amounts(
+        units(_many(job, "gpu")),
+        units(_many(job, "node")),
+        units(_many(job, "cpu")),
+        job.written_bytes,
+        job.to_nodes_bytes,
+    )
     return dataclasses.replace(job, amounts=amounts)
 
 

@@ -96,16 +96,30 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
             yield f"             {job.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
         if len(chains) > 5:
             yield f"             and {len(chains) - 5} more"
-    unlimited = [job for job in plan.submitted if job.resources.runtime is None]
-    if unlimited:
-        yield f"No walltime  {len(unlimited)} jobs, whose time is unknown, on a machine without a limit, count as 0"
-    cost = plan.cost(plan.total)
+    cost = plan.cost(plan.submitted)
     if cost is not None and plan.machine.prices is not None:
-        unit = plan.machine.prices.currency
-        yield f"Cost         {cost[0]:,.2f} {unit} at most; {cost[1]:,.2f} to {cost[2]:,.2f} expected"
+        currency = plan.machine.prices.currency
+        yield f"Cost         {cost[0]:,.2f} {currency} at most; expected {cost[2]:,.2f} (P10 {cost[1]:,.2f}, P90 {cost[3]:,.2f})"
+    yield from energy(plan)
     yield "Requested    walltime of whole nodes: the P95 and five minutes, rounded up to six; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"
+
+
+def energy(plan: Plan) -> Iterator[str]:
+    """Energy and greenhouse gases, with the source of the power."""
+    found, power = plan.kilowatt_hours(), plan.machine.power
+    if found is None or power is None:
+        return
+    low, middle, high = found
+    what = (
+        "accelerators alone" if power.node_watts is None else "nodes" if power.device_watts is None else "whole nodes"
+    )
+    text = f"Energy       {middle:,.0f} kWh (P10 {low:,.0f}, P90 {high:,.0f}), {what}"
+    if power.co2_g_per_kwh is not None:
+        text += f"; {middle * power.co2_g_per_kwh / 1000:,.0f} kg CO2e at {power.co2_g_per_kwh:g} g/kWh"
+    source = plan.machine.sources.get("power")
+    yield text + (f"; power: {source}" if source else "")
 
 
 def minutes(value: int | None) -> str:
@@ -167,7 +181,7 @@ PERCENTILES = ("p10", "p50", "p90")
 
 
 def _amounts(plan: Plan, amounts: Amounts, kind: str, jobs: Sequence[PlannedJob]) -> dict[str, Any]:
-    cost = plan.cost(amounts)
+    cost = plan.cost(jobs)
     return {
         "gpu_hours_requested": number(plan.hours(amounts.gpu[0])),
         "gpu_hours_expected": {**_span(plan, amounts.gpu), **_drawn(plan, jobs, "gpu"), "kind": kind},
@@ -182,8 +196,7 @@ def _amounts(plan: Plan, amounts: Amounts, kind: str, jobs: Sequence[PlannedJob]
         else {
             "currency": plan.machine.prices.currency,
             "requested": number(cost[0]),
-            "low": number(cost[1]),
-            "high": number(cost[2]),
+            **{name: number(one) for name, one in zip(PERCENTILES, cost[1:], strict=True)},
         },
     }
 

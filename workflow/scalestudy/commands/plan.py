@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class Options:
     json_file: str | None
     csv_file: str | None
     by: str
+    proposal: str | None
     gantt: str | None
     budget: float | None
     actual: bool
@@ -45,6 +47,7 @@ class Options:
 @click.option(
     "--by", default="", metavar="strategy,ranks", help="A line per study and these, in place of one per study."
 )
+@click.option("--proposal", default=None, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
@@ -70,8 +73,14 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
         raise UserError("only one of them can go to standard output", "plan", "write one of --json and --csv to a file")
     if options.actual:
         return _show_actual(targets, profile, config, options.json_file)
-    plan, _ = plan_of(targets, profile, config, settings_of(options.changes))
+    if options.proposal is not None and not options.proposal.endswith(".md"):
+        raise UserError("a proposal is written as Markdown", options.proposal, "name a file that ends in .md")
+    plan, project = plan_of(targets, profile, config, settings_of(options.changes))
     _write(plan, options)
+    if options.proposal is not None:
+        from scalestudy.cluster.proposal import proposal
+
+        write_text(options.proposal, proposal(plan, project, date.today()))
     if options.budget is not None and over_budget(plan, options.budget):
         requested = plan.hours(plan.total.gpu[0])
         click.echo(show.by_hours(plan), err=True)
@@ -132,6 +141,6 @@ def _put(file: str, text: str) -> None:
 
 def settings_of(changes: Sequence[str]) -> Mapping[str, Any]:
     """`("repeats=5", "train.epochs=10")` by dotted key, values read as YAML."""
-    from scalestudy.commands.train import setting
+    from scalestudy.spec.yamlfile import setting
 
     return dict(setting(change, "--set") for change in changes)

@@ -21,7 +21,7 @@ from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
-from scalestudy.spec.yamlfile import parse_value
+from scalestudy.spec.yamlfile import setting
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
          "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
@@ -166,14 +166,6 @@ def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
         if isinstance(data.get(key), dict) and "import" not in data[key]:
             data[key] = {**default, **data[key]}
     return data
-
-
-def setting(text: str, command: str) -> tuple[str, Any]:
-    """`"train.epochs=3"` as its dotted key and its value, which is read as YAML in study files is."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UserError(f"`{printable(text)}` is not a setting", command, "write key=value, for example ranks=2")
-    return key, parse_value(value, f"{command}: {key}")
 
 
 def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, Any], str]:

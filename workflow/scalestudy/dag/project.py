@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from scalestudy.dag.job_resources import JobResources
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.dag.targets import Targets
 from scalestudy.spec import layout
-from scalestudy.spec.config import BUDGET, DATA_FOLDER, SITE, Config, read_config
+from scalestudy.spec.config import BUDGET, CHANGES, DATA_FOLDER, SITE, Config, changes_of, read_config
 from scalestudy.spec.study import Study
 
 
@@ -21,11 +22,13 @@ class Project:
     def __init__(
         self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
     ) -> None:
-        """`caps` are Snakemake's caps on resources, `changes` what `scalestudy plan --set` changes in every study."""
+        """`caps` are Snakemake's caps on resources, `changes` what `scalestudy plan --set` changes in every study, beside
+        `set` of the configuration."""
         self.begin = time.time()
         self.site = config.get("site")
         self.config: Config = read_config("config/config.yaml", config)
-        self.runs = RunIndex(self.config, dict(changes or {}))
+        self.set = config.get("set")
+        self.runs = RunIndex(self.config, {**changes_of(self.set), **(changes or {})})
         self.targets = Targets(self.runs)
         self.resources = JobResources(self.runs, caps or {})
 
@@ -55,6 +58,8 @@ class Project:
         found = {DATA_FOLDER: self.config.paths.data or ""}
         if self.site is not None:
             found[SITE] = str(self.site)
+        if self.set:
+            found[CHANGES] = json.dumps([self.set] if isinstance(self.set, str) else list(self.set))
         if self.config.budget_gpu_hours is not None:
             found[BUDGET] = str(self.config.budget_gpu_hours)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from scalestudy.spec.base import Spec, parse, printable
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
-from scalestudy.spec.yamlfile import Document, dotted, read_yaml
+from scalestudy.spec.yamlfile import Document, dotted, read_yaml, setting
 
 LONGEST_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -78,8 +79,9 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     for key in ("studies", "tags"):
         if isinstance(given.get(key), str) and given[key] != "all":
             given[key] = given[key].split(",")
-    # A key of the site belongs to commands, not to the selection.
-    given.pop("site", None)
+    # Keys of the site, and changes of studies, belong to commands, not to the selection.
+    for key in ("site", "set"):
+        given.pop(key, None)
     value, problems = parse(Config, {**document.data, **given})
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
@@ -130,6 +132,22 @@ DATA_FOLDER = "SCALESTUDY_DATA"
 """Environment variable by which they learn `paths.data` of the configuration."""
 BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
 """Environment variable by which the executor, which is made after the Snakefile was read, learns `budget_gpu_hours`."""
+
+
+CHANGES = "SCALESTUDY_SET"
+"""Environment variable by which they learn the keys that `set` of Snakemake's `--config` changes in every study: a JSON
+list of `KEY=VALUE`."""
+
+
+def changes_of(given: object) -> dict[str, Any]:
+    """`["repeats=5", "train.epochs=10"]`, or one of these alone, by dotted key."""
+    texts = [given] if isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else []
+    return dict(setting(str(text), "--config set") for text in texts)
+
+
+def changes_of_call() -> dict[str, Any]:
+    """Those of the Snakemake call that started this command; none outside one."""
+    return changes_of(json.loads(os.environ.get(CHANGES, "[]")))
 
 
 def data_folder() -> Path | None:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from scalestudy.errors import Problem
 from scalestudy.spec.base import Spec
+from scalestudy.spec.charge import Formula
 from scalestudy.spec.run import RunSpec
 
 GIB = 1 << 30
@@ -29,6 +30,8 @@ class Queue(Spec):
     """Longest job, hours; unset: that of the machine."""
     most_jobs: Whole | None = None
     """Jobs of one user that run at the same time."""
+    charge: Formula | None = None
+    """Charge of one job in this queue, in place of `prices.charge`."""
     most_nodes_running: Whole | None = None
     """Nodes that the running jobs of one user have together."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
@@ -44,6 +47,26 @@ class Prices(Spec):
     """One accelerator for an hour."""
     per_node_hour: Positive | None = None
     """One node for an hour."""
+    charge: Formula | None = None
+    """Charge of one job, added to the prices per hour: `+ - * / min max ceil floor` over numbers and `used_s`,
+    `requested_s`, `nodes`, `gpus`, `cores`, for example `0.7 * max(used_s, 300) + 0.1 * requested_s`."""
+    factors: dict[str, Positive] = {}
+    """By queue or QOS, what everything is multiplied by; those of both count."""
+    qos: str | None = None
+    """The QOS that the site's jobs are submitted with, where it has a factor."""
+
+
+class Power(Spec):
+    """What the machine draws while jobs run; what is unset is left out, and said."""
+
+    device_watts: Positive | None = None
+    """One accelerator."""
+    node_watts: Positive | None = None
+    """One node without its accelerators."""
+    overhead: Annotated[float, Field(ge=1)] = 1.0
+    """The whole site's power over that of its computers (PUE)."""
+    co2_g_per_kwh: Positive | None = None
+    """Grams of CO2 equivalents per kWh of the site's electricity."""
 
 
 class Machine(Spec):
@@ -93,6 +116,8 @@ class Machine(Spec):
     """Queues by name, in the order in which they are tried; none: the site's `scheduler.queue`."""
     prices: Prices | None = None
     """What use costs; unset: no cost is shown."""
+    power: Power | None = None
+    """What it draws; unset: no energy is shown."""
     sources: dict[str, str] = {}
     """Source of each value."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import shown
 from scalestudy.spec.check_study import check_collisions
-from scalestudy.spec.config import LONGEST_NAME, NAME, checked
+from scalestudy.spec.config import LONGEST_NAME, NAME, changes_of_call, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
@@ -57,7 +57,8 @@ def read_studies(
     """The studies of that name (None: all) and scale, expanded; raises UserError with the errors of all of them.
 
     A study without a `mini` or `node` part is left out at that scale, unless its name is given. `changes` hold for
-    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over.
+    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over; unset: those of the
+    Snakemake call that started this command.
     """
     found = find_studies(
         names,
@@ -67,7 +68,7 @@ def read_studies(
         folder=folder,
         machine_name=machine_name,
         extensions=extensions,
-        changes=changes,
+        changes=changes_of_call() if changes is None else changes,
     )
     found.raise_errors()
     if not found.studies:

@@ -243,3 +243,11 @@ class _Builder:
                 f"`{printable(text)}` holds a character that no file name or text can have", self.place(node, path)
             )
         return text
+
+
+def setting(text: str, command: str) -> tuple[str, Any]:
+    """`"train.epochs=3"` as its dotted key and its value, which is read as YAML in study files is."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"`{printable(text)}` is not a setting", command, "write key=value, for example ranks=2")
+    return key, parse_value(value, f"{command}: {key}")
