@@ -37,8 +37,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory, commands: list[str]) -> tup
         ended = project.run("bash", "-c", command.replace("/tmp/", f"{project.folder.parent}/"))
         # Whether this machine was slower the second time is not for a test to say.
         undecided = command.startswith("scalestudy compare") and ended.returncode in (1, 3)
-        assert undecided or completed(ended), f"{command}
-{ended.stdout}"
+        assert undecided or completed(ended), f"{command}\n{ended.stdout}"
         if command.startswith("scalestudy new"):
             assert file.read_text() == study
         printed.setdefault(command, []).append(ended.stdout)
