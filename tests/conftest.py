@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ import pytest
 hypothesis.settings.register_profile("no times", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("no times")
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# Tests of one TMPDIR keep their measured runs apart; those of other checkouts on this host do not wait for them.
+os.environ.setdefault("SCALESTUDY_LOCKS", tempfile.gettempdir())
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -110,6 +110,7 @@ def environment_of(box: Box) -> dict[str, str]:
     return {
         "HOME": str(box.home),
         "TMPDIR": "/tmp",
+        "SCALESTUDY_LOCKS": str(box.home),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "workflow"),
         "XDG_CACHE_HOME": str(box.home / "cache"),

@@ -99,7 +99,7 @@ def done(clone: Project) -> Iterator[dict[str, Future[subprocess.CompletedProces
     def run(command: str) -> subprocess.CompletedProcess[str]:
         elsewhere = command.replace("/tmp/", f"{clone.folder.parent}/")
         dry = f"{elsewhere} -n" if command.startswith(DRY) and not command.endswith(" -n") else elsewhere
-        return clone.run("bash", "-c", dry, TMPDIR=str(clone.folder.parent))
+        return clone.run("bash", "-c", dry, TMPDIR=str(clone.folder.parent), SCALESTUDY_LOCKS=str(clone.folder.parent))
 
     with ThreadPoolExecutor(2) as pool:
         yield {command: pool.submit(run, command) for command in RUN}

@@ -118,6 +118,11 @@ def output_of(process: psutil.Process) -> Path | None:
         return None
 
 
+def own_folders(folder: Path) -> dict[str, str]:
+    """Temporary files in a folder, and no waiting for measured runs outside it."""
+    return {"TMPDIR": str(folder / "tmp"), "SCALESTUDY_LOCKS": str(folder)}
+
+
 def begin(folder: Path, *settings: str, **environment: str) -> Attempt:
     """Start `scalestudy try …` with a temporary folder of its own."""
     (folder / "tmp").mkdir()
@@ -129,7 +134,7 @@ def begin(folder: Path, *settings: str, **environment: str) -> Attempt:
             cwd=ROOT,
             stdout=said,
             stderr=said,
-            env={**os.environ, "TMPDIR": str(folder / "tmp"), **environment},
+            env={**os.environ, **own_folders(folder), **environment},
         )
     return Attempt(folder, process, there)
 
@@ -397,7 +402,7 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
         "out",
     ]
     with open(tmp_path / "said", "wb") as said:
-        environment = {**os.environ, **nodes, **apart, "TMPDIR": str(tmp_path / "tmp")}
+        environment = {**os.environ, **nodes, **apart, **own_folders(tmp_path)}
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
     attempt = Attempt(tmp_path, process, there)
     assert process.wait(120) == 0, attempt.said

@@ -1,7 +1,4 @@
-"""Measured runs run alone on a host: they hold its lock; what may not disturb them waits for it.
-
-A run's folder has one trainer per host, whoever started it.
-"""
+"""Locks of files: a run's folder has one trainer per host, whoever started it."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,24 +20,6 @@ from scalestudy.errors import UserError
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
 WRITTEN_WITHIN_TRIES = 50
-
-
-def _file() -> Path:
-    return Path(tempfile.gettempdir()) / f"scalestudy-{os.getuid()}.lock"
-
-
-@contextmanager
-def measured_run() -> Iterator[None]:
-    """Held by a run that is measured: one at a time on this host, and nothing else of ours beside it."""
-    with _held(fcntl.LOCK_EX):
-        yield
-
-
-@contextmanager
-def beside_measured_runs() -> Iterator[None]:
-    """Held by work that takes the machine's time: it waits until no measured run is on this host."""
-    with _held(fcntl.LOCK_SH):
-        yield
 
 
 @contextmanager
@@ -122,15 +100,3 @@ def _is_still(file: Path, lock: IO[str]) -> bool:
         return os.path.samestat(file.stat(), os.fstat(lock.fileno()))
     except FileNotFoundError:
         return False
-
-
-@contextmanager
-def _held(kind: int) -> Iterator[None]:
-    # The lock ends with the process that holds it, however that ends.
-    with open(_file(), "ab") as lock:
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("waiting for the measured run on this host to end", file=sys.stderr, flush=True)
-            fcntl.flock(lock, kind)
-        yield

@@ -21,10 +21,10 @@ def command(what: str, out: Path | None) -> None:
 
     Example: scalestudy build horovod
     """
-    from scalestudy.locks import measured_run
+    from scalestudy.host_lock import measured_run
     from scalestudy.strategies import horovod_build
 
-    with measured_run():
+    with measured_run("the build of Horovod"):
         result = horovod_build.build()
     if out is not None:
         write_json(out, result)

@@ -19,7 +19,7 @@ def command(machine: str, scale: str, study: str, name: str) -> None:
     """
     from scalestudy.analysis.summarise import repair_summary
     from scalestudy.figures.draw import draw
-    from scalestudy.locks import beside_measured_runs
+    from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():
         found = one_study(machine, scale, study)

@@ -27,7 +27,7 @@ def command(out: Path, text: str | None, bulk: Path | None) -> None:
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
     from scalestudy.data.prepare.datasets import prepare
-    from scalestudy.locks import beside_measured_runs
+    from scalestudy.host_lock import beside_measured_runs
     from scalestudy.spec.config import read_site
 
     data = _described(out.parent / "dataset.json", text)

@@ -21,7 +21,7 @@ def command(machine: str, scale: str, out: Path, studies: str) -> None:
     """
     from scalestudy.analysis.summarise import repair_summary
     from scalestudy.figures.report import write_report
-    from scalestudy.locks import beside_measured_runs
+    from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():
         found = [one_study(machine, scale, name) for name in studies.split(",")]

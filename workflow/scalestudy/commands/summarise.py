@@ -17,7 +17,7 @@ def command(machine: str, scale: str, study: str) -> None:
     Example: scalestudy summarise --study gpu_scaling
     """
     from scalestudy.analysis.summarise import summarise
-    from scalestudy.locks import beside_measured_runs
+    from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():
         summarise(one_study(machine, scale, study), machine)

@@ -11,7 +11,8 @@ import click
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
-from scalestudy.locks import measured_run, only_trainer
+from scalestudy.host_lock import measured_run
+from scalestudy.locks import only_trainer
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
@@ -97,7 +98,10 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
         memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
-    with measured_run(), tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder:
+    with (
+        measured_run("a search of the largest batch"),
+        tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder,
+    ):
         identity = dataset_id(spec.data)
         manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
         if prepare(spec.data, manifest, None, read_site()).status == "skipped":
@@ -119,7 +123,7 @@ def _make(
     from scalestudy.launch.failures import RankFailed
     from scalestudy.launch.signals import EndedBySignal
 
-    with measured_run():
+    with measured_run(f"run {identity}"):
         if manifest.exists():
             ensure(manifest, read_site())
         else:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import resource
+
+from scalestudy.errors import UserError
 
 MODULES = (
     "torch",
@@ -17,6 +20,14 @@ MODULES = (
 
 
 def preload() -> None:
-    """Import MODULES."""
+    """Import MODULES. Raises UserError where memory for one of them cannot be had under a limit of this process."""
     for module in MODULES:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except (ImportError, OSError, MemoryError) as error:
+            limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+            if limit == resource.RLIM_INFINITY:
+                raise
+            said = str(error).partition("\n")[0] or type(error).__name__
+            what = f"cannot be loaded with {limit / 2**20:,.0f} MiB of address space: {said}"
+            raise UserError(what, module, "raise the limit of this shell: ulimit -v unlimited") from error

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
+
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.errors import Skipped
+from scalestudy.errors import Skipped, UserError
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi
 from scalestudy.measure.placement import visible_gpus
@@ -19,6 +22,9 @@ from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.strategies.available import missing
 from scalestudy.training.job import Resolved
 
+GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
+MOST_THREADS_PER_CORE = 16
+"""With more threads than that a step's time is the scheduler's of the kernel, and one step can take minutes."""
 COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -33,6 +39,12 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
         raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
+    if threads > MOST_THREADS_PER_CORE * cores:
+        most = MOST_THREADS_PER_CORE * cores
+        raise Skipped(
+            f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
+        )
+    _check_interfaces(spec)
     where = where_to_run(spec, nodes, read_site() if site is None else site)
     if device == "cuda":
         _check_gpus(spec, where, devices)
@@ -46,6 +58,15 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     if spec.accelerator is not None:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     return spec.device or machine.device or ("cuda" if visible_gpus() else "cpu"), None
+
+
+def _check_interfaces(spec: RunSpec) -> None:
+    """Of the network interfaces that the environment names for gloo, each has to be there; gloo does not say which is not."""
+    there = psutil.net_if_addrs()
+    for name in filter(None, os.environ.get(GLOO_INTERFACES, "").split(",")):
+        if spec.ranks > 1 and name not in there:
+            what = f"there is no network interface `{name}` on {platform.node()}"
+            raise UserError(what, f"environment: {GLOO_INTERFACES}", f"unset it, or name one of {', '.join(there)}")
 
 
 def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:

@@ -42,6 +42,14 @@ def predictions(output: Any) -> torch.Tensor:
     return logits_and_aux(output)[0]
 
 
+def check_width(output: Any, classes: int) -> None:
+    """Raise UserError where the main logits are not [batch, classes]."""
+    shape = tuple(predictions(output).shape)
+    if shape[1:] != (classes,):
+        what = f"the model returned logits of shape [{', '.join(map(str, shape))}] for data with {classes} classes"
+        raise UserError(what, "model", f"let its forward return [batch, {classes}]: take `classes` in its __init__")
+
+
 LabelWeights = tuple[torch.Tensor, torch.Tensor]
 """float32 [labels] each: how much a label counts where it is set, and where it is not."""
 

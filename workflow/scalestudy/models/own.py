@@ -28,4 +28,7 @@ def build(options: OwnModel, *, classes: int, channels: int, extensions: Path) -
     with blamed_on(path, f"{class_name}({', '.join(f'{name}={value!r}' for name, value in kwargs.items())})"):
         model = found(**kwargs)
     assert isinstance(model, nn.Module)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        what = f"`{class_name}` has no parameter to train"
+        raise UserError(what, str(path), "make layers or nn.Parameter attributes of the module in its __init__")
     return model

@@ -185,6 +185,8 @@ class Replica:
 
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""
+        if not self.emulated:
+            outputs.check_width(output, self.data.train.classes)
         return outputs.loss(output, y, self.data.train.task, self.label_weights)
 
 

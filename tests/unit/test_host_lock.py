@@ -1,0 +1,167 @@
+"""One measured run per host, whoever runs it and wherever temporary files go; nobody else can hold it up for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scalestudy import host_lock
+from scalestudy.errors import UserError
+from scalestudy.host_lock import LOCKS, beside_measured_runs, lock_folder, measured_run
+
+HOLD = """
+import json, os, sys, unicodedata
+from scalestudy.host_lock import beside_measured_runs, measured_run
+os.setuid(int(sys.argv[2])) if sys.argv[2] else None
+with measured_run(sys.argv[1]) if sys.argv[1] else beside_measured_runs():
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+FLOCK = """
+import fcntl, os, sys
+os.setuid(65534)
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="root can be two users")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of the lock, as /tmp is: of all users, sticky."""
+    made = tmp_path / "locks"
+    made.mkdir()
+    made.chmod(0o1777)
+    for above in made.parents:
+        if above.stat().st_uid == os.getuid() and above != Path("/"):
+            above.chmod(above.stat().st_mode | 0o011)
+    monkeypatch.delenv(LOCKS)
+    monkeypatch.setattr(host_lock, "FOLDER", made)
+    return made
+
+
+@contextmanager
+def holder(program: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until it is sent a line."""
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(
+        command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until_said(capsys: pytest.CaptureFixture[str], process: subprocess.Popen[str]) -> str:
+    """What is said while the lock is waited for; the other process lets go soon after."""
+    end = threading.Timer(1, process.kill)
+    end.start()
+    with measured_run("mine"):
+        pass
+    end.join()
+    return capsys.readouterr().err
+
+
+def test_temporary_folders_do_not_part_runs_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LOCKS)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert lock_folder() == Path("/tmp")
+
+
+def test_a_named_folder_parts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCKS, str(tmp_path))
+    assert lock_folder() == tmp_path
+    monkeypatch.setenv(LOCKS, str(tmp_path / "none"))
+    with pytest.raises(UserError, match="is not a folder"):
+        lock_folder()
+
+
+def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with holder(HOLD, "run vgg-1\x1b[2J", "", TMPDIR=str(folder), SCALESTUDY_LOCKS=str(folder)) as other:
+        said = until_said(capsys, other)
+    assert said.startswith("scalestudy: waiting for run vgg-1\N{REPLACEMENT CHARACTER}[2J of ")
+    assert f"(process {other.pid}, since 20" in said
+
+
+def test_what_takes_time_beside_a_run_is_waited_for_and_does_not_wait_for_its_like(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holder(HOLD, "", "", SCALESTUDY_LOCKS=str(folder)) as other:
+        with beside_measured_runs():
+            pass
+        assert capsys.readouterr().err == ""
+        assert until_said(capsys, other) == "scalestudy: waiting for other work on this host to end\n"
+
+
+def test_after_a_run_nothing_but_the_locks_is_left(folder: Path) -> None:
+    with measured_run("mine"):
+        assert json.loads((folder / f"scalestudy-{os.getuid()}.holder").read_text())["name"] == "mine"
+    own, of_all = sorted(folder.iterdir(), key=lambda file: file.name)
+    assert (own.name, stat.S_IMODE(own.stat().st_mode)) == (f"scalestudy-{os.getuid()}.lock", 0o600)
+    assert (of_all.name, stat.S_IMODE(of_all.stat().st_mode)) == ("scalestudy-host.lock", 0o644)
+
+
+def test_a_note_of_a_process_that_is_gone_or_of_another_user_is_not_believed(folder: Path) -> None:
+    for process in ("1:1", f"{os.getpid()}:0", "x", None):
+        note = {"name": "a lie", "process": process, "since": "ever"}
+        (folder / "scalestudy-1.holder").write_text(json.dumps(note))
+        assert host_lock._holders(folder) == ""
+    (folder / "scalestudy-1.holder").unlink()
+    os.mkfifo(folder / "scalestudy-1.holder")
+    assert host_lock._holders(folder) == ""
+
+
+@as_root
+def test_another_user_cannot_open_the_lock_of_my_runs(folder: Path) -> None:
+    with measured_run("mine"):
+        pass
+    command = [sys.executable, "-c", FLOCK, str(folder / "scalestudy-0.lock")]
+    assert "PermissionError" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+@as_root
+def test_another_user_who_holds_the_lock_of_all_is_waited_for_a_limited_time(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_lock, "LONGEST_WAIT_FOR_OTHERS_S", 0.3)
+    with measured_run("mine"):
+        pass
+    with holder(FLOCK, str(folder / "scalestudy-host.lock")) as other:
+        with measured_run("mine"):
+            assert other.poll() is None
+        assert "going on beside it" in capsys.readouterr().err
+
+
+@as_root
+def test_runs_of_two_users_wait_for_each_other_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with holder(HOLD, "run theirs", "65534", SCALESTUDY_LOCKS=str(folder)) as other:
+        said = until_said(capsys, other)
+    assert f"waiting for run theirs of nobody (process {other.pid}, since" in said
+    assert not list(folder.glob("scalestudy-0.holder"))
+
+
+@as_root
+def test_who_has_taken_my_name_is_named_and_a_lock_of_all_that_is_no_file_is_left_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(folder / "scalestudy-host.lock")
+    with measured_run("mine"):
+        assert "runs of other users on this host are not waited for" in capsys.readouterr().err
+    (folder / "scalestudy-0.lock").unlink()
+    (folder / "scalestudy-0.lock").touch()
+    os.chown(folder / "scalestudy-0.lock", 65534, 65534)
+    with pytest.raises(UserError, match="belongs to nobody"), measured_run("mine"):
+        pass
