@@ -75,6 +75,19 @@ def test_after_sigkill_of_the_driver_the_same_command_goes_on_from_a_checkpoint(
     assert not list(run_folder(project).glob(".trainer*"))
 
 
+def test_after_sigterm_to_the_driver_its_run_stops_with_a_checkpoint_and_the_same_command_resumes_it(
+    project: Project, driver: subprocess.Popen[bytes]
+) -> None:
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(60) == 1
+    assert not (run_folder(project) / "result.json").exists()
+    again = project.run(*COMMAND)
+    assert again.returncode == 0, again.stdout
+    result = json.loads((run_folder(project) / "result.json").read_text())
+    stopped, last = result["links"]
+    assert "SIGTERM" in stopped["cause"] and stopped["steps"] + last["steps"] == result["steps_done"]
+
+
 def test_a_second_driver_is_told_of_the_first_and_who_only_looks_is_not_kept_out(
     project: Project, driver: subprocess.Popen[bytes]
 ) -> None:

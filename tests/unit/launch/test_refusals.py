@@ -21,16 +21,6 @@ from scalestudy.spec.run import RunSpec
 
 RUN = {"ranks": 2, "strategy": "allreduce", "data": {"source": "digits"}, "batch": {"per_rank": 8}}
 TWO_CORES = Machine.model_validate({"cores_per_node": 2})
-LOAD = """
-import resource, sys
-from scalestudy.launch.preload import preload
-from scalestudy.errors import UserError
-resource.setrlimit(resource.RLIMIT_AS, (300 * 2**20, 300 * 2**20))
-try:
-    preload()
-except UserError as error:
-    sys.exit(str(error))
-"""
 
 
 def run(**more: object) -> RunSpec:
@@ -67,8 +57,11 @@ def test_logits_that_are_not_one_per_class_are_refused(shape: tuple[int, ...]) -
     check_width(torch.zeros(4, 10), 10)
 
 
-def test_a_limit_of_memory_that_torch_does_not_fit_into_is_named() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=False, env=os.environ)
-    assert ended.returncode == 1
-    assert "cannot be loaded with 300 MiB of address space" in ended.stderr
+def test_a_limit_of_memory_that_torch_does_not_fit_into_is_named(tmp_path: Path) -> None:
+    scalestudy = Path(sys.executable).parent / "scalestudy"
+    command = f"ulimit -v 614400; {scalestudy} try data.source=digits model=mlp batch.per_rank=8 --out {tmp_path}"
+    environment = {**os.environ, "SCALESTUDY_WARM": "0"}
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 2
+    assert "cannot be loaded with 600 MiB of address space" in ended.stderr
     assert "Traceback" not in ended.stderr

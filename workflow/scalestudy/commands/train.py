@@ -118,6 +118,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 def _make(
     identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
 ) -> dict[str, Any]:
+    from scalestudy.launch.preload import preload
+
+    preload()  # first: it says in one sentence what torch lacks
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import RankFailed

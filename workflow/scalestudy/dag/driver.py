@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+import psutil
 
 from scalestudy import driver
 from scalestudy.cluster.resources import refuse_caps
@@ -69,6 +77,38 @@ def calm_driver(workflow: Any) -> None:
     """Keep a local driver from taking the time of the runs that it starts: one job at a time needs no rate limit."""
     if workflow.local_exec:
         drop_job_rate_limit(workflow.scheduler)
+
+
+def stop_runs_on_sigterm(workflow: Any) -> None:
+    """SIGTERM to a local driver asks the run that it waits for to stop with a checkpoint; Snakemake alone would wait for
+    the run's end. One that submits jobs leaves them running.
+    """
+    if not workflow.local_exec or threading.current_thread() is not threading.main_thread():
+        return
+    of_snakemake = signal.getsignal(signal.SIGTERM)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for process in _running_trainers():
+            sys.stderr.write(
+                f"scalestudy: process {process} stops with a checkpoint; the same command resumes its run\n"
+            )
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        if callable(of_snakemake):
+            of_snakemake(number, frame)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _running_trainers() -> list[int]:
+    """The `scalestudy train` processes that this driver has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            command = pairwise(process.cmdline())
+            if any(Path(program).name == "scalestudy" and verb == "train" for program, verb in command):
+                found.append(process.pid)
+    return found
 
 
 def own_folder(workflow: Any, begin: float) -> None:
