@@ -30,7 +30,7 @@ MpiDefault=none
 KillWait=8
 MinJobAge=300
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=2
-SlurmdTimeout=10
+SlurmdTimeout=120
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 SlurmdPidFile={folder}/%n.pid

@@ -54,6 +54,17 @@ def study(slurm: SlurmBox) -> Iterator[Shown]:
     yield lambda: (made, process.wait(280), log.read_text())
 
 
+def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow, first = fates
+    code, output = workflow.drive()
+    assert code == 1
+    pid = json.loads((workflow.folder / ".scalestudy/driver.json").read_text())["pid"]
+    assert f"another driver works in this folder: process {pid} on box" in output
+    assert first.owns_lock()
+
+
 def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     slurm: SlurmBox, study: Shown, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -78,17 +89,6 @@ def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     names = ",".join(event["name"] for event in workflow.events("submitted"))
     assert slurm.must(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T"]).split() == ["COMPLETED"] * 8
     assert "is gone; what it submitted is taken up again" in output
-
-
-def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
-    slurm: SlurmBox, fates: tuple[Workflow, Driver]
-) -> None:
-    workflow, first = fates
-    code, output = workflow.drive()
-    assert code == 1
-    pid = json.loads((workflow.folder / ".scalestudy/driver.json").read_text())["pid"]
-    assert f"another driver works in this folder: process {pid} on box" in output
-    assert first.owns_lock()
 
 
 def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: SlurmBox) -> None:
