@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def completed(done: subprocess.CompletedProcess[str]) -> bool:
 def result(out: Path) -> dict[str, Any]:
     """The result that a run left."""
     return dict(json.loads((out / "result.json").read_text()))
+
+
+def own_warnings(found: Mapping[str, Any]) -> list[str]:
+    """The warnings of a result, without those about the machine that the tests run on: others used it, it was not steady."""
+    of_host = ("disturbed: ", "other processes took ", "the second half of the window was ")
+    return [warning for warning in found["warnings"] if not warning.startswith(of_host)]
 
 
 def weights(out: Path) -> dict[str, bytes]:
