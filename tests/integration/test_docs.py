@@ -17,6 +17,7 @@ from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
+from scalestudy.spec.claims import Direction, Equivalence, Exact, Published, Quantity
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
@@ -86,12 +87,20 @@ def names(site: Path, kind: str) -> set[str]:
         ("table:", TableSpec, "table:decide"),
         ("scale:", ScaleSpec, "scale:repeats"),
         ("study:", StudySpec, "study:repeats"),
+        ("claim:", Direction, "claim:above"),
+        ("claim:", Equivalence, "claim:within"),
+        ("claim:", Quantity, "claim:value"),
+        ("claim:", Exact, "claim:checks"),
+        ("claim:", Published, "claim:reference"),
     ],
 )
 def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, model: type[Spec], one: str) -> None:
     found = names(site, "key")
     chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
-    elsewhere = ("scales.", "figures.", "tables.") if model in (StudySpec, ScaleSpec) else ("scheduler.",)
+    # Those of other sections; of a claim's checks, what is told in the line of `checks`.
+    elsewhere = (
+        ("scales.", "figures.", "tables.", "claims.") if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
+    )
     keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
     assert one in keys
     # A queue takes the keys of `limits`.
