@@ -126,7 +126,8 @@ def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, f
     sge.limit_jobs_per_user(others + 1)  # others may end meanwhile, which makes room for more
     try:
         workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
-        code, output = workflow.drive()
+        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
+        code, output = workflow.drive("--scalestudy-give-up-min", "2")
     finally:
         sge.limit_jobs_per_user(0)
     assert code == 0, output

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalestudy.files import canonical_json
 from scalestudy.spec.claims import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study, label_of
@@ -121,7 +122,8 @@ def _key(key: str) -> str:
 
 
 def _values(study: Study, key: str, value: Any) -> str:
-    values = value if isinstance(value, list) else [value]
+    whole = canonical_json(value) in study.labels.get(key, {})  # the value of a key may be a list itself
+    values = value if isinstance(value, list) and not whole else [value]
     said = [label_of(study.labels, key, one) for one in values]
     return " or ".join("none" if one == "None" else one for one in said)
 
