@@ -206,12 +206,13 @@ def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Pr
     claims = gallery.folder / "made/local/mini/claims/tiny.json"
     claims.parent.mkdir()
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
-    claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much")
+    number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
+    claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
     write_json(claims, {"claims": [claim, made("other", "not testable here")]})
     assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")
-    answer = f"Reproduced: {escaped}; not testable here: 1 claim."
+    answer = "Reproduced: A server costs \\| much (0.570 \\[0.530 … 0.610\\]). Not testable here: 1 claim."
     assert page.partition("## What it shows\n\n")[2].startswith(f"{answer}\n")
     assert f"| reproduced | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
     assert answer in (gallery.folder / "docs/gallery/index.md").read_text()

@@ -13,8 +13,9 @@ from tests.unit.analysis.fake_results import MACHINE
 def made(name: str, verdict: str, **more: Any) -> dict[str, Any]:
     """One claim; its sentence begins with the verdict."""
     sentence = more.pop("sentence", f"{verdict.capitalize()}: nothing was measured.")
+    statement = more.pop("statement", f"Statement of {name}")
     return {
-        "id": name, "statement": f"Statement of {name}", "source": "A paper", "place": "Fig. 1", "kind": "direction",
+        "id": name, "statement": statement, "source": "A paper", "place": "Fig. 1", "kind": "direction",
         "verdict": verdict, "sentence": sentence, "digest": "ab12", "runs": [], **more,
     }  # fmt: skip
 

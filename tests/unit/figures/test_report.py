@@ -126,7 +126,7 @@ def test_every_number_of_a_claim_leads_to_its_runs(text: str, study: Study) -> N
 
 
 def test_a_study_is_answered_by_its_claims_and_says_how_it_was_run(text: str) -> None:
-    assert '<strong class="reproduced">Reproduced on emulated compute:</strong> the ratio of throughput' in text
+    assert '<strong class="reproduced">Reproduced on emulated compute:</strong> Statement of server (0.571' in text
     assert "snakemake scaling --cores 1 --config machine=fake scale=paper" in text
     assert "<dt>Emulated</dt><dd>nothing</dd>" in text
 

@@ -23,19 +23,20 @@ def test_a_study_that_was_not_judged_has_no_verdicts(study: Study) -> None:
     assert answer_text(()) == "No claims judged."
 
 
-def test_the_answer_is_made_of_the_sentences_of_decided_claims_and_counts_the_rest(
+def test_an_answer_repeats_statements_with_their_numbers_and_counts_what_no_run_decides(
     verdicts: tuple[Judged, ...],
 ) -> None:
-    said = "the ratio of throughput is 0.571 [0.532 … 0.610], below 0.95 is claimed; 3 rounds"
     assert answer_text(verdicts) == (
-        f"Reproduced on emulated compute: {said}; not reproduced: {said}; inconclusive: 1 claim; "
-        "not testable here: 1 claim; consistent: 1 claim; inconsistent: 1 claim."
+        "Reproduced on emulated compute: Statement of server (0.571 [0.532 … 0.610]). "
+        "Not reproduced: Statement of slower (0.571 [0.532 … 0.610]; needed: below 0.95). "
+        "Inconclusive: Statement of unsure. "
+        "Not testable here: 1 claim. Consistent: 1 claim. Inconsistent: 1 claim."
     )
 
 
-def test_an_answer_tells_three_findings_of_a_verdict_and_counts_the_others() -> None:
-    claims = [Judged(**made(f"c{k}", "reproduced", sentence=f"Reproduced: a{k}.")) for k in range(5)]
-    assert answer_text(claims) == "Reproduced: a0; a1; a2; 2 more."
+def test_an_answer_repeats_three_statements_of_a_verdict_and_counts_the_others() -> None:
+    claims = [Judged(**made(f"c{k}", "reproduced", statement=f"Run {k} is fast.")) for k in range(5)]
+    assert answer_text(claims) == "Reproduced: Run 0 is fast. Run 1 is fast. Run 2 is fast. And 2 more."
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:

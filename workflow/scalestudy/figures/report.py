@@ -19,7 +19,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
 from scalestudy.figures.report_study import StudyPart, counts_of, study_part
 from scalestudy.figures.stacked import PARTS
-from scalestudy.figures.verdicts import VERDICTS, tallies
+from scalestudy.figures.verdicts import VERDICTS, capital, tallies
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.spec.columns import MEASURED
@@ -105,7 +105,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
-    environment.filters["marked"] = marked
+    environment.filters.update(marked=marked, capital=capital)
     return environment
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from scalestudy.analysis.claim_words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.spec.layout import claims_file
@@ -29,8 +30,10 @@ NOT_HERE = "not testable here"
 ON_MEASURED, ON_EMULATED = "judged on measured runs", "judged on emulated parts"
 OF_PUBLISHED = "arithmetic of published tables"
 BASES = (ON_MEASURED, ON_EMULATED, OF_PUBLISHED, NOT_HERE)
-MOST_SENTENCES = 3
-"""Findings with one verdict that an answer tells; the others it counts."""
+TOLD = ("reproduced", "not reproduced", "inconclusive")
+"""Verdicts whose statements an answer repeats; of the others it says how many there are."""
+MOST_STATEMENTS = 3
+"""Statements with one verdict that an answer repeats; it says how many more there are."""
 
 
 NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
@@ -48,6 +51,10 @@ class Judged(BaseModel):
     place: str = ""
     verdict: str = Field(pattern=f"^({'|'.join(VERDICTS)})$")
     sentence: str
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
     threshold: str = ""
     margin_reason: str = ""
     n: int | None = None
@@ -142,25 +149,37 @@ def tallies(claims: Sequence[Judged]) -> list[Tally]:
 
 
 def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
-    """What a study answers, from the sentences of its claims: pairs of a verdict and what was found.
+    """What a study answers: pairs of a verdict and the statements that it is the verdict on, each with its number.
 
-    Claims that were decided are told with their sentences, the others are counted. Empty without claims.
+    Statements end with a full stop. Empty without claims.
     """
     groups: dict[str, list[Judged]] = {}
     for claim in sorted(claims, key=lambda claim: (list(VERDICTS).index(claim.verdict), claim.emulated, claim.label)):
         groups.setdefault(claim.label, []).append(claim)
-    said = []
-    for label, group in groups.items():
-        if group[0].verdict in ("reproduced", "not reproduced"):
-            sentences = [claim.finding for claim in group[:MOST_SENTENCES]]
-            rest = len(group) - len(sentences)
-            said.append((label, "; ".join([*sentences, *([f"{rest} more"] if rest else [])])))
-        else:
-            said.append((label, f"{len(group)} claim{'s' * (len(group) != 1)}"))
-    return said
+    return [(label, _told(group)) for label, group in groups.items()]
 
 
 def answer_text(claims: Iterable[Judged]) -> str:
-    """The same as one sentence: `Reproduced: …; inconclusive: 2 claims.`"""
-    text = "; ".join(f"{label}: {found}" for label, found in answer(claims))
-    return f"{text[:1].upper()}{text[1:]}." if text else "No claims judged."
+    """The same as text: `Reproduced: A server costs time (0.57 [0.55 … 0.59]). Consistent: 2 claims.`"""
+    return " ".join(f"{capital(label)}: {found}" for label, found in answer(claims)) or "No claims judged."
+
+
+def capital(text: str) -> str:
+    """Text with a capital letter at its beginning; the rest stays."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _told(group: Sequence[Judged]) -> str:
+    if group[0].verdict not in TOLD:
+        return f"{len(group)} claim{'s' * (len(group) != 1)}."
+    said = [_statement(claim) for claim in group[:MOST_STATEMENTS]]
+    rest = len(group) - len(said)
+    return " ".join([*said, *([f"And {rest} more."] if rest else [])])
+
+
+def _statement(claim: Judged) -> str:
+    """`A server costs time (0.57 [0.55 … 0.59]).`; with the limit where it was not met."""
+    number = interval_text(claim.estimate, claim.low, claim.high, claim.unit)
+    limit = f"needed: {claim.threshold}" if claim.threshold and claim.verdict != "reproduced" else ""
+    found = "; ".join(filter(None, (number, limit if number else "")))
+    return f"{claim.statement.rstrip('.')}{f' ({found})' if found else ''}."
