@@ -218,3 +218,18 @@ def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_reaches_it
     assert math.isnan(time_to_accuracy(evaluations, 0.9))
     assert math.isnan(time_to_accuracy(evaluations, None))
     assert time_to_accuracy([{"time_s": 5, "accuracy": None, "auroc": 0.8}], 0.7) == 5
+
+
+def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_path: Path) -> None:
+    study = read_study(tmp_path, SCALING.replace("repeats: 3", "repeats: 3\ntarget_accuracy: 0.7"), "reaching")
+
+    def evaluated(run: Run) -> dict[str, Any]:
+        reached = run.spec.ranks == 1 or run.spec.repeat > 0
+        return {"evaluations": [{"time_s": 10, "accuracy": 0.5}, {"time_s": 20, "accuracy": 0.8 if reached else 0.6}]}
+
+    write_results(study, evaluated)
+    rows = {row["ranks"]: row for row in summary_of(study)}
+    ends = ("", "_low", "_kind")
+
+    assert [rows["1"][f"time_to_accuracy_s{end}"] for end in ends] == ["20", "20", "measured"]
+    assert [rows["2"][f"time_to_accuracy_s{end}"] for end in ends] == ["", "20", "censored"]

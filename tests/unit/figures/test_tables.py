@@ -123,3 +123,7 @@ def test_files_lie_side_by_side(study: Study) -> None:
 
     folder = Path("results/fake/paper/tables/scaling")
     assert write_table(study, MACHINE, "times") == [folder / "times.csv", folder / "times.md", folder / "times.tex"]
+
+
+def test_a_value_that_some_runs_never_reached_is_a_bound_and_no_mean() -> None:
+    assert cell_text(Cell(None, "censored", 0, censored=2, beyond=13.4), 1) == "> 13.4 (2)"

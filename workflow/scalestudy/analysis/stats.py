@@ -12,6 +12,8 @@ from scipy.special import stdtrit
 from scalestudy.spec.columns import on_logarithms
 
 CONFIDENCE = 0.95
+CENSORED = "censored"
+"""Kind of a number of which a run says only that it is larger than `<column>_low`."""
 FEWEST = 3
 """Repeats that an interval needs. With two, t is 12.7: such an interval says only that two are few."""
 
@@ -86,8 +88,11 @@ def _rms(values: Sequence[float]) -> float:
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:
     """Mean and interval of a column over runs, on logarithms where the column is positive by its nature.
 
-    A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`.
+    A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`. Where a run's
+    number is censored there is no mean: that of the other runs would be one of a selection.
     """
+    if any(row.get(f"{column}_kind") == CENSORED for row in rows):
+        return None
     found = [row for row in rows if _finite(row.get(column))]
     came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
     own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]  # type: ignore[arg-type]

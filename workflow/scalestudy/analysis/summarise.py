@@ -15,7 +15,7 @@ from scalestudy.analysis.drift import round_effects
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
-from scalestudy.analysis.stats import interval_of
+from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
 from scalestudy.results.stored import read_result
@@ -51,10 +51,11 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     certain, and `period` numbers what was measured in one go.
     """
     rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
+    numbers = {*METRICS, *DERIVED}
     for column in rows.columns:
-        if column in METRICS or column.removesuffix("_low").removesuffix("_high") in METRICS:
+        if column in numbers or column.removesuffix("_low").removesuffix("_high") in numbers:
             rows[column] = pd.to_numeric(rows[column])
-        elif column.startswith("instrument.") or column.removesuffix("_kind") in METRICS:
+        elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
             rows[column] = rows[column].fillna("")
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [study.round_of(run) for run in study.runs]
@@ -143,6 +144,8 @@ def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
         row[f"{column}_low"] = found.low if found else None
         row[f"{column}_high"] = found.high if found else None
         row[f"{column}_kind"] = kind_of_all([kind_of(run, column) for run in runs]) if found else None
+        if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
+            row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
     return row
 
 
@@ -180,21 +183,29 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
-        "time_to_accuracy_s": time_to_accuracy(result.get("evaluations") or [], target),
+        **_reached(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
     }
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
-    """Training time in seconds until the first evaluation that reaches the target; NaN where none does.
-
-    What it would have taken is not guessed: a run that ends below the target is left out, and counted as missing.
-    """
+    """Training time in seconds until the first evaluation that reaches the target; NaN where none does."""
     for each in evaluations:
         score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
         if target is not None and score is not None and score >= target:
             return float(each["time_s"])
     return math.nan
+
+
+def _reached(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
+    """The time to the accuracy. Of a run that ends below the target it is only known to be longer than the run was."""
+    found = time_to_accuracy(evaluations, target)
+    below = target is not None and bool(evaluations) and math.isnan(found)
+    return {
+        "time_to_accuracy_s": found,
+        "time_to_accuracy_s_low": float(evaluations[-1]["time_s"]) if below else None,
+        "time_to_accuracy_s_kind": CENSORED if below else "",
+    }
 
 
 def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:

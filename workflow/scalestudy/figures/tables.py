@@ -15,7 +15,7 @@ import pandas as pd
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.scaling import bases
-from scalestudy.analysis.stats import FEWEST, Interval, interval_of
+from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of
 from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
 from scalestudy.analysis.workload import workload_of
 from scalestudy.errors import UserError, nearest
@@ -39,6 +39,9 @@ class Cell:
     kind: str
     disturbed: int = 0
     """How many of its runs were disturbed."""
+    censored: int = 0
+    """In how many of its runs the value is only known to be larger than `beyond`."""
+    beyond: float | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,9 @@ def _configuration(
     for column in values:
         found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
         disturbed = sum(bool(row["disturbed"]) for row in found)
-        cells.append(Cell(interval_of(found, column), kind_of_all([kind_of(row, column) for row in found]), disturbed))
+        ends = [row[f"{column}_low"] for row in valid if row.get(f"{column}_kind") == CENSORED]
+        kind = CENSORED if ends else kind_of_all([kind_of(row, column) for row in found])
+        cells.append(Cell(interval_of(valid, column), kind, disturbed, len(ends), min(ends, default=None)))
     return Configuration(
         tuple(first.get(key) for key in keys),
         tuple(texts),
@@ -189,6 +194,9 @@ def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: T
                 "n: valid runs; " + _meaning_of_half_widths({cell.value.n for cell in cells if cell.value}),
                 "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
                 "≈: predicted before the first step" if any(cell.kind == "predicted" for cell in cells) else "",
+                "> t (k): k runs ended after t or later without reaching it, so there is no mean"
+                if any(cell.censored for row in configurations for cell in row.cells)
+                else "",
                 f"Cost in {', '.join(priced)}" if priced else "",
                 notes.emulated(rows),
                 "More threads than cores: no efficiency"
@@ -226,7 +234,9 @@ def _meaning_of_half_widths(counts: set[int]) -> str:
 
 
 def cell_text(cell: Cell, factor: float) -> str:
-    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits."""
+    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits. `> 13.4 (2)` where two are censored."""
+    if cell.beyond is not None:
+        return f"> {with_interval(cell.beyond / factor, None, None)} ({cell.censored})"
     if cell.value is None:
         return "–"
     ends = [None if end is None else end / factor for end in (cell.value.low, cell.value.high)]
@@ -252,7 +262,10 @@ def as_csv(table: Table, study: Study) -> str:
         numbers: list[Any] = []
         for cell in row.cells:
             value = cell.value
-            numbers += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
+            if cell.beyond is not None:
+                numbers += [None, cell.beyond, None, cell.kind, cell.disturbed]
+            else:
+                numbers += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
         written = [
             f"{item:.10g}" if isinstance(item, float) else item
             for item in (*keys, *labels, row.valid, row.planned, row.emulated, *numbers)

@@ -184,7 +184,9 @@ DERIVED: dict[str, Column] = {
     "time_to_accuracy_s": Column(
         "Time to the accuracy",
         "s",
-        "Until the first evaluation that reaches the study's `target_accuracy`; empty where none does, or the study names none",
+        "Until the first evaluation that reaches the study's `target_accuracy`; a run that ends below it is censored: its row "
+        "has the time of its last evaluation as `time_to_accuracy_s_low`, and means are left out; empty where the study "
+        "names no such accuracy",
     ),
     "device_hours": Column(
         "Device time",
