@@ -29,7 +29,7 @@ from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.optim import rate_at
 from scalestudy.training.replica import label_weights
-from scalestudy.training.report import Evaluation, Report
+from scalestudy.training.report import Evaluation, Report, Staging
 
 
 def spec(**data: object) -> RunSpec:
@@ -110,6 +110,14 @@ def test_forward_and_backward_that_alternate_have_no_times_of_their_own() -> Non
     values = metrics(job(run), measured(run, forward_apart=False), manifest(640), 2.0, None)
     assert (values["forward_s"], values["backward_s"]) == (None, None)
     assert (values["compute_s"], values["exchange_s"]) == pytest.approx((0.025, 0.02))
+
+
+def test_the_first_batch_is_that_of_the_rank_that_waits_longest_after_staging() -> None:
+    run = spec(strategy="ring", ranks=2, **CUT)
+    found = with_steps(measured(run), [(0.01, 0, 0.01, 0.01, 0.01, 0.01), (0.03, 0, 0.01, 0.01, 0.01, 0.01)])
+    assert metrics(job(run), found, manifest(640), 2.0, None)["first_batch_s"] == pytest.approx(0.03)
+    found.reports[0].stage = Staging(0, 4.0, 100, 100, 1, "here", "everything")
+    assert metrics(job(run), found, manifest(640), 2.0, None)["first_batch_s"] == pytest.approx(4.03)
 
 
 SUMMED = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")

@@ -51,6 +51,7 @@ def metrics(
         **speed(job, measured, manifest),
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
+        "first_batch_s": first_batch(measured),
         **learned(job, measured),
         **of_data(job, reports, manifest),
         **checkpoint_costs(reports[0]),
@@ -116,6 +117,12 @@ def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
         **stage,
         "evaluation_s": measured.reports[0].evaluation_s,
     }
+
+
+def first_batch(measured: Measured) -> float:
+    """Seconds of staging, and of the first step's wait for its batch on the rank that waited longest."""
+    waited_s = measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]
+    return (stage_costs(measured.reports)["stage_s"] or 0.0) + float(waited_s.max())
 
 
 def learned(job: Job, measured: Measured) -> Values:

@@ -46,6 +46,11 @@ METRICS: dict[str, Column] = {
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
     "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes together copied, without what was there"),
+    "first_batch_s": Column(
+        "Time to the first batch",
+        "s",
+        "Staging, and from then until the slowest rank has the first batch of the training; without the start of processes",
+    ),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
