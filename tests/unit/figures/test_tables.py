@@ -8,7 +8,7 @@ from typing import Any
 
 from scalestudy.analysis.stats import Interval
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.tables import Cell, cell_text, latex, markdown, write_table
+from scalestudy.figures.tables import Cell, Configuration, Table, cell_text, latex, markdown, write_table
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -123,6 +123,25 @@ def test_files_lie_side_by_side(study: Study) -> None:
 
     folder = Path("results/fake/paper/tables/scaling")
     assert write_table(study, MACHINE, "times") == [folder / "times.csv", folder / "times.md", folder / "times.tex"]
+
+
+def test_a_key_has_its_unit_in_the_head_unless_its_values_have_labels() -> None:
+    keys = ("data.shard.mib", "loader.storage.mib_per_s", "loader.storage.latency_ms", "network.mib_per_s")
+    table = Table("t", keys, (), (), (), (), frozenset({"network.mib_per_s"}))
+    assert table.head == [
+        "Size of a file (MiB)", "Rate of the emulated storage (MiB/s)", "Latency of the emulated storage (ms)", "Rate of the emulated network", "n",
+    ]  # fmt: skip
+
+
+def test_all_sizes_of_a_table_have_one_unit() -> None:
+    rows = [[72.6 * 2**20, 59.3 * 2**20], [40 * 2**10, 0.0], [30.0 * 2**20, 22.9 * 2**20]]
+    made = [
+        Configuration((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1, mean, mean), "measured") for mean in row))
+        for row in rows
+    ]  # fmt: skip
+    table = Table("t", (), ("read_bytes", "expected_read_bytes"), tuple(made), (), ())
+    assert table.head == ["n", "Bytes read (MiB)", "Bytes expected (MiB)"]
+    assert table.lines()[1] == ["3", "0.0391", "0"]
 
 
 def test_a_value_that_some_runs_never_reached_is_a_bound_and_no_mean() -> None:

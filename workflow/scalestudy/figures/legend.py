@@ -73,7 +73,8 @@ def kind_entries(chart: Chart) -> list[Entry]:
         return []
     grey: dict[str, Any] = {"color": QUIET, "marker": "o", "markeredgecolor": QUIET, "markeredgewidth": 1.1}
     found = []
-    if "measured" in kinds and not bars:
+    plain = any(point.kind == "measured" and not point.emulated for point in points)
+    if (plain or len(kinds) > 1) and "measured" in kinds and not bars:
         found.append(Entry("measured", {**grey, "markerfacecolor": QUIET}))
     if "extrapolated" in kinds:
         found.append(Entry("extrapolated", {**grey, "markerfacecolor": "white"}))

@@ -143,7 +143,7 @@ def emulated(rows: Iterable[Row]) -> str:
     if waiting:
         said.append(f"Emulated compute waits for published step times ({_step_times(waiting)}); {_real(waiting)}")
     if instant := [row for row in rows if _accelerator(row) == INFINITE]:
-        said.append(f"`emulated:infinite` computes in no time; {_real(instant)}")
+        said.append(f"emulated:infinite computes in no time; {_real(instant)}")
     if any(_given(row.get("network.mib_per_s")) for row in rows):
         said.append("The network is emulated: links between nodes have a stated rate")
     if any(_given(row.get(f"loader.storage.{key}")) for row in rows for key in ("mib_per_s", "latency_ms")):

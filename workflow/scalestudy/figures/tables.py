@@ -66,13 +66,20 @@ class Table:
     configurations: tuple[Configuration, ...]
     notes: tuple[str, ...]
     absent: tuple[str, ...]
+    labelled: frozenset[str] = frozenset()
+    """Keys whose values have labels of their own, which hold their units."""
+
+    @property
+    def key_units(self) -> list[str]:
+        """The unit of each key's values; empty for labels."""
+        return ["" if key in self.labelled else unit_of(key) for key in self.keys]
 
     @property
     def head(self) -> list[str]:
         """The text of the head, units included."""
         units = [scale[1] for scale in self.scales]
         return [
-            *(column_label(key) for key in self.keys),
+            *(with_unit(column_label(key), unit) for key, unit in zip(self.keys, self.key_units, strict=True)),
             "n",
             *(with_unit(column_label(value), unit) for value, unit in zip(self.values, units, strict=True)),
         ]
@@ -83,10 +90,17 @@ class Table:
         return [self._scale(index, column) for index, column in enumerate(self.values)]
 
     def _scale(self, index: int, column: str) -> tuple[float, str]:
-        means = sorted(abs(cell.value.mean) for row in self.configurations if (cell := row.cells[index]).value)
-        means = [mean for mean in means if mean]
+        if unit_of(column) == "B":  # what is read stands beside what was expected: one unit for all
+            places = [place for place, value in enumerate(self.values) if unit_of(value) == "B"]
+            return friendly("B", [mean for place in places for mean in self._means(place)])
+        means = self._means(index)
         wide = bool(means) and means[-1] > WIDE_RANGE * means[0]
         return friendly(unit_of(column), means[:1] if wide else means)
+
+    def _means(self, index: int) -> list[float]:
+        """The means of a column, as sizes, in ascending order; without those that are zero."""
+        means = (abs(cell.value.mean) for row in self.configurations if (cell := row.cells[index]).value)
+        return sorted(mean for mean in means if mean)
 
     def spans(self) -> list[int]:
         """For each row, how many rows its first cell stands for; 0 where it continues the row above."""
@@ -145,7 +159,8 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
     decided = decision.sentences(study, rows, spec.decide, spec.values[0], spec.margin) if spec.decide else []
     said_below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
-    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent)
+    labelled = frozenset(key for key in keys if key in study.labels)
+    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent, labelled)
 
 
 def _configuration(

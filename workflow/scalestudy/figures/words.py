@@ -24,7 +24,10 @@ KEYS = {
     "dtype": "Number type",
     "loader.mode": "Input mode",
     "loader.prefetch": "Batches ahead per worker",
+    "loader.storage.latency_ms": "Latency of the emulated storage",
+    "loader.storage.mib_per_s": "Rate of the emulated storage",
     "loader.workers": "Loader workers per rank",
+    "network.mib_per_s": "Rate of the emulated network",
     "nodes": "Nodes",
     "ranks": "Ranks",
     "ranks_per_node": "Ranks per node",
@@ -51,8 +54,10 @@ def unit_of(column: str) -> str:
     """The unit of a column's values as they are stored."""
     if column in MEASURED:
         return MEASURED[column].unit
-    match = re.search(r"[_.](s|mib|gib|kib|bytes)$", column)
-    return {"s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] if match else ""
+    match = re.search(r"[_.](ms|s|mib|gib|kib|bytes)(_per_s)?$", column)
+    if match is None or (column.endswith("_per_s") and match[2] is None):
+        return ""
+    return {"ms": "ms", "s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] + ("/s" if match[2] else "")
 
 
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
