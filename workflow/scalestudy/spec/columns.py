@@ -214,6 +214,8 @@ MEASURED = {**METRICS, **DERIVED}
 LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
 """Columns without a unit that are positive by their nature."""
+NEARLY_NONE = ("read_bytes", "staged_bytes")
+"""Sizes of which next to nothing is a common value: what one run reads and another finds in memory has no factor."""
 
 
 def on_logarithms(column: str) -> bool:
@@ -222,6 +224,8 @@ def on_logarithms(column: str) -> bool:
     What multiplies them (a slower clock, a busier host) then shifts all of them alike, and an interval never reaches
     below 0. Shares, losses, scores and counts are averaged as they are.
     """
+    if column in NEARLY_NONE:
+        return False
     return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
