@@ -33,9 +33,17 @@ KEYS = {
     "ranks": "Ranks",
     "ranks_per_node": "Ranks per node",
     "stage.to": "Data path",
+    "strategy.memory_limit_mib": "Memory limit",
+    "strategy.stages": "Stages asked for",
     "threads_per_rank": "Threads per rank",
     "train.epochs": "Epochs",
 }
+NOT_SET = {
+    "loader.memory_limit_mib": "no limit",
+    "stage.to": "read where it lies",
+    "strategy.memory_limit_mib": "no limit",
+}
+"""What a key says that has no value; of others a dash."""
 SELF_EXPLAINING = ("model", "strategy", "device", "data.source", "data.preprocess", "dtype")
 """Keys whose values say by themselves what they are."""
 
@@ -106,13 +114,18 @@ def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> st
     elif isinstance(value, float) and not isinstance(value, bool):
         label = number(value, 6)
     elif value is None:
-        label = "unset"
+        label = NOT_SET.get(key, "–")
+        if named:
+            return label if key in NOT_SET else f"no {_lower(column_label(key))}"
     if not named or key in SELF_EXPLAINING:
         return label.replace("_", " ") if key in ("strategy", "data.source") else label
     if key == "ranks":
         return f"{label} rank" + ("" if label == "1" else "s")
-    name = column_label(key)
-    return f"{name[:1].lower()}{name[1:]} {label}"
+    return f"{_lower(column_label(key))} {label}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def listed(items: Iterable[str], most: int = 3) -> str:
