@@ -55,7 +55,7 @@ quick: .venv-dev
 	@ruff check --quiet .
 	@ruff format --check --quiet .
 	@mypy
-	@pytest tests/unit -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py)
+	@pytest -n auto --maxprocesses 8 tests/unit -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py)
 
 box: setup
 	@python -m tests.cluster.try_box

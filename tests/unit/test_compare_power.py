@@ -12,6 +12,7 @@ QUIET, BUSY = RECORDINGS
 POOLS = [(file, kind) for file in RECORDINGS for kind in pools(recorded(file))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", REPEATS)
 @pytest.mark.parametrize(("file", "kind"), POOLS, ids=[f"{file.stem}, {kind}" for file, kind in POOLS])
 def test_at_most_5_percent_of_200_comparisons_of_equal_runs_are_false_alarms(file: Path, kind: str, n: int) -> None:

@@ -89,6 +89,7 @@ def test_a_named_folder_parts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lock_folder()
 
 
+@pytest.mark.slow
 def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with holder(HOLD, "run vgg-1\x1b[2J", "", TMPDIR=str(folder), SCALESTUDY_LOCKS=str(folder)) as other:
         said = until_said(capsys, other)
@@ -96,6 +97,7 @@ def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys:
     assert f"(process {other.pid}, since 20" in said
 
 
+@pytest.mark.slow
 def test_what_takes_time_beside_a_run_is_waited_for_and_does_not_wait_for_its_like(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +147,7 @@ def test_another_user_who_holds_the_lock_of_all_is_waited_for_a_limited_time(
         assert "going on beside it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @as_root
 def test_runs_of_two_users_wait_for_each_other_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with holder(HOLD, "run theirs", "65534", SCALESTUDY_LOCKS=str(folder)) as other:

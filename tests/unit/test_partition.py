@@ -148,6 +148,7 @@ def shortened(model: Chain, count: int) -> Chain:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_stages_of_a_real_profile_are_within_a_tenth_of_brute_force(name: str) -> None:
     found = profiled(name)

@@ -333,6 +333,7 @@ def test_claims_that_are_judged_together_are_decided_together(tmp_path: Path) ->
     assert "decided alone, and not together with the study's other claims" in several[0].reason
 
 
+@pytest.mark.slow
 def test_at_most_5_percent_of_studies_without_any_difference_decide_a_claim(tmp_path: Path) -> None:
     no_margin = [DIRECTION.replace("below: 0.95", "below: 1"), DIRECTION.replace("below: 0.95", "above: 1")]
     other = [text.replace("train.epochs: 1", f"train.epochs: {epochs}") for text in no_margin for epochs in (2, 4, 8)]

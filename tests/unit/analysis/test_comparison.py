@@ -91,6 +91,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(n: int) -> None:
     assert 1860 <= held <= 1940
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 5, 10])
 def test_equal_machines_give_a_false_alarm_in_at_most_5_percent_of_comparisons(n: int) -> None:
     rng = np.random.default_rng(n)

@@ -58,7 +58,9 @@ def test_nothing_measured_has_no_mean() -> None:
 def test_times_rates_and_sizes_are_averaged_on_logarithms_and_shares_are_not() -> None:
     positive = ("training_time_s", "throughput_samples_per_s", "dataset_bytes", "memory_mib", "efficiency", "cost")
     assert all(on_logarithms(column) for column in positive)
-    assert not any(on_logarithms(column) for column in ("accuracy", "data_stall", "loss", "staleness", "read_bytes", "no_such"))
+    assert not any(
+        on_logarithms(column) for column in ("accuracy", "data_stall", "loss", "staleness", "read_bytes", "no_such")
+    )
 
 
 def extrapolated(*runs: tuple[float, float, float]) -> list[dict[str, float]]:

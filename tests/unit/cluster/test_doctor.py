@@ -87,6 +87,7 @@ def test_commands_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest
     assert "sbatch" in finding.what
 
 
+@pytest.mark.slow
 def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
     (tmp_path / "token").write_text("abc")

@@ -243,6 +243,7 @@ def test_every_value_of_a_shipped_machine_has_its_source(machine: str) -> None:
     assert set(found.plain()) - {"sources"} == set(found.sources)
 
 
+@pytest.mark.slow
 def test_the_counted_costs_are_what_is_counted_now() -> None:
     from scalestudy.models.catalogue import SmallCNN, Torchvision
     from scalestudy.models.count import cost_row

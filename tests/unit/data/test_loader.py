@@ -153,6 +153,7 @@ def test_a_warm_pass_reads_nothing_from_the_disk(tmp_path: Path, pictures: Datas
     assert read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_batch_that_came_during_an_evaluation_was_not_ready_for_training(pictures: Dataset) -> None:
     with Loader(pictures, plan(48, 4), spec(1, prefetch=1), seed=0, slow_decode_s=0.05) as loader:
         for number, _ in enumerate(loader):

@@ -85,6 +85,7 @@ def test_a_failure_leaves_neither_manifest_nor_bulk(
     assert [path.name for path in (tmp_path / "data").iterdir()] == [".bulk.lock"]
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_leaves_nothing_under_the_final_name_and_is_cleared_away(tmp_path: Path) -> None:
     script = (
         "import os, sys, json; from pathlib import Path\n"

@@ -44,7 +44,7 @@ def test_exchange_is_real_where_there_is_one() -> None:
 def test_an_infinite_accelerator_does_not_wait_for_a_published_step_time() -> None:
     said = notes.emulated([row(device="emulated:infinite")])
 
-    assert said == "`emulated:infinite` computes in no time; loading is real"
+    assert said == "emulated:infinite computes in no time; loading is real"
 
 
 def test_an_emulated_network_is_no_emulated_compute() -> None:

@@ -68,6 +68,7 @@ def test_a_stopped_launcher_is_named_by_the_process_that_cleans_up_after_it(tmp_
             launcher.kill()
 
 
+@pytest.mark.slow
 def test_a_client_names_the_warm_parent_that_is_stopped(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,6 +300,7 @@ def test_the_file_that_is_fuzzed_is_valid() -> None:
     assert len(study.runs) == 21
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.text(max_size=80))
 def test_no_text_is_answered_with_anything_but_a_message(text: str) -> None:
@@ -312,6 +313,7 @@ def test_no_pieces_of_yaml_are_answered_with_anything_but_a_message(pieces: list
     reads_or_complains("question: How?\nbase: " + " ".join(pieces))
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.data())
 def test_no_edit_of_a_study_is_answered_with_anything_but_a_message(data: st.DataObject) -> None:
@@ -351,6 +353,7 @@ RUN_KEYS = [
 ]
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), st.dictionaries(st.sampled_from(RUN_KEYS), VALUES))
 def test_no_well_formed_nonsense_is_answered_with_anything_but_a_message(

@@ -243,6 +243,7 @@ def test_columns_say_both_batches_and_how_the_study_scales() -> None:
     assert values(study, "batch.per_rank", "batch.global", "scaling") == [(8, 32, "weak"), (16, 64, "strong")]
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_expand_in_three_seconds_without_torch() -> None:
     code = """
 import sys, time

@@ -67,7 +67,9 @@ def unit_of(column: str) -> str:
     match = re.search(r"[_.](ms|s|mib|gib|kib|bytes)(_per_s)?$", column)
     if match is None or (column.endswith("_per_s") and match[2] is None):
         return ""
-    return {"ms": "ms", "s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] + ("/s" if match[2] else "")
+    return {"ms": "ms", "s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] + (
+        "/s" if match[2] else ""
+    )
 
 
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
