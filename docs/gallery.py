@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError
-from scalestudy.figures.verdicts import Judged, answer_text, read_verdicts
+from scalestudy.figures.verdicts import Judged, answer, capital, read_verdicts
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies
@@ -131,7 +131,7 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     statuses = Counter("without a result" if result is None else str(result["status"]) for result in found.values())
     claims = results.verdicts(study.name)
     yield "## What it shows"
-    yield plain(answer_text(claims))
+    yield "\n".join(f"- **{capital(label)}:** {plain(found)}" for label, found in answer(claims)) or "No claims judged."
     images = GALLERY / "images" / study.name
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
@@ -216,7 +216,7 @@ def write_index(studies: list[Study]) -> None:
         first = next(image for image in images if image.exists())
         lines += [
             f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
-            *re.findall(r"^## What it shows\n\n(.+)$", page_of(study).read_text(encoding="utf-8"), re.MULTILINE),
+            *re.findall(r"^## What it shows\n\n((?:.+\n)+)", page_of(study).read_text(encoding="utf-8"), re.MULTILINE),
             f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
         ]
     rest = [study for study in studies if study not in shown]

@@ -212,7 +212,7 @@ def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Pr
     assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")
-    answer = "Reproduced: A server costs \\| much (0.570 \\[0.530 … 0.610\\]). Not testable here: 1 claim."
+    answer = "- **Reproduced:** A server costs \\| much (0.570 \\[0.530 … 0.610\\]).\n- **Not testable here:** 1 claim."
     assert page.partition("## What it shows\n\n")[2].startswith(f"{answer}\n")
     assert f"| reproduced | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
     assert answer in (gallery.folder / "docs/gallery/index.md").read_text()
