@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.figures.verdicts import Judged, answer_text, read_verdicts, tallies
+from scalestudy.figures.verdicts import Judged, answer, read_verdicts, tallies
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
@@ -20,23 +20,25 @@ def verdicts(study: Study) -> tuple[Judged, ...]:
 
 def test_a_study_that_was_not_judged_has_no_verdicts(study: Study) -> None:
     assert read_verdicts(MACHINE, study.scale, study.name) == ()
-    assert answer_text(()) == "No claims judged."
+    assert answer(()) == []
 
 
 def test_an_answer_repeats_statements_with_their_numbers_and_counts_what_no_run_decides(
     verdicts: tuple[Judged, ...],
 ) -> None:
-    assert answer_text(verdicts) == (
-        "Reproduced on emulated compute: Statement of server (0.571 [0.532 … 0.610]). "
-        "Not reproduced: Statement of slower (0.571 [0.532 … 0.610]; needed: below 0.95). "
-        "Inconclusive: Statement of unsure. "
-        "Not testable here: 1 claim. Consistent: 1 claim. Inconsistent: 1 claim."
-    )
+    assert answer(verdicts) == [
+        ("reproduced on emulated compute", "Statement of server (0.571 [0.532 … 0.610])."),
+        ("not reproduced", "Statement of slower (0.571 [0.532 … 0.610]; needed: below 0.95)."),
+        ("inconclusive", "Statement of unsure."),
+        ("not testable here", "1 claim."),
+        ("consistent", "1 claim."),
+        ("inconsistent", "1 claim."),
+    ]
 
 
 def test_an_answer_repeats_three_statements_of_a_verdict_and_counts_the_others() -> None:
     claims = [Judged(**made(f"c{k}", "reproduced", statement=f"Run {k} is fast.")) for k in range(5)]
-    assert answer_text(claims) == "Reproduced: Run 0 is fast. Run 1 is fast. Run 2 is fast. And 2 more."
+    assert answer(claims) == [("reproduced", "Run 0 is fast. Run 1 is fast. Run 2 is fast. And 2 more.")]
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:

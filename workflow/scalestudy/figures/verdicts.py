@@ -159,11 +159,6 @@ def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
     return [(label, _told(group)) for label, group in groups.items()]
 
 
-def answer_text(claims: Iterable[Judged]) -> str:
-    """The same as text: `Reproduced: A server costs time (0.57 [0.55 … 0.59]). Consistent: 2 claims.`"""
-    return " ".join(f"{capital(label)}: {found}" for label, found in answer(claims)) or "No claims judged."
-
-
 def capital(text: str) -> str:
     """Text with a capital letter at its beginning; the rest stays."""
     return f"{text[:1].upper()}{text[1:]}"
