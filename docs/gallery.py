@@ -216,7 +216,9 @@ def write_index(studies: list[Study]) -> None:
         first = next(image for image in images if image.exists())
         lines += [
             f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
-            *re.findall(r"^## What it shows\n\n((?:.+\n)*.+)\n\n", page_of(study).read_text(encoding="utf-8"), re.MULTILINE),
+            *re.findall(
+                r"^## What it shows\n\n((?:.+\n)*.+)\n\n", page_of(study).read_text(encoding="utf-8"), re.MULTILINE
+            ),
             f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
         ]
     rest = [study for study in studies if study not in shown]
