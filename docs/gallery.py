@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError
-from scalestudy.figures.verdicts import Judged, answer, capital, read_verdicts
+from scalestudy.report.verdicts import Judged, answer, capital, read_verdicts
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies

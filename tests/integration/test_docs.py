@@ -24,7 +24,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import ScaleSpec, StudySpec
 from tests.integration.project import ROOT, Project, make_project
-from tests.unit.figures.made_claims import made
+from tests.unit.report.made_claims import made
 
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:

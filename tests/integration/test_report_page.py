@@ -11,7 +11,7 @@ import axe_core_python
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.report import write_report
+from scalestudy.report.page import write_report
 from scalestudy.results.stored import write_result
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine
@@ -21,7 +21,7 @@ from scalestudy.spec.study import Run
 from tests.browser import Browser, chromium
 from tests.integration.project import ROOT
 from tests.unit.analysis.fake_results import MACHINE, read_study, result_of, write_results
-from tests.unit.figures.made_claims import write_claims
+from tests.unit.report.made_claims import write_claims
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 FINDINGS = (

@@ -11,7 +11,7 @@ from scalestudy.analysis.claims import judge
 from scalestudy.cli import run_command
 from scalestudy.commands.claims import denominator, lines, verdicts_of
 from scalestudy.commands.summary import print_summary
-from scalestudy.figures.claim_tables import write_verdicts
+from scalestudy.report.claim_tables import write_verdicts
 from scalestudy.spec.study import Study
 from tests.unit.analysis.made_claims import DIRECTION, frame_of, study_with
 from tests.unit.analysis.test_claims import rates

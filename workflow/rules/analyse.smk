@@ -23,7 +23,7 @@ rule judge:
     input:
         runs=rules.summarise.output.runs,
         reference=ask.claim_references,
-        code=dag.code("analysis", "figures"),
+        code=dag.code("analysis", "figures", "report"),
     output:
         json="results/{machine}/{scale}/claims/{study}.json",
         csv=report(

@@ -61,7 +61,7 @@ rule report:
     """Everything on one self-contained page."""
     input:
         ask.report_inputs,
-        code=dag.code("figures"),
+        code=dag.code("figures", "report"),
     output:
         report(
             "results/{machine}/{scale}/report.html",

@@ -13,10 +13,10 @@ from scalestudy.errors import UserError
 from scalestudy.figures.caption import alt_text
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.draw import chart_of, draw, figure_named
+from scalestudy.figures.kinds.pareto import front
+from scalestudy.figures.kinds.stacked import parts_of
 from scalestudy.figures.legend import entries, looks
 from scalestudy.figures.palette import palette
-from scalestudy.figures.pareto import front
-from scalestudy.figures.stacked import parts_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 

@@ -9,7 +9,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.commands.summary import holds, print_summary, why_missing
-from scalestudy.figures.report import write_report
+from scalestudy.report.page import write_report
 from scalestudy.spec.study import Study
 from tests.unit.analysis.conftest import study
 from tests.unit.analysis.fake_results import MACHINE, write_results

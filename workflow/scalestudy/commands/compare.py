@@ -62,8 +62,8 @@ def command(
     from scalestudy.analysis.compare import compare
     from scalestudy.analysis.comparison import exit_status
     from scalestudy.analysis.recorded import read_records
-    from scalestudy.figures.comparison import headline, shown_lines, write_comparison
     from scalestudy.figures.configurations import configuration_names
+    from scalestudy.report.comparison import headline, shown_lines, write_comparison
     from scalestudy.spec.layout import comparison_folder
 
     old, new = read_records(before), read_records(after)

@@ -18,7 +18,7 @@ from scalestudy.files import atomic_path
 from scalestudy.spec.layout import RESULTS, machine_and_campaign, result_file, run_folder
 
 if TYPE_CHECKING:
-    from scalestudy.figures.crate import Packed
+    from scalestudy.report.crate import Packed
     from scalestudy.spec.study import Study
 
 FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchange.parquet")
@@ -54,7 +54,7 @@ def command(study: str, machine: str, scale: str, out: Path | None, author: str 
 
 def export_study(study: Study, machine: str, out: Path, author: str | None = None, license_: str = "Apache-2.0") -> int:
     """Write the crate; returns the number of runs with a result. Paths in it are those below the project."""
-    from scalestudy.figures.crate import METADATA, crate_of, folders_of
+    from scalestudy.report.crate import METADATA, crate_of, folders_of
 
     packed = packed_of(study, machine, author, license_)
     paths = [*packed.code, *packed.outputs, *(path for run in packed.runs for path in run.files)]
@@ -73,7 +73,7 @@ def export_study(study: Study, machine: str, out: Path, author: str | None = Non
 
 def packed_of(study: Study, machine: str, author: str | None, license_: str) -> Packed:
     """What a study's crate holds. Raises UserError where no run has a result, or this is no clone."""
-    from scalestudy.figures.crate import DoneRun, Packed
+    from scalestudy.report.crate import DoneRun, Packed
     from scalestudy.results.stored import read_result
     from scalestudy.spec.config import read_machine
 

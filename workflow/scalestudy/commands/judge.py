@@ -18,8 +18,8 @@ def command(machine: str, scale: str, study: str) -> None:
     """
     from scalestudy.analysis.claims import judge
     from scalestudy.analysis.summarise import read_rows, repair_summary
-    from scalestudy.figures.claim_tables import write_verdicts
     from scalestudy.host_lock import beside_measured_runs
+    from scalestudy.report.claim_tables import write_verdicts
     from scalestudy.spec.fixed_claims import fixed_claims
 
     with beside_measured_runs():

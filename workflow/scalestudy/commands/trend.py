@@ -26,7 +26,7 @@ def command(machine: str, study: str | None, column: str, order: str, out: Path 
     """
     from scalestudy.analysis.trend import campaigns_of, trend_of
     from scalestudy.figures.configurations import configuration_names
-    from scalestudy.figures.trend import by_study, sentence, write_trend
+    from scalestudy.report.trend import by_study, sentence, write_trend
     from scalestudy.spec.layout import trend_folder
 
     campaigns = campaigns_of(machine, order)

@@ -208,5 +208,5 @@ class Rules:
 
 def code(*folders: str) -> list[str]:
     """The source files of parts of the package: what is drawn by other code is drawn again."""
-    files = [file for folder in folders for file in (PACKAGE / folder).glob("*") if file.suffix in (".py", ".j2")]
+    files = [file for folder in folders for file in (PACKAGE / folder).rglob("*") if file.suffix in (".py", ".j2")]
     return sorted(str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file) for file in files)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import (
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.chart import Chart
+from scalestudy.figures.kinds import (
     accuracy_over_time,
     bars,
     efficiency,
@@ -17,8 +19,6 @@ from scalestudy.figures import (
     throughput_over_ranks,
     time_over_ranks,
 )
-from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.chart import Chart
 from scalestudy.spec.layout import figure_file
 from scalestudy.spec.study import Study
 

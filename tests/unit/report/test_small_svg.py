@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalestudy.figures.small_svg import data_url, smaller
+from scalestudy.report.small_svg import data_url, smaller
 
 SVG = """<?xml version="1.0" encoding="utf-8" standalone="no"?>
 <!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "x">

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.figures.verdicts import Judged, answer, read_verdicts, tallies
+from scalestudy.report.verdicts import Judged, answer, read_verdicts, tallies
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
-from tests.unit.figures.made_claims import claims_of, made, write_claims
+from tests.unit.report.made_claims import claims_of, made, write_claims
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from pathlib import Path
 from scalestudy.analysis.instruments import told
 from scalestudy.analysis.trend import Place, Series, Trend, too_few
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.comparison import changed
 from scalestudy.figures.configurations import Name, fallback_name
 from scalestudy.figures.words import column_label, unit_of
 from scalestudy.files import write_text
+from scalestudy.report.comparison import changed
 
 MOST_NAMES = 8
 """Campaigns whose names have room below an axis; of more, their numbers stand there."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.report import marked, write_report
-from scalestudy.figures.report_study import doubts
+from scalestudy.report.page import marked, write_report
+from scalestudy.report.study_part import doubts
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.conftest import study_in
 from tests.unit.analysis.fake_results import MACHINE, write_results
-from tests.unit.figures.made_claims import write_claims
+from tests.unit.report.made_claims import write_claims
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 

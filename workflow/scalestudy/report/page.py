@@ -17,11 +17,11 @@ from markupsafe import Markup, escape
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
 from scalestudy.figures.build import Row, selected
-from scalestudy.figures.report_study import StudyPart, counts_of, study_part
-from scalestudy.figures.stacked import PARTS
-from scalestudy.figures.verdicts import VERDICTS, capital, tallies
+from scalestudy.figures.kinds.stacked import PARTS
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
+from scalestudy.report.study_part import StudyPart, counts_of, study_part
+from scalestudy.report.verdicts import VERDICTS, capital, tallies
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study
 
@@ -68,8 +68,8 @@ def write_report(
     parts = [study_part(study, machine, rows[study.name]) for study in studies]
     claims = [claim for part in parts for claim in part.claims]
     templates = _templates()
-    script = Markup(templates.get_template("report.js.j2").render())
-    page = templates.get_template("report.html.j2").render(
+    script = Markup(templates.get_template("page.js.j2").render())
+    page = templates.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
         parts=parts,
