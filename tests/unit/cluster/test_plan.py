@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from scalestudy.cluster import costs, show, spread
-from scalestudy.cluster.plan import Plan, Seen, make_plan, over_budget
+from scalestudy.cluster.plan import make_plan
+from scalestudy.cluster.planned import Plan, Seen, over_budget
 from scalestudy.cluster.proposal import halved, proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from scalestudy.cluster.plan import Plan, PlannedJob
+from scalestudy.cluster.planned import Plan, PlannedJob
 from scalestudy.cluster.show import QUEUEING
 from scalestudy.errors import UserError
 from scalestudy.figures import style

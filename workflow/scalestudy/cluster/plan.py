@@ -10,228 +10,34 @@ planned as a short calibration run, and the others wait for what it says.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalestudy.cluster import spread
 from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
-from scalestudy.cluster.expected import UNKNOWN, Estimate, kinds_of, like_key
+from scalestudy.cluster.expected import UNKNOWN, Estimate, like_key
+from scalestudy.cluster.planned import SUBMITTED, Amounts, Plan, PlannedJob, Row, Seen, gpus_of, units_of
 from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.used import queue_wait, read_waits
-from scalestudy.spec.charge import charge
-from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import Run
 
 if TYPE_CHECKING:
     from scalestudy.dag.project import Project
 
-SUBMITTED = ("train", "dataset", "horovod")
-"""Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
 LARGE_H = 100
 FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
-Unit = Literal["gpu", "node", "cpu"]
 LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 200, 80_000
 """Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
 RESULT_BYTES = 200_000
 STEP_BYTES = 60
 """Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A job that a dry run announced."""
-
-    id: int
-    rule: str
-    wildcards: Mapping[str, str]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    resources: Mapping[str, Any]
-    priority: int
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """What jobs use: hours in units of 10^-digits, and bytes."""
-
-    gpu: tuple[int, int, int] = (0, 0, 0)
-    """Requested, all jobs at their 5th percentile, all at their 95th."""
-    node: tuple[int, int, int] = (0, 0, 0)
-    cpu: tuple[int, int, int] = (0, 0, 0)
-    written_bytes: int = 0
-    to_nodes_bytes: int = 0
-
-    def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(
-            _added(self.gpu, other.gpu),
-            _added(self.node, other.node),
-            _added(self.cpu, other.cpu),
-            self.written_bytes + other.written_bytes,
-            self.to_nodes_bytes + other.to_nodes_bytes,
-        )
-
-
-def _added(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
-
-
-@dataclass(frozen=True)
-class PlannedJob:
-    """One job of the plan."""
-
-    seen: Seen
-    study: str
-    strategy: str
-    ranks: int
-    resources: Resources
-    estimate: Estimate
-    seconds: tuple[int, int, int]
-    """Requested, expected low, expected high, over all attempts."""
-    written_bytes: int
-    to_nodes_bytes: int
-    amounts: Amounts = Amounts()
-    like: str = ""
-    """The same for runs of unknown time that do the same to each sample; empty for all others."""
-    awaits: str = ""
-    """The calibration run without which nothing is known of this one: it is not in the sums."""
-
-    @property
-    def name(self) -> str:
-        """The run, the dataset, or the first file that the job makes."""
-        wildcards = self.seen.wildcards
-        return wildcards.get("run") or wildcards.get("dataset") or (self.seen.outputs or ("",))[0]
-
-    @property
-    def submitted(self) -> bool:
-        """Whether the scheduler gets it."""
-        return self.seen.rule in SUBMITTED
-
-
-@dataclass(frozen=True)
-class Row:
-    """The jobs of one study, strategy and number of ranks."""
-
-    study: str
-    strategy: str
-    ranks: int
-    jobs: tuple[PlannedJob, ...]
-    amounts: Amounts
-
-    @property
-    def kind(self) -> str:
-        """Where the expectations come from."""
-        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that would run now."""
-
-    machine_name: str
-    scale: str
-    machine: Machine
-    digits: int
-    jobs: tuple[PlannedJob, ...]
-    rows: tuple[Row, ...]
-    total: Amounts
-    critical_s: tuple[int, int, int]
-    makespan_s: tuple[int, int, int]
-    begun: tuple[Mapping[int, int], Mapping[int, int], Mapping[int, int]] = field(repr=False)
-    spread: Draws = field(repr=False)
-    """Seconds drawn for each job [draws, jobs], in the order of `jobs`."""
-    makespan_percentiles_s: tuple[int, int, int]
-    """10th, 50th, 90th; without waiting for the first start."""
-    wait_s: float | None
-    """Median wait in the queue of the jobs that this folder submitted: what further jobs of a chain wait."""
-    assumed: tuple[str, ...] = ()
-
-    @property
-    def awaiting(self) -> list[PlannedJob]:
-        """The runs that are not in the sums."""
-        return [job for job in self.jobs if job.awaits]
-
-    @functools.cached_property
-    def _columns(self) -> dict[int, int]:
-        """The column of `spread` of each job."""
-        return {job.seen.id: column for column, job in enumerate(self.jobs)}
-
-    def percentiles(self, jobs: Sequence[PlannedJob], of: Unit) -> tuple[Decimal, Decimal, Decimal]:
-        """The 10th, 50th and 90th of what these jobs take together, in GPU, node or CPU hours."""
-        columns = [self._columns[job.seen.id] for job in jobs]
-        many = np.array([_many(self.jobs[column], of) for column in columns], dtype=float)
-        low, middle, high = spread.percentiles(self.spread[:, columns] @ many)
-        return self._hours(low), self._hours(middle), self._hours(high)
-
-    def _hours(self, seconds: float) -> Decimal:
-        return self.hours(round(seconds * 10**self.digits / 3600))
-
-    @property
-    def submitted(self) -> list[PlannedJob]:
-        """The jobs that the scheduler gets."""
-        return [job for job in self.jobs if job.submitted]
-
-    @property
-    def kind(self) -> str:
-        """Where the expectations come from."""
-        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
-
-    def hours(self, units: int) -> Decimal:
-        """Units of the plan as hours, exactly."""
-        return Decimal(units).scaleb(-self.digits)
-
-    def cost(self, jobs: Sequence[PlannedJob]) -> tuple[Decimal, Decimal, Decimal, Decimal] | None:
-        """Charged if every job takes its whole walltime, and the 10th, 50th and 90th percentile, in the machine's
-        currency; None where it has no prices."""
-        if self.machine.prices is None:
-            return None
-        requested, drawn = 0.0, np.zeros(spread.DRAWS)
-        for job in jobs:
-            if job.submitted and not job.awaits:
-                requested += float(charged(self.machine, job, np.array(float(job.seconds[0]))))
-                drawn += charged(self.machine, job, self.spread[:, self._columns[job.seen.id]])
-        one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
-        return one, two, three, four
-
-    def kilowatt_hours(self) -> tuple[float, float, float] | None:
-        """Percentiles of the energy of all jobs; None where the machine's power is unknown."""
-        power = self.machine.power
-        if power is None or (power.device_watts is None and power.node_watts is None):
-            return None
-        watts = [
-            _many(job, "gpu") * (power.device_watts or 0) + _many(job, "node") * (power.node_watts or 0)
-            for job in self.jobs
-        ]
-        return spread.percentiles(self.spread @ np.array(watts) * power.overhead / 3.6e6)
-
-
-NUMPY = {"min": np.minimum, "max": np.maximum, "ceil": np.ceil, "floor": np.floor}
-
-
-def charged(machine: Machine, job: PlannedJob, used_s: Draws) -> Draws:
-    """What a job costs that uses so many seconds, each job of a chain charged for its part."""
-    prices, asked = machine.prices, job.resources
-    assert prices is not None
-    hourly = _gpus(job) * (prices.per_device_hour or 0) + asked.nodes * (prices.per_node_hour or 0)
-    total: Draws = hourly * used_s / 3600
-    queue = machine.queues.get(asked.queue or "")
-    formula = (queue.charge if queue is not None else None) or prices.charge
-    if formula is not None:
-        cores = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
-        values = {"used_s": used_s / asked.links, "requested_s": 60.0 * (asked.runtime or 0),
-                  "nodes": asked.nodes, "gpus": _gpus(job), "cores": cores}  # fmt: skip
-        total = total + asked.links * charge(formula, values, NUMPY)
-    factor = prices.factors.get(asked.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
-    return total * factor
 
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
@@ -240,7 +46,7 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     machine = project.resources.planner(name).machine
     drafts = _calibrated([_planned(project, job) for job in seen])
     submitted = [job for job in drafts if job.submitted]
-    largest_s = sum(job.seconds[0] * max(_gpus(job), job.resources.nodes) for job in submitted)
+    largest_s = sum(job.seconds[0] * max(gpus_of(job), job.resources.nodes) for job in submitted)
     digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
     jobs = tuple(_counted(job, digits) if job.submitted else job for job in drafts)
     rows = tuple(_rows(jobs))
@@ -356,27 +162,15 @@ def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
     return (requested, min(low, requested), min(high, requested)) if asked.runtime else (0, low, high)
 
 
-def _gpus(job: PlannedJob) -> int:
-    return job.resources.gpus_held
-
-
-def _many(job: PlannedJob, of: Unit) -> int:
-    """GPUs, nodes or cores of a job; none of one that the driver keeps."""
-    asked = job.resources
-    if not job.submitted:
-        return 0
-    return {"gpu": _gpus(job), "node": asked.nodes, "cpu": asked.nodes * asked.ranks_per_node * asked.cpus_per_rank}[of]
-
-
 def _counted(job: PlannedJob, digits: int) -> PlannedJob:
     def units(many: int) -> tuple[int, int, int]:
         one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
         return one, low, high
 
     amounts = Amounts(
-        units(_many(job, "gpu")),
-        units(_many(job, "node")),
-        units(_many(job, "cpu")),
+        units(units_of(job, "gpu")),
+        units(units_of(job, "node")),
+        units(units_of(job, "cpu")),
         job.written_bytes,
         job.to_nodes_bytes,
     )
@@ -433,11 +227,6 @@ def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:
             data = data_of(project.runs.run(job.seen.wildcards["machine"], job.seen.wildcards["run"]).spec)
             if data is not None and data.assumed:
                 yield data.assumed
-
-
-def over_budget(plan: Plan, budget_h: float) -> bool:
-    """Whether the jobs ask for more GPU hours than the budget."""
-    return plan.hours(plan.total.gpu[0]) > Decimal(str(budget_h))
 
 
 def read_seen(records: Iterable[Mapping[str, Any]]) -> list[Seen]:

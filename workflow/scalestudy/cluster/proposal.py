@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.cluster.costs import stored_files
 from scalestudy.cluster.expected import kinds_of
-from scalestudy.cluster.plan import Plan, PlannedJob, Unit
+from scalestudy.cluster.planned import Plan, PlannedJob, Unit
 from scalestudy.cluster.show import energy, size, span
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import columns_of

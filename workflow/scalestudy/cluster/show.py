@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from scalestudy.cluster.expected import kinds_of
-from scalestudy.cluster.plan import Amounts, Plan, PlannedJob, Row, Unit
+from scalestudy.cluster.planned import Amounts, Plan, PlannedJob, Row, Unit
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60

@@ -17,7 +17,7 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
-    from scalestudy.cluster.plan import Plan
+    from scalestudy.cluster.planned import Plan
 
 OVER_BUDGET = 3
 
@@ -64,7 +64,7 @@ def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
 def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
     """Print or write the plan; returns the exit status."""
     from scalestudy.cluster import show
-    from scalestudy.cluster.plan import over_budget
+    from scalestudy.cluster.planned import over_budget
     from scalestudy.dag.dryrun import plan_of
 
     config = [*options.config, *(target for target in targets if "=" in target)]

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.plan import Plan, Seen, make_plan, read_seen
+from scalestudy.cluster.plan import make_plan, read_seen
+from scalestudy.cluster.planned import Plan, Seen
 from scalestudy.dag.driver import PLAN, plain_caps
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
