@@ -62,6 +62,10 @@ class Evidence(Protocol):
         """Seconds since the last heartbeat of its script."""
 
     @property
+    def ran_s(self) -> float | None:
+        """Seconds from the begin of its script to its end or, without one, to its last heartbeat; None: not begun."""
+
+    @property
     def run_state(self) -> RunState | None:
         """What its run has recorded about itself."""
 
@@ -220,10 +224,19 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     """What to do after an end whose cause will not become any clearer."""
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
-    forgotten = not job.adopted and state.answers >= LOST_ANSWERS and evidence.remembers_deleted
+    unknown = not job.adopted and state.answers >= LOST_ANSWERS and state.status is None
     attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
     judged = verdict(
-        state.end, state.status, run, attempts, job.asked, host, began.began_s if began is not None else None, forgotten
+        state.end,
+        state.status,
+        run,
+        attempts,
+        job.asked,
+        host,
+        began_s=began.began_s if began is not None else None,
+        forgotten=unknown and evidence.remembers_deleted,
+        ran_s=evidence.ran_s,
+        unrecorded=unknown and not evidence.remembers_deleted,
     )
     cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
     if cancelled and judged.outcome is not Outcome.SUCCESS:

@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,15 @@ class Records:
                 f"{file} is damaged, so it is not known whether {label} is in the queue; "
                 "delete such a job there, then the file"
             ) from None
+
+    def finished(self) -> list[Record]:
+        """The records of jobs that have succeeded and whose files are still there."""
+        found = []
+        for file in (self.folder / "jobs").glob("*/links.json"):
+            with suppress(ValueError):
+                record = self.read(file.parent.name, "")
+                found += [record] if record.outcome == "finished" and record.attempts else []
+        return found
 
     def write(self, record: Record) -> None:
         """Store a record, synced."""

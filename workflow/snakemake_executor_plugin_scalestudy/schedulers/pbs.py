@@ -87,6 +87,7 @@ class Pbs(Scheduler):
 
     kind = "pbs"
     commands = ("qsub", "qstat", "qselect", "qdel")
+    copies_output = True
     default_request = (
         "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}][:mem={mem_mb}mb]"
         " -l place=scatter [-l walltime={walltime}]"

@@ -133,6 +133,8 @@ class Scheduler(ABC):
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
     """Time limit of a submission or deletion."""
+    copies_output: ClassVar[bool] = False
+    """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
     def __init__(self, settings: Settings, run: Run = run_command) -> None:
         self.settings = settings
