@@ -33,6 +33,7 @@ class Known:
     end: End | None = None
     began: Began | None = None
     silent_s: float = 0.0
+    ran_s: float | None = None
     run_state: RunState | None = None
     ended_before_driver: bool = False
     remembers_deleted: bool = False

@@ -51,7 +51,7 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
-        self.remembers_deleted = False
+        self.remembers_deleted = self.copies_output = False
         self.submitted: list[str] = []
         self.deleted: list[str] = []
         self.deleted_ids: list[str | None] = []
@@ -234,7 +234,7 @@ def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_mo
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
     for number in (0, 1):
-        bench.begin(number)
+        bench.begin(number, began_s=int(time.time()) - 1100)
         began = bench.files.folder / f"{bench.scheduler.submitted[number]}.began"
         os.utime(began, (time.time() - 1000, time.time() - 1000))
         bench.scheduler.on_question = lambda jobs: {}
@@ -310,6 +310,45 @@ def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reaso
     assert "train a: job 1 cannot run as things are (Eqw); if that lasts 30 minutes it is deleted" in bench.told.lines
     assert bench.clock.s >= 1000 + 1800
     assert bench.scheduler.deleted == bench.scheduler.submitted
+
+
+def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
+    words = "Q Not Running: Not enough free nodes available"
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, words) for job in jobs}
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(280)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+    bench.rounds(3600)
+    said = [line for line in bench.told.lines if "nothing runs" in line]
+    assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
+    assert 3 <= len(said) <= 4
+
+
+def test_while_another_job_runs_or_is_held_nothing_is_said_of_those_that_wait(bench: Bench) -> None:
+    def one_runs(jobs: Sequence[Job]) -> dict[str, Status]:
+        waiting = {job.name: Status("1", State.QUEUED, "PENDING Resources") for job in jobs}
+        return waiting | FakeScheduler.all_running(jobs[:1])
+
+    bench.scheduler.on_question = one_runs
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(3600)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+
+
+def test_a_scheduler_that_is_away_is_reported_once_whatever_was_asked_of_it(bench: Bench) -> None:
+    bench.add("train a")
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = raising(NoAnswer("qstat: cannot connect to server"))
+    bench.scheduler.on_submit = raising(NoAnswer("qsub: cannot connect to server"))
+    bench.add("train b")
+    bench.rounds(120)
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(30)
+    said = [line for line in bench.told.lines if "answer" in line]
+    assert said[0].startswith("no answer from the scheduler, which changes nothing for the jobs: q")
+    assert len(said) <= 2
 
 
 def test_a_hold_and_its_release_are_told(bench: Bench) -> None:

@@ -241,6 +241,28 @@ def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() 
     assert asked == ["qstat", "qacct"]
 
 
+def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_each_job_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_scalestudy.schedulers.sge.ACCOUNT_S", 0.05)
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        if argv[0] == "qacct":
+            time.sleep(0.04)
+            asked.append(argv[-1])
+            return Answer(1, "", "error: job id not found")
+        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    scheduler = scheduler_of({"kind": "sge"}, run)
+    jobs = [Job(str(number), str(number)) for number in range(6)]
+    for _ in range(6):
+        found = scheduler.statuses(jobs)
+        assert State.UNANSWERED in {status.state for status in found.values()}
+    assert len(asked) <= 12
+    assert set(asked) == {"0", "1", "2", "3", "4", "5"}
+
+
 @pytest.mark.parametrize(
     ("config", "remembers"),
     [

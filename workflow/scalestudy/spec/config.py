@@ -68,6 +68,9 @@ class Site(Spec):
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
+    lacks: tuple[Literal["mpirun", "c++"], ...] = ()
+    """What no node of the site has: runs that need it are skipped. In a job, what is missing and not named here is a fault
+    of the node: the job is tried once more elsewhere, then fails, and no result is written."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 
