@@ -55,22 +55,13 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
     assert before + 595 < int(deadline) <= time.time() + 600
 
 
-def test_where_the_sites_set_up_fails_the_command_is_not_started_and_the_end_says_which_lines(tmp_path: Path) -> None:
-    folder = script(tmp_path, "touch ran", setup=("true", "cd /nowhere && . activate", "true"))
-    done = run(folder)
-    assert done.returncode == 1
-    assert "scheduler.setup ended with status 1 on " in done.stderr
+def test_a_set_up_that_failed_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ran", setup=("exit 78",))
+    assert run(folder).returncode == 78
     assert not (folder / "ran").exists()
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
-    assert (end.code, end.fault) == (1, "scheduler.setup ended with status 1: cd /nowhere && . activate")
-
-
-def test_a_set_up_of_several_lines_is_one_text_that_may_hold_anything(tmp_path: Path) -> None:
-    lines = "if true; then\n  A='one # two'\nfi\ncat >there <<END\n$A\nEND\n# the last"
-    folder = script(tmp_path, 'echo "$A"', setup=(lines, "# nothing"))
-    assert run(folder).stdout == "one # two\n"
-    assert (folder / "there").read_text() == "one # two\n"
+    assert end.fault == "the set-up of the site failed; the output of this job says which line of it"
 
 
 def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:

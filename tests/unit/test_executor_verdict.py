@@ -107,10 +107,10 @@ def test_a_job_that_was_terminated_early_where_no_record_is_kept_was_deleted_and
 
 
 def test_a_set_up_that_fails_is_a_fault_of_the_node_and_tried_elsewhere_once() -> None:
-    end = End(1, "", 100, 101, "node1", "scheduler.setup ended with status 3: module load torch")
+    end = End(78, "", 100, 101, "node1", "the set-up of the site failed")
     judged = verdict(end, ended(Cause.COMMAND), None, [attempt()], ASKED, "node1")
     assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
-    assert judged.cause == "scheduler.setup ended with status 3: module load torch (on node1)"
+    assert judged.cause == "the set-up of the site failed (on node1)"
     again = verdict(end, None, None, [attempt(node_fault=True), attempt()], ASKED, "node2")
     assert (again.outcome, again.cause[-7:]) == (Outcome.FAILURE, ", again")
 

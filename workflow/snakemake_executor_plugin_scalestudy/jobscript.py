@@ -9,6 +9,8 @@ from pathlib import Path
 
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
 BEAT_S = 30
+SETUP_FAILED = 78
+"""Exit status by which a site's set-up says that it failed, EX_CONFIG of sysexits.h; Snakemake itself ends with 0 or 1."""
 INSIST_TIMES, INSIST_S = 120, 5
 """A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
 TEXT = """\
@@ -28,12 +30,6 @@ insist() {{  # insist COMMAND: the disk may be full for a while
         sleep {insist_s}
     done
     return 1
-}}
-set_up() {{  # set_up STATUS LINES: where the site's own lines fail, the command is not started
-    [ "$1" = 0 ] && return
-    echo "scheduler.setup ended with status $1 on $(hostname): $2" >&2
-    printf '%s\\n' "scheduler.setup ended with status $1: $2" >"$SCALESTUDY_FAULT"
-    exit 1
 }}
 forbidden() {{  # its driver has given it up, has judged its end, or has its result and has removed its script
     [ "$(readlink "$status_files/$name.token")" = void ] || [ ! -e {script} ]
@@ -101,9 +97,10 @@ if [ -n "$signalled" ]; then
     done
     rm -f "$status_files/$name.left"
 fi
-# What the set-up, or a command that finds its node unfit, has said there.
+# A command that finds its node unfit says so there.
 fault=$(head -c 500 "$SCALESTUDY_FAULT" 2>/dev/null | tr '\\n' ' ')
 rm -f "$SCALESTUDY_FAULT"
+[ "$code" != {setup_failed} ] || fault="${{fault:-the set-up of the site failed; the output of this job says which line of it}}"
 insist write_status ended "exit=$code" "signal=$signalled" "fault=$fault" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
 exit "$code"
 """
@@ -146,9 +143,10 @@ class Script:
             second_start_s=self.beat_s * 1.5,
             insist_times=INSIST_TIMES,
             insist_s=INSIST_S,
+            setup_failed=SETUP_FAILED,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
-            setup="\n".join(f"{lines}\nset_up $? {shlex.quote(lines)}" for lines in self.setup),
+            setup="\n".join(f"    {line}" for line in self.setup),
             command=command,
         )
 

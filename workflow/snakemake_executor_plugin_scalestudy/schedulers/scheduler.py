@@ -148,6 +148,10 @@ class Scheduler(ABC):
         """
         return False
 
+    def forgets(self) -> str:
+        """What this scheduler does not keep of jobs that are over, and what would change that; empty where it keeps all."""
+        return ""
+
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
         """The submit line, one word per element. ValueError, with a sentence, for what it cannot carry."""

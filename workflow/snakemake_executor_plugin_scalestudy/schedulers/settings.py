@@ -24,8 +24,7 @@ class Settings:
     options: tuple[str, ...] = ()
     """Further words of the submit line."""
     setup: tuple[str, ...] = ()
-    """Shell lines that run first in every job: modules, conda, a virtual environment. Where one of these texts ends with
-    another status than 0, the job's command is not started."""
+    """Shell lines that run first in every job: modules, conda, a virtual environment."""
     wrapper: tuple[str, ...] = ()
     """Words before the command of every job, such as `apptainer exec image.sif`."""
 
@@ -98,7 +97,7 @@ def _lines(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        return (value,)
+        return tuple(value.splitlines())
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return tuple(value)
     raise ValueError(f"`scheduler.{key}` must be text or a list of lines, not {value!r}")
