@@ -774,6 +774,17 @@ def test_a_job_that_ended_while_no_driver_ran_has_its_line_in_the_ledger_though_
         assert ended["cause"] == "ended with status 0 while no driver ran"
 
 
+def test_a_line_of_the_ledger_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy")
+    bench.records.ledger.write_text('{"event": "submitted", "name": "a"}\n{"event": "subm')
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    assert [event["name"] for event in bench.records.events() if event["event"] == "submitted"] == [
+        "a",
+        bench.scheduler.submitted[0],
+    ]
+
+
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)

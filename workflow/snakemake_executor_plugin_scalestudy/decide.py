@@ -209,7 +209,9 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
     alive = answered and state.status is not None and not over
     if alive and state.status is not None and state.status.state in WAITS:
         return _requeued(state, now_s)
-    if end is not None and (over or (answered and _stopped_on_its_own(end, evidence.run_state))):
+    # Of a job whose deletion was asked for no cause needs to be known: it is gone, and is made again.
+    gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
+    if end is not None and (over or gone or (answered and _stopped_on_its_own(end, evidence.run_state))):
         return _judged(job, state, evidence)
     if now_s - state.since_s >= (limits.completing_s if alive else limits.settle_s):
         return replace(_judged(job, state, evidence), delete=alive)

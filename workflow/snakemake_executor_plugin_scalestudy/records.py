@@ -230,7 +230,11 @@ class Records:
         }
 
     def _note(self, **event: Any) -> None:
-        with open(self.ledger, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"time_s": round(time.time(), 3), **event}) + "\n")
+        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
+        with open(self.ledger, "a+b") as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                line = line if stream.read() == b"\n" else f"\n{line}"  # after one that a full disk cut off
+            stream.write(line.encode())
             stream.flush()
             os.fsync(stream.fileno())

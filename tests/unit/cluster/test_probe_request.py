@@ -19,13 +19,14 @@ from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
 from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer
 
 BY_QUEUE = {"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}
+TAKEN = Answer(0, "7.head\n", "")
 TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})
 
 
 class Recorded:
     """A PBS of text: what was called, and what qsub answers."""
 
-    def __init__(self, answer: Answer = Answer(0, "7.head\n", "")) -> None:
+    def __init__(self, answer: Answer = TAKEN) -> None:
         self.answer = answer
         self.calls: list[str] = []
 
