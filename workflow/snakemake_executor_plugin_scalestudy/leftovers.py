@@ -109,7 +109,7 @@ class Leftovers:
 
     def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
         attempt.cause = cause
-        self.records.note_end(attempt, used_s(attempt, end, self.files))
+        self.records.note_end(attempt, used_s(attempt, end, self.files), unseen=True)
         self.strays.pop(attempt.name, None)
 
 

@@ -179,12 +179,15 @@ class Records:
         """The scheduler's id of a submission."""
         self._note(event="id", name=attempt.name, id=attempt.id)
 
-    def note_end(self, attempt: Attempt, used_s: float) -> None:
-        """A line once an attempt is over; what it used takes the place of what it had asked for."""
+    def note_end(self, attempt: Attempt, used_s: float, unseen: bool = False) -> None:
+        """A line once an attempt is over; what it used takes the place of what it had asked for.
+
+        `unseen`: nobody followed it, so that the time of this line says nothing about the time of its end.
+        """
         hours = used_s * attempt.gpus / 3600
         self._note(
             event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
-            cause=attempt.cause, progress=attempt.progress,
+            cause=attempt.cause, progress=attempt.progress, **({"unseen": True} if unseen else {}),
         )  # fmt: skip
         self.hours[attempt.name] = hours
 

@@ -238,4 +238,5 @@ def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
         return f"killed by signal {end.code - 128}, cause unknown{said}"
     if end is None and cause is not Cause.COMMAND:
         return f"ended, cause unknown{said}"
-    return f"its command failed{said}"
+    # Of a job that left its own word, the scheduler's exit status is that of the Snakemake in it, which is always 1.
+    return "its command failed" if end is not None and cause is Cause.COMMAND else f"its command failed{said}"
