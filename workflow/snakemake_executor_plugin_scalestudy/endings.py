@@ -42,7 +42,9 @@ class Endings:
         attempt.never_ran = decision.action is Action.RESUBMIT
         outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
         self.records.write(Record(job.record.key, job.record.label, job.record.attempts, outcome))
-        self.records.note_end(attempt, used_s(attempt, decision.state.end, self.files))
+        ran_s = used_s(attempt, decision.state.end, self.files)
+        self.records.note_end(attempt, ran_s)
+        job.ran_s += ran_s
         job.record.outcome = outcome
         match decision.action:
             case Action.SUCCEED:

@@ -180,6 +180,8 @@ class Executor(RemoteExecutor):
     def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""
         info = self._done(job)
+        ran = {"scalestudy_ran": (info.job.jobid, job.ran_s)}
+        self.logger.info(f"{job.work.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
         self.report_job_success(info)
 
     def failed(self, job: MonitoredJob, why: str) -> None:
