@@ -38,7 +38,9 @@ class Announcer:
     def __init__(self, tell: Reporter, limits: Limits) -> None:
         self.tell, self.limits = tell, limits
         self._without_answer: set[str] = set()
-        """Of SUBMISSION, QUESTION, FILES those that failed last time."""
+        """Of QUESTION and FILES those that failed last time."""
+        self._not_submitted = ""
+        """What was said last about a submission without an answer, until one succeeds."""
         self._full_was_said = False
         self._waiting_s = WAITING_S
         self._errors: dict[int, str] = {}
@@ -47,16 +49,22 @@ class Announcer:
     def no_answer(self, words: str, to: str) -> None:
         """The scheduler did not answer to a SUBMISSION or a QUESTION, or the FILES could not be read."""
         whose = "the status files cannot be read" if to == FILES else "no answer from the scheduler"
-        if to not in self._without_answer and (to == FILES or not self._without_answer - {FILES}):
+        if to == SUBMISSION:
+            new = words != self._not_submitted and QUESTION not in self._without_answer
+            self._not_submitted = words
+        else:
+            new = to not in self._without_answer
+            self._without_answer.add(to)
+        if new:
             self.tell.warn(f"{whose}, which changes nothing for the jobs: {words}")
-        self._without_answer.add(to)
 
     def answered(self, to: str) -> None:
         """What had failed has not failed this time."""
-        if to in self._without_answer:
+        if to == SUBMISSION:
+            self._not_submitted = ""
+        elif to in self._without_answer:
             self._without_answer.discard(to)
-            if to == FILES or not self._without_answer - {FILES}:
-                self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
+            self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
 
     def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
         """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
