@@ -162,13 +162,12 @@ class HarshSlurmBox(SlurmBox):
         self.until(["bash", "-c", "test -S /run/mysqld/mysqld.sock && echo up"], "up")
         conf.write_text(DATABASE_CONF.format(folder=conf.parent))
         conf.chmod(0o600)
+        self.stop_controller()
+        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED)
         self.must(["slurmdbd"])
         self.until(["sacctmgr", "-n", "list", "qos", "format=name"], "normal")
         for words in ("cluster box", "account lab", f"user {USER} account=lab"):
             self.must(["sacctmgr", "-i", "add", *words.split()])
-        self.stop_controller()
-        text = (conf.parent / "slurm.conf").read_text()
-        self.configure(text, **ACCOUNTED)
         self.start_controller()
 
     def limit_jobs_per_user(self, count: int) -> None:

@@ -123,9 +123,9 @@ class Shipped(Workflow):
         for one in (profile, "default"):
             shutil.copytree(ROOT / "profiles" / one, self.folder / "profiles" / one)
         (self.folder / ".venv").symlink_to(sys.prefix)
-        for path in self.folder.rglob("profiles"):
-            for below in (path, *path.rglob("*")):
-                os.chown(below, box.home.stat().st_uid, box.home.stat().st_gid)
+        profiles = self.folder / "profiles"
+        for path in (profiles, *profiles.rglob("*")):
+            os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
 
 def environment_of(box: Box) -> dict[str, str]:

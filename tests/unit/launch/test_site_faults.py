@@ -18,10 +18,10 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 
-RUN = {"ranks": 2, "data": {"source": "digits"}, "batch": {"per_rank": 8}}
+RUN = {"ranks": 2, "strategy": "allreduce", "data": {"source": "digits"}, "batch": {"per_rank": 8}}
 NEEDS: dict[str, dict[str, Any]] = {
     "mpirun": {"strategy": "mpi_allreduce"},
-    "c++": {"strategy": "allreduce", "compile": True},
+    "c++": {"compile": True},
 }
 
 
