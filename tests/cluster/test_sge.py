@@ -157,7 +157,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
-    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 20, "step_s": 1} for n in range(2)})
+    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 17, "step_s": 1} for n in range(2)})
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
     driver.kill()

@@ -97,7 +97,7 @@ def test_the_same_command_goes_on_after_a_kill_and_after_two_ctrl_c(
     full_disk: tuple[Shipped, Driver, Callable[[], None]],
     mpi: object,
 ) -> None:
-    workflow = Shipped(harsh_slurm, "stopped", "slurm", {f"run{n}": {"steps": 16, "step_s": 1} for n in range(2)})
+    workflow = Shipped(harsh_slurm, "stopped", "slurm", {f"run{n}": {"steps": 14, "step_s": 1} for n in range(2)})
     driver = workflow.start()
     rename_one_and_delete_the_other(harsh_slurm, *maintenance)
     workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)

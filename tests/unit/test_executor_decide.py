@@ -105,6 +105,10 @@ def blocked(answers: int = 5) -> JobState:
         # ended, by its own word
         (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 14.0, Action.ASK),
         (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, TERMINATED), Known(end=TERMINATED, began=BEGAN), 1e6, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(end=TERMINATED, began=BEGAN), 20.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 15.0, Action.FAIL),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 119.0, Action.ASK),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 120.0, Action.FAIL),
         (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 2.0, Action.REQUEUED),

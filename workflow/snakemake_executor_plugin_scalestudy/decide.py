@@ -7,6 +7,7 @@ answered twice without it, over a longer time than a shared file system may take
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -213,9 +214,21 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
     gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
     if end is not None and (over or gone or (answered and _stopped_on_its_own(end, evidence.run_state))):
         return _judged(job, state, evidence)
-    if now_s - state.since_s >= (limits.completing_s if alive else limits.settle_s):
+    if now_s - state.since_s >= _patience_s(job, state, answered, alive, limits):
         return replace(_judged(job, state, evidence), delete=alive)
     return Decision(Action.ASK, state)
+
+
+def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool, limits: Limits) -> float:
+    """How long the scheduler's word about an end is waited for.
+
+    TERM may have been anybody's, so that nothing follows from it before the scheduler has answered.
+    """
+    unsure = answered and state.status is None and state.answers < LOST_ANSWERS
+    if alive or unsure:
+        return limits.completing_s
+    terminated = state.end is not None and state.end.signal == "TERM"
+    return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
 
 
 def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
