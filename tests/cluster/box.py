@@ -14,7 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 USER = "alice"
 USER_ID = 21500 + os.getpid() % 8000
@@ -152,6 +155,23 @@ class Box:
             if time.monotonic() > end:
                 raise AssertionError(f"{shlex.join(argv)} never said {wanted!r}, last:\n{said}")
             time.sleep(0.2)
+
+    def kill_script(self, script: str, parent: str) -> None:
+        """SIGKILL to the process of this box that runs a job's script, and to nothing else of the job.
+
+        `script` is the end of the script's path; subshells have it too, but another parent than the scheduler's.
+        """
+        ours = Path(f"/proc/{self.init}/ns/pid").readlink()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                of_script = any(word.endswith(script) for word in process.cmdline())
+                if not of_script or Path(f"/proc/{process.pid}/ns/pid").readlink() != ours:
+                    continue
+                above = process.parent()
+                if above is not None and above.name().startswith(parent):
+                    process.kill()
+                    return
+        raise AssertionError(f"nothing runs {script} below {parent}")
 
     def stop(self) -> None:
         """End the box with all that is in it."""

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.box import Box, Unavailable
 from tests.cluster.pbs_here import PbsHere
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.slurm_box import SlurmBox
+from tests.cluster.slurm_box import HarshSlurmBox, SlurmBox
 from tests.cluster.workflow import ROOT
 
 B = TypeVar("B", bound=Box)
@@ -31,6 +31,12 @@ def _box(kind: type[B]) -> Iterator[B]:
 def slurm() -> Iterator[SlurmBox]:
     """A private Slurm of four nodes."""
     yield from _box(SlurmBox)
+
+
+@pytest.fixture(scope="session")
+def harsh_slurm() -> Iterator[HarshSlurmBox]:
+    """A private Slurm that keeps no accounts and forgets at once."""
+    yield from _box(HarshSlurmBox)
 
 
 @pytest.fixture(scope="session")

@@ -111,6 +111,10 @@ class SgeBox(Box):
             "-Mconf", ["qconf", "-sconf", "global"], lambda text: _joined(text, max_u_jobs=count), "global"
         )
 
+    def kill_job_script(self, job: str) -> None:
+        """SIGKILL to a job's script alone."""
+        self.kill_script(f"/job_scripts/{job}", "sge_shepherd")
+
     def stop_master(self) -> None:
         """End the master; jobs go on. Killed outright, it forgets jobs that it took a moment before."""
         self.must(["bash", "-c", "kill $(cat /var/spool/gridengine/qmaster/qmaster.pid)"])

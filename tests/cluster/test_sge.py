@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.workflow import (
     Driver,
+    Shipped,
     Workflow,
     assert_begun_once,
     assert_path_refused,
@@ -33,12 +35,15 @@ FATES = {
     "long": {"steps": 70, "step_s": 1, "runtime": 1},
     "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
     "deleted": {"steps": 1000, "step_s": 1},
+    "script killed": {"steps": 1000, "step_s": 1},
 }
+SWEEP = "sweep_of_mine"
 
 
 @pytest.fixture(scope="module")
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
+    sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
     workflow = Workflow(sge, "fates", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
@@ -49,8 +54,9 @@ def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     sge.stop_master()
     time.sleep(3)
     sge.start_master()
-    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
+    ids = workflow.ids()
     sge.must(["qdel", ids["deleted"]])
+    sge.kill_job_script(ids["script_killed"])
     return workflow, driver
 
 
@@ -145,5 +151,27 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     assert "its command failed" in message(output, "crashes")
     assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
-    assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, "deleted")
+    for name in ("deleted", "script killed"):
+        assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, name)
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
+
+
+def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
+    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 17, "step_s": 1} for n in range(2)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
+    driver.kill()
+    assert driver.wait()[0] != 0
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    sge.stop_master()
+    driver.kill(signal.SIGINT)
+    code, output = driver.wait()
+    sge.start_master()
+    assert code == 1
+    assert "the scheduler could not be asked to delete its jobs (qdel: " in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+    assert workflow.starts() == {"run0": 1, "run1": 1}
+    assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])

@@ -29,6 +29,7 @@ FATES = {
     "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
     "memory": {"steps": 100, "step_s": 0.1, "what": "memory"},
     "cancelled": {"steps": 1000, "step_s": 1},
+    "script killed": {"steps": 1000, "step_s": 1},
     "held": {"nodes": 4, "gpus_per_node": 4},
 }
 
@@ -38,9 +39,10 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
     """A driver whose jobs meet all kinds of fates, while other tests go on beside it."""
     workflow = Workflow(slurm, "fates", SITE, FATES)
     driver = workflow.start()
-    workflow.until(lambda: workflow.starts()["cancelled"], "the start of a run", 90)
-    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
+    workflow.until(lambda: {"cancelled", "script killed"} <= workflow.starts().keys(), "the start of both runs", 90)
+    ids = workflow.ids()
     slurm.must(["scancel", ids["cancelled"]])
+    slurm.kill_job_script(ids["script_killed"])
     yield workflow, driver
 
 
@@ -241,6 +243,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert "the scheduler will never run it (PENDING Partition" in message(output, "too many nodes")
     assert "2 attempts in a row made no progress" in message(output, "without progress")
     assert "cancelled by its owner or an administrator" in message(output, "cancelled")
+    assert "killed by signal 9, cause unknown (FAILED" in message(output, "script killed")
     assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
     assert "raise the resource `runtime`" in message(output, "deaf")
     if slurm.limits_memory:
@@ -248,7 +251,8 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
             output, "memory"
         )
 
-    assert starts["fails"] == starts["crashes"] == starts["cancelled"] == starts["deaf"] == starts["memory"] == 1
+    once = ("fails", "crashes", "cancelled", "script killed", "deaf", "memory")
+    assert [starts[name] for name in once] == [1] * len(once)
     links = [json.loads(line) for line in (workflow.folder / "results/long/state.json").read_text().splitlines()]
     assert links[0]["progress"] == 70
     assert starts["long"] == 2

@@ -47,9 +47,14 @@ OPTIONS = (
 class Workflow:
     """A folder with `trainer.py` and a Snakefile, owned by the box's user."""
 
+    words: tuple[str, ...] = OPTIONS
+    """What the driver is started with."""
+
     def __init__(self, box: Box, name: str, site: dict[str, Any], runs: dict[str, dict[str, Any]]) -> None:
         self.box = box
         self.folder = box.home / name
+        self.records = self.folder / ".scalestudy"
+        """As this process sees it; what is mounted there in the box is not seen from outside."""
         self.folder.mkdir()
         (self.folder / "Snakefile").write_text(SNAKEFILE)
         shutil.copy(Path(__file__).parent / "trainer.py", self.folder)
@@ -66,7 +71,7 @@ class Workflow:
         environment = environment_of(self.box)
         if first_in_path is not None:
             environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
-        return self.box.command(["snakemake", *OPTIONS, *arguments], USER, self.folder, **environment)
+        return self.box.command(["snakemake", *self.words, *arguments], USER, self.folder, **environment)
 
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
@@ -89,9 +94,13 @@ class Workflow:
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Lines of the ledger."""
-        file = self.folder / ".scalestudy" / "jobs.jsonl"
+        file = self.records / "jobs.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [line for line in lines if line["event"] == event]
+
+    def ids(self) -> dict[str, str]:
+        """By run, the scheduler's id of its last submission."""
+        return {event["name"].split(".")[1]: event["id"] for event in self.events("id")}
 
     def results(self) -> int:
         """How many runs have a result."""
@@ -103,6 +112,20 @@ class Workflow:
         while not condition():
             assert time.monotonic() < end, f"never seen: {what}"
             time.sleep(0.1)
+
+
+class Shipped(Workflow):
+    """The same through a profile as it is shipped: its files, word for word, in the workflow's folder."""
+
+    def __init__(self, box: Box, name: str, profile: str, runs: dict[str, dict[str, Any]]) -> None:
+        super().__init__(box, name, {}, runs)
+        self.words = ("all", "--profile", f"profiles/{profile}")
+        for one in (profile, "default"):
+            shutil.copytree(ROOT / "profiles" / one, self.folder / "profiles" / one)
+        (self.folder / ".venv").symlink_to(sys.prefix)
+        profiles = self.folder / "profiles"
+        for path in (profiles, *profiles.rglob("*")):
+            os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
 
 def environment_of(box: Box) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""`python -m tests.soak.executor [kills|jobs|faults] [COUNT]`, as root: the executor on a private Slurm, for long.
+"""`python -m tests.soak.executor [kills|status|jobs|faults] [COUNT]`, as root: the executor on a private Slurm, for long.
 
-kills: 30 jobs, and a driver killed at 20 moments; each job must have been submitted and started once.
+kills: 16 jobs, and a driver killed or interrupted at 20 moments; none may be lost, started twice, or set back.
+status: 1,000 jobs in the queue: the rate of submissions, and the driver's share of a core while they wait.
 jobs: 1,000 short jobs without an error, with the driver's memory and CPU time.
 faults: hold, preemption, a node that goes down, an administrator's cancel, and a controller killed while it takes jobs.
 """
@@ -9,39 +10,63 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
+from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox, version
-from tests.cluster.workflow import ROOT, Driver, Workflow
+from tests.cluster.workflow import ROOT, Driver, Shipped, Workflow
 
 SITE = {"kind": "slurm"}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def kills(box: SlurmBox, count: int) -> bool:
-    """Kill the driver again and again, at moments spread over its life: while it starts, submits, adopts, follows."""
-    jobs = 30
-    workflow = Workflow(box, "kills", SITE, {f"run{n:02}": {"steps": 30 + 2 * n, "step_s": 1} for n in range(jobs)})
+    """End the driver again and again, at moments spread over its life: while it starts, submits, adopts, follows.
+
+    Through profiles/slurm as it is shipped, and the same command after each. Three ends of four are SIGKILL; the fourth is
+    Ctrl-C, after which jobs are deleted and go on from what they had saved.
+    """
+    jobs = 16
+    workflow = Shipped(box, "kills", "slurm", {f"run{n:02}": {"steps": 12 + 2 * n, "step_s": 1} for n in range(jobs)})
     moments = random.Random(1)
     for number in range(count):
         driver = workflow.start()
-        seconds = moments.uniform(1.0, 9.0)
+        seconds, end = moments.uniform(1.0, 9.0), signal.SIGINT if number % 4 == 3 else signal.SIGKILL
         time.sleep(seconds)
         if driver.process.poll() is None:
-            driver.kill()
+            driver.kill(end)
         driver.wait()
-        print(f"kill {number + 1:2}: after {seconds:4.1f} s, {len(workflow.events('submitted')):2} submissions, "
-              f"{sum(workflow.starts().values()):2} starts, {workflow.results():2} results", flush=True)  # fmt: skip
+        print(f"{end.name:7} {number + 1:2}: after {seconds:4.1f} s, {counted(workflow)}", flush=True)
     code, output = workflow.drive(timeout=600)
-    starts = workflow.starts()
-    arrived = len(workflow.events("id"))
-    print(f"at the end: exit {code}, {arrived} submissions that arrived, {sum(starts.values())} starts, "
-          f"{workflow.results()} results of {jobs}")  # fmt: skip
+    print(f"at the end: exit {code}, {counted(workflow)}")
     if code:
         print(failures(output))
-    return code == 0 and arrived == jobs and set(starts.values()) == {1} and workflow.results() == jobs
+    lines = [line.rsplit(maxsplit=2) for line in (workflow.folder / "starts.log").read_text().splitlines()]
+    jobs_started = [job for _, _, job in lines]
+    again = [
+        f"{run} from {done} after {before}"
+        for run in workflow.starts()
+        for (_, before, _), (_, done, _) in pairwise([line for line in lines if line[0] == run])
+        if int(done) < int(before)
+    ]
+    print(
+        f"{len(jobs_started) - len(set(jobs_started))} jobs started twice; runs set back: {', '.join(again) or 'none'}"
+    )
+    return code == 0 and len(set(jobs_started)) == len(jobs_started) and not again and workflow.results() == jobs
+
+
+def counted(workflow: Workflow) -> str:
+    """Submissions, starts and results so far; of a run, more than one start follows a Ctrl-C alone."""
+    asked, arrived = len(workflow.events("submitted")), len(workflow.events("id"))
+    starts = workflow.starts()
+    return (
+        f"{asked:2} submissions, {arrived:2} of them with an id, {sum(starts.values()):2} starts of {len(starts):2} runs, "
+        f"{workflow.results():2} results"
+    )
 
 
 def jobs(box: SlurmBox, count: int) -> bool:
@@ -61,6 +86,31 @@ def jobs(box: SlurmBox, count: int) -> bool:
     if code:
         print(failures(output))
     return code == 0 and set(starts.values()) == {1} and workflow.results() == count
+
+
+def status(box: SlurmBox, count: int) -> bool:
+    """So many jobs that wait in the queue: how fast they are submitted, and what it costs to follow them for a minute."""
+    box.must(["scontrol", "update", "nodename=node[1-4]", "state=drain", "reason=soak"])
+    workflow = Shipped(box, "status", "slurm", {f"run{number:04}": {} for number in range(count)})
+    driver = workflow.start("--jobs", str(count))
+    while not workflow.events("id"):
+        time.sleep(0.5)
+    begin = time.monotonic()
+    while len(workflow.events("id")) < count:
+        assert driver.process.poll() is None, driver.log.read_text()
+        time.sleep(2)
+    submitting_s = time.monotonic() - begin
+    time.sleep(10)
+    before_s, begin = cpu_s(driver), time.monotonic()
+    time.sleep(60)
+    share = (cpu_s(driver) - before_s) / (time.monotonic() - begin)
+    print(f"{count} jobs submitted in {submitting_s:.0f} s, {count / submitting_s:.1f} per second")
+    print(f"all of them followed, polled every 10 s: {share:.1%} of a core; {usage(driver, 0, workflow.results())}")
+    driver.kill(signal.SIGTERM)
+    code, _ = driver.wait()
+    box.must(["scancel", "-u", USER])
+    box.must(["scontrol", "update", "nodename=node[1-4]", "state=resume"])
+    return code == 1 and share <= 0.05
 
 
 def faults(box: SlurmBox) -> bool:
@@ -127,6 +177,12 @@ def failures(output: str) -> str:
     )
 
 
+def cpu_s(driver: Driver) -> float:
+    """CPU time of a driver so far, without its children."""
+    fields = Path(f"/proc/{driver.pid()}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
 def usage(driver: Driver, seconds: float, results: int) -> str:
     """Memory, threads and CPU time of a driver so far."""
     try:
@@ -141,13 +197,15 @@ def usage(driver: Driver, seconds: float, results: int) -> str:
 
 def main() -> int:
     """Run one soak or both; exit status 1 if one of them failed."""
-    which = sys.argv[1:2] or ["kills", "jobs", "faults"]
+    which = sys.argv[1:2] or ["kills", "status", "jobs", "faults"]
     print(f"Slurm {version()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
     box = SlurmBox(ROOT)
     try:
         well = True
         if "kills" in which:
             well &= kills(box, int(sys.argv[2]) if sys.argv[2:] else 20)
+        if "status" in which:
+            well &= status(box, int(sys.argv[2]) if sys.argv[2:] else 1000)
         if "jobs" in which:
             well &= jobs(box, int(sys.argv[2]) if sys.argv[2:] else 1000)
         if "faults" in which:

@@ -33,6 +33,7 @@ class Known:
     end: End | None = None
     began: Began | None = None
     silent_s: float = 0.0
+    ran_s: float | None = None
     run_state: RunState | None = None
     ended_before_driver: bool = False
     remembers_deleted: bool = False
@@ -49,8 +50,10 @@ def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancel
     return MonitoredJob(work, Record("k", "train a", attempts), state, adopted)
 
 
-def ending(since_s: float, end: End | None = None, status: Status | None = None, asked_s: float = 0.0) -> JobState:
-    return JobState(Phase.ENDING, since_s, status, asked_s=asked_s, end=end)
+def ending(
+    since_s: float, end: End | None = None, status: Status | None = None, asked_s: float = 0.0, answers: int = 0
+) -> JobState:
+    return JobState(Phase.ENDING, since_s, status, answers, asked_s, end)
 
 
 def missing(since_s: float, answers: int = 5, forbidden: bool | None = None) -> JobState:
@@ -102,6 +105,10 @@ def blocked(answers: int = 5) -> JobState:
         # ended, by its own word
         (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 14.0, Action.ASK),
         (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, TERMINATED), Known(end=TERMINATED, began=BEGAN), 1e6, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(end=TERMINATED, began=BEGAN), 20.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 15.0, Action.FAIL),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 119.0, Action.ASK),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 120.0, Action.FAIL),
         (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 2.0, Action.REQUEUED),
@@ -152,6 +159,8 @@ def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now
         (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
         (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN), 1.0, Action.START_OVER),
         (ending(0.0, TERMINATED), Known(began=BEGAN), 15.0, Action.START_OVER),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(began=BEGAN), 3.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(began=BEGAN), 5.0, Action.START_OVER),
         (ending(0.0, FAILED), Known(began=BEGAN), 15.0, Action.FAIL),
         (ending(0.0, None, CANCELLED), NOTHING, 15.0, Action.START_OVER),
         (missing(0.0), Known(began=BEGAN, silent_s=1.0), 1e6, Action.WAIT),

@@ -55,6 +55,41 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
     assert before + 595 < int(deadline) <= time.time() + 600
 
 
+def test_a_set_up_that_failed_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ran", setup=("exit 78",))
+    assert run(folder).returncode == 78
+    assert not (folder / "ran").exists()
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.fault == "the set-up of the site failed; the output of this job says which line of it"
+
+
+def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo 'no GPU = none' >$SCALESTUDY_FAULT; exit 2")
+    assert run(folder).returncode == 2
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert (end.code, end.fault) == (2, "no GPU = none")
+    assert not [name for name in StatusFiles(folder / "marks").names() if name.endswith(".fault")]
+
+
+def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_end_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_scalestudy.jobscript.INSIST_S", 0.1)
+    # A folder that is away for a while stands for a full disk.
+    folder = script(tmp_path, "rm -r marks; touch ran")
+    process = subprocess.Popen(["bash", str(folder / "job.sh")])
+    wait_for(folder / "ran")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    (folder / "marks").mkdir()
+    assert process.wait(20) == 0
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.code == 0
+
+
 def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     folder = script(tmp_path, "touch ran")
     files = StatusFiles(folder / "marks")

@@ -51,7 +51,7 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
-        self.remembers_deleted = False
+        self.remembers_deleted = self.copies_output = False
         self.submitted: list[str] = []
         self.deleted: list[str] = []
         self.deleted_ids: list[str | None] = []
@@ -234,7 +234,7 @@ def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_mo
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
     for number in (0, 1):
-        bench.begin(number)
+        bench.begin(number, began_s=int(time.time()) - 1100)
         began = bench.files.folder / f"{bench.scheduler.submitted[number]}.began"
         os.utime(began, (time.time() - 1000, time.time() - 1000))
         bench.scheduler.on_question = lambda jobs: {}
@@ -312,6 +312,49 @@ def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reaso
     assert bench.scheduler.deleted == bench.scheduler.submitted
 
 
+def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
+    words = "Q Not Running: Not enough free nodes available"
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, words) for job in jobs}
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(280)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+    bench.rounds(3600)
+    said = [line for line in bench.told.lines if "nothing runs" in line]
+    assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
+    assert 3 <= len(said) <= 4
+
+
+def test_while_another_job_runs_or_is_held_nothing_is_said_of_those_that_wait(bench: Bench) -> None:
+    def one_runs(jobs: Sequence[Job]) -> dict[str, Status]:
+        waiting = {job.name: Status("1", State.QUEUED, "PENDING Resources") for job in jobs}
+        return waiting | FakeScheduler.all_running(jobs[:1])
+
+    bench.scheduler.on_question = one_runs
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(3600)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+
+
+def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_is_back(bench: Bench) -> None:
+    bench.add("train a")
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = raising(NoAnswer("qstat: cannot connect to server"))
+    bench.scheduler.on_submit = raising(NoAnswer("qsub: cannot connect to server"))
+    for label in ("train b", "train c", "train d"):
+        bench.add(label)
+    bench.rounds(300)
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(30)
+    said = [line for line in bench.told.lines if "answer" in line]
+    assert sorted(said) == [
+        "no answer from the scheduler, which changes nothing for the jobs: qstat: cannot connect to server",
+        "no answer from the scheduler, which changes nothing for the jobs: qsub: cannot connect to server",
+        "the scheduler answers again",
+    ]
+
+
 def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
     bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
     bench.add()
@@ -348,7 +391,7 @@ def test_a_crash_after_a_checkpoint_of_an_earlier_attempt_is_a_failure(bench: Be
     bench.until(lambda: bench.scheduler.submitted)
     bench.end(1)
     bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"].startswith("job 1: its command failed (FAILED).")
+    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
     assert len(bench.scheduler.submitted) == 1
 
 
@@ -430,7 +473,7 @@ def test_a_job_that_outlives_its_cancellation_and_fails_by_itself_has_failed(tmp
     }
     first.end(1)
     second.until(lambda: second.told.failures)
-    assert second.told.failures["train a"].startswith("job 1: its command failed (FAILED 1:0).")
+    assert second.told.failures["train a"].startswith("job 1: its command failed.")
     assert second.scheduler.submitted == []
 
 
@@ -655,7 +698,7 @@ def test_a_disk_that_fails_while_a_failure_is_written_down_loses_no_failure(benc
     bench.begin()
     bench.end(1)
     bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"].startswith("job 1: its command failed (FAILED).")
+    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
     assert bench.told.lines.count("train a: [Errno 122] Disk quota exceeded; trying again") == 1
 
 
@@ -733,6 +776,17 @@ def test_a_job_that_ended_while_no_driver_ran_has_its_line_in_the_ledger_though_
         [ended] = [event for event in second.records.events() if event["event"] == "ended"]
         assert (ended["used_s"], ended["gpu_hours"]) == (3600, 4.0)
         assert ended["cause"] == "ended with status 0 while no driver ran"
+
+
+def test_a_line_of_the_ledger_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".scalestudy")
+    bench.records.ledger.write_text('{"event": "submitted", "name": "a"}\n{"event": "subm')
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    assert [event["name"] for event in bench.records.events() if event["event"] == "submitted"] == [
+        "a",
+        bench.scheduler.submitted[0],
+    ]
 
 
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:

@@ -207,6 +207,30 @@ def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
     ]  # fmt: skip
 
 
+# Ids of a federation have the number of the cluster in their upper bits: federation.shtml of Slurm 22.05, "Job IDs".
+@pytest.mark.parametrize(
+    ("printed", "on", "number"),
+    [("67108865;fed1", "fed1", "67108865"), ("134217735;fed2", "fed2", "134217735"), ("67108866", "", "67108866")],
+)
+def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_number(
+    printed: str, on: str, number: str
+) -> None:
+    calls: list[list[str]] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(list(argv))
+        others = rows(f"{number}9_[0-2]|PENDING|BeginTime||N/A|sweep", "70+0|RUNNING|None|n2|N/A|two parts")
+        squeue = f"CLUSTER: {on}\n" * bool(on) + others + f"{number}|RUNNING|None|n1|N/A|{OURS}\n"
+        return Answer(0, {"sbatch": f"{printed}\n", "squeue": squeue}.get(argv[0], ""), "")
+
+    scheduler = scheduler_of({"kind": "slurm"}, run)
+    job = Job(OURS, scheduler.submit(WHOLE))
+    status = scheduler.statuses([job])[OURS]
+    assert (status.id, status.state) == (printed, State.RUNNING)
+    scheduler.cancel([job])
+    assert calls[-1] == ["scancel", *(["-M", on] if on else []), number]
+
+
 def test_a_job_of_a_federation_is_followed_where_it_runs() -> None:
     table = rows("7|RUNNING|None|node1|N/A|a", "7|REVOKED|None||N/A|a")
     assert slurm(table).statuses([Job("a", "7")])["a"].state is State.RUNNING
@@ -239,6 +263,28 @@ def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() 
     found = scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7"), Job("b", "8")])
     assert {status.state for status in found.values()} == {State.UNANSWERED}
     assert asked == ["qstat", "qacct"]
+
+
+def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_each_job_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_scalestudy.schedulers.sge.ACCOUNT_S", 0.05)
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        if argv[0] == "qacct":
+            time.sleep(0.04)
+            asked.append(argv[-1])
+            return Answer(1, "", "error: job id not found")
+        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    scheduler = scheduler_of({"kind": "sge"}, run)
+    jobs = [Job(str(number), str(number)) for number in range(6)]
+    for _ in range(6):
+        found = scheduler.statuses(jobs)
+        assert State.UNANSWERED in {status.state for status in found.values()}
+    assert len(asked) <= 12
+    assert set(asked) == {"0", "1", "2", "3", "4", "5"}
 
 
 @pytest.mark.parametrize(

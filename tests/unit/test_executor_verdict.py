@@ -41,14 +41,14 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
         (None, ended(Cause.WALLTIME), None, Outcome.FAILURE, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
         (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", True), Outcome.CONTINUE, "the walltime of 60 min was over (WORDS): saved after step 40 (progress 40)"),
         (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", False), Outcome.CONTINUE, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
-        (FAILED, ended(Cause.COMMAND), RunState("running", 40.0, "saved after step 40", True), Outcome.FAILURE, "its command failed (WORDS)"),
+        (FAILED, ended(Cause.COMMAND), RunState("running", 40.0, "saved after step 40", True), Outcome.FAILURE, "its command failed"),
         (FAILED, ended(Cause.MEMORY), None, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (FAILED, ended(Cause.MEMORY), SAVED, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (None, ended(Cause.PREEMPTED), None, Outcome.CONTINUE, "preempted (WORDS), without progress"),
         (None, ended(Cause.NODE), None, Outcome.CONTINUE, "the node or its software failed (WORDS)"),
         (None, None, None, Outcome.CONTINUE, "lost: it began, left no word of its end, and the scheduler knows it no more"),
         (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Outcome.FAILURE, "the loss is not a number"),
-        (FAILED, ended(Cause.COMMAND), OLD, Outcome.FAILURE, "its command failed (WORDS)"),
+        (FAILED, ended(Cause.COMMAND), OLD, Outcome.FAILURE, "its command failed"),
         (FAILED, None, None, Outcome.FAILURE, "its command failed"),
         (None, ended(Cause.SIGNAL, signal=9), None, Outcome.FAILURE, "killed by signal 9, cause unknown (WORDS)"),
         (End(137, "", 1, 2, "n"), None, None, Outcome.FAILURE, "killed by signal 9, cause unknown"),
@@ -66,6 +66,53 @@ def test_an_end_is_answered_by_its_cause(
 def test_a_job_that_began_and_left_no_end_has_finished_where_the_scheduler_says_so() -> None:
     judged = verdict(None, ended(Cause.FINISHED), None, [attempt()], ASKED, began_s=100.0)
     assert (judged.outcome, judged.cause) == (Outcome.SUCCESS, "finished, by the scheduler's record")
+
+
+RUNNING = RunState("running", 40.0, "saved after step 40", True)
+
+
+@pytest.mark.parametrize(
+    ("end", "ran_s"), [(TERMINATED, 3600.0), (None, 3545.0)], ids=["its own end", "last sign of life"]
+)
+def test_a_job_that_ran_as_long_as_it_might_was_over_its_walltime_although_its_scheduler_keeps_no_record(
+    end: End | None, ran_s: float
+) -> None:
+    judged = verdict(end, None, RUNNING, [attempt()], ASKED, ran_s=ran_s, unrecorded=True)
+    assert (judged.outcome, judged.cause) == (
+        Outcome.CONTINUE,
+        "the walltime of 60 min was over (by its begin and its end; the scheduler says nothing of it): "
+        "saved after step 40 (progress 40)",
+    )
+
+
+def test_a_job_that_its_scheduler_has_a_record_of_is_judged_by_that() -> None:
+    judged = verdict(TERMINATED, ended(Cause.CANCELLED), RUNNING, [attempt()], ASKED, ran_s=3600.0)
+    assert judged.outcome is Outcome.FAILURE
+
+
+def test_a_job_that_was_terminated_early_where_no_record_is_kept_was_deleted_and_is_not_submitted_again() -> None:
+    judged = verdict(TERMINATED, None, SAVED, [attempt()], ASKED, ran_s=100.0, unrecorded=True)
+    assert (judged.outcome, judged.cause) == (
+        Outcome.FAILURE,
+        "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted; "
+        "it has saved, and the same command resumes it",
+    )
+    assert (
+        verdict(TERMINATED, None, SAVED, [attempt()], ASKED, ran_s=3600.0, unrecorded=True).outcome is Outcome.CONTINUE
+    )
+    unlimited = Asked(mem_mb=None, runtime_min=None)
+    assert (
+        verdict(TERMINATED, None, SAVED, [attempt()], unlimited, ran_s=9.0, unrecorded=True).outcome is Outcome.CONTINUE
+    )
+
+
+def test_a_set_up_that_fails_is_a_fault_of_the_node_and_tried_elsewhere_once() -> None:
+    end = End(78, "", 100, 101, "node1", "the set-up of the site failed")
+    judged = verdict(end, ended(Cause.COMMAND), None, [attempt()], ASKED, "node1")
+    assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
+    assert judged.cause == "the set-up of the site failed (on node1)"
+    again = verdict(end, None, None, [attempt(node_fault=True), attempt()], ASKED, "node2")
+    assert (again.outcome, again.cause[-7:]) == (Outcome.FAILURE, ", again")
 
 
 def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from scalestudy import driver
 from scalestudy.errors import UserError
@@ -20,6 +20,7 @@ from scalestudy.errors import UserError
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
 WRITTEN_WITHIN_TRIES = 50
+LOCKED_WITHIN_S = 30.0
 
 
 @contextmanager
@@ -29,6 +30,30 @@ def exclusive(file: Path) -> Iterator[None]:
     with open(file, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def locked(stream: IO[Any]) -> Iterator[None]:
+    """The lock of an open file, held for an instant by one process at a time.
+
+    Without it where the file system has no locks, or where it cannot be had within LOCKED_WITHIN_S.
+    """
+    end = time.monotonic() + LOCKED_WITHIN_S
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError as error:
+            if error.errno not in NO_LOCKS_HERE:
+                raise
+            break
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(stream, fcntl.LOCK_UN)
 
 
 @contextmanager

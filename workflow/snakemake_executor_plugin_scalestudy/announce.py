@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 from snakemake_executor_plugin_scalestudy.decide import Limits
 from snakemake_executor_plugin_scalestudy.job import MonitoredJob
 from snakemake_executor_plugin_scalestudy.schedulers import State, Status
+
+WAITING_S = 300.0
+"""After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
+MOST_REASONS = 3
+SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
 
 class Reporter(Protocol):
@@ -30,22 +37,53 @@ class Announcer:
 
     def __init__(self, tell: Reporter, limits: Limits) -> None:
         self.tell, self.limits = tell, limits
-        self._no_answer = ""
+        self._without_answer: set[str] = set()
+        """Of QUESTION and FILES those that failed last time."""
+        self._not_submitted = ""
+        """What was said last about a submission without an answer, until one succeeds."""
         self._full_was_said = False
+        self._waiting_s = WAITING_S
         self._errors: dict[int, str] = {}
         """By job, the error that was told last."""
 
-    def no_answer(self, words: str) -> None:
-        """The scheduler, or the folder of the status files, did not answer."""
-        if words != self._no_answer:
-            self.tell.warn(f"no answer from the scheduler, which changes nothing for the jobs: {words}")
-        self._no_answer = words
+    def no_answer(self, words: str, to: str) -> None:
+        """The scheduler did not answer to a SUBMISSION or a QUESTION, or the FILES could not be read."""
+        whose = "the status files cannot be read" if to == FILES else "no answer from the scheduler"
+        if to == SUBMISSION:
+            new = words != self._not_submitted and QUESTION not in self._without_answer
+            self._not_submitted = words
+        else:
+            new = to not in self._without_answer
+            self._without_answer.add(to)
+        if new:
+            self.tell.warn(f"{whose}, which changes nothing for the jobs: {words}")
 
-    def answered(self) -> None:
-        """The scheduler answered."""
-        if self._no_answer:
-            self.tell.warn("the scheduler answers again")
-            self._no_answer = ""
+    def answered(self, to: str) -> None:
+        """What had failed has not failed this time."""
+        if to == SUBMISSION:
+            self._not_submitted = ""
+        elif to in self._without_answer:
+            self._without_answer.discard(to)
+            self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
+
+    def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
+        """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
+        known = [(job.state.since_s, job.state.status) for job in jobs if job.submitted]
+        states = [status.state for _, status in known if status is not None]
+        queued = [(since_s, status) for since_s, status in known if status is not None and status.state is State.QUEUED]
+        if not queued or State.RUNNING in states:
+            self._waiting_s = WAITING_S
+            return
+        longest_s = now_s - min(since_s for since_s, _ in queued)
+        if longest_s < self._waiting_s:
+            return
+        self._waiting_s = 2 * longest_s
+        reasons = Counter(status.words for _, status in queued).most_common(MOST_REASONS)
+        said = ", ".join(f"{words} ({count})" for words, count in reasons)
+        jobs_are = "1 job is" if len(queued) == 1 else f"{len(queued)} jobs are"
+        self.tell.say(
+            f"nothing runs: {jobs_are} in the queue, for up to {longest_s / 60:.0f} min; the scheduler says: {said}"
+        )
 
     def changed(self, job: MonitoredJob, status: Status, before: State | None, requeued: bool) -> None:
         """The scheduler reports a job in another state than `before`."""

@@ -7,6 +7,7 @@ answered twice without it, over a longer time than a shared file system may take
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -60,6 +61,10 @@ class Evidence(Protocol):
     @property
     def silent_s(self) -> float:
         """Seconds since the last heartbeat of its script."""
+
+    @property
+    def ran_s(self) -> float | None:
+        """Seconds from the begin of its script to its end or, without one, to its last heartbeat; None: not begun."""
 
     @property
     def run_state(self) -> RunState | None:
@@ -205,11 +210,25 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
     alive = answered and state.status is not None and not over
     if alive and state.status is not None and state.status.state in WAITS:
         return _requeued(state, now_s)
-    if end is not None and (over or (answered and _stopped_on_its_own(end, evidence.run_state))):
+    # Of a job whose deletion was asked for no cause needs to be known: it is gone, and is made again.
+    gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
+    if end is not None and (over or gone or (answered and _stopped_on_its_own(end, evidence.run_state))):
         return _judged(job, state, evidence)
-    if now_s - state.since_s >= (limits.completing_s if alive else limits.settle_s):
+    if now_s - state.since_s >= _patience_s(job, state, answered, alive, limits):
         return replace(_judged(job, state, evidence), delete=alive)
     return Decision(Action.ASK, state)
+
+
+def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool, limits: Limits) -> float:
+    """How long the scheduler's word about an end is waited for.
+
+    TERM may have been anybody's, so that nothing follows from it before the scheduler has answered.
+    """
+    unsure = answered and state.status is None and state.answers < LOST_ANSWERS
+    if alive or unsure:
+        return limits.completing_s
+    terminated = state.end is not None and state.end.signal == "TERM"
+    return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
 
 
 def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
@@ -220,10 +239,19 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     """What to do after an end whose cause will not become any clearer."""
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
-    forgotten = not job.adopted and state.answers >= LOST_ANSWERS and evidence.remembers_deleted
+    unknown = not job.adopted and state.answers >= LOST_ANSWERS and state.status is None
     attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
     judged = verdict(
-        state.end, state.status, run, attempts, job.asked, host, began.began_s if began is not None else None, forgotten
+        state.end,
+        state.status,
+        run,
+        attempts,
+        job.asked,
+        host,
+        began_s=began.began_s if began is not None else None,
+        forgotten=unknown and evidence.remembers_deleted,
+        ran_s=evidence.ran_s,
+        unrecorded=unknown and not evidence.remembers_deleted,
     )
     cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
     if cancelled and judged.outcome is not Outcome.SUCCESS:

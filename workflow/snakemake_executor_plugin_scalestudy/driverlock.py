@@ -93,13 +93,13 @@ class DriverLock:
 
     def _create(self) -> bool:
         temporary = self.path.with_name(f".{self.path.name}.{self.me.token}")
-        temporary.write_text(json.dumps(asdict(self.me)) + "\n", encoding="utf-8")
         try:
+            temporary.write_text(json.dumps(asdict(self.me)) + "\n", encoding="utf-8")
             os.link(temporary, self.path)  # fails if it is there, on network file systems too
         except FileExistsError:
             return False
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         return True
 
     def _lives(self, owner: Owner) -> bool:

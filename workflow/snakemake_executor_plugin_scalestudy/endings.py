@@ -10,8 +10,9 @@ from snakemake_executor_plugin_scalestudy.announce import Announcer
 from snakemake_executor_plugin_scalestudy.clock import Clock
 from snakemake_executor_plugin_scalestudy.decide import Action, Decision, begun_again
 from snakemake_executor_plugin_scalestudy.job import JobState, MonitoredJob, Phase
-from snakemake_executor_plugin_scalestudy.records import Attempt, Record, Records
-from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Scheduler
+from snakemake_executor_plugin_scalestudy.leftovers import Leftovers, used_s
+from snakemake_executor_plugin_scalestudy.records import Record, Records
+from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Scheduler, State
 from snakemake_executor_plugin_scalestudy.status_files import End, StatusFiles
 
 
@@ -24,19 +25,12 @@ class Endings:
         scheduler: Scheduler,
         records: Records,
         files: StatusFiles,
+        leftovers: Leftovers,
         announcer: Announcer,
         clock: Clock,
     ) -> None:
         self.jobs, self.scheduler, self.records, self.files = jobs, scheduler, records, files
-        self.announcer, self.tell, self.clock = announcer, announcer.tell, clock
-
-    def account_for_the_past(self) -> None:
-        """Note what jobs used that ended while no driver ran: Snakemake may never ask for them again."""
-        for attempt in self.records.not_ended():
-            end = self.files.end(attempt.name)
-            if end is not None:
-                attempt.cause = f"ended with status {end.code} while no driver ran"
-                self.records.note_end(attempt, self._used_s(attempt, end))
+        self.leftovers, self.announcer, self.tell, self.clock = leftovers, announcer, announcer.tell, clock
 
     def end(self, job: MonitoredJob, decision: Decision) -> bool:
         """Record how an attempt ended, then do what follows; False if the job has just begun a second time."""
@@ -48,7 +42,9 @@ class Endings:
         attempt.never_ran = decision.action is Action.RESUBMIT
         outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
         self.records.write(Record(job.record.key, job.record.label, job.record.attempts, outcome))
-        self.records.note_end(attempt, self._used_s(attempt, decision.state.end))
+        ran_s = used_s(attempt, decision.state.end, self.files)
+        self.records.note_end(attempt, ran_s)
+        job.ran_s += ran_s
         job.record.outcome = outcome
         match decision.action:
             case Action.SUCCEED:
@@ -134,10 +130,12 @@ class Endings:
     def _succeed(self, job: MonitoredJob) -> None:
         self.jobs.remove(job)
         self.tell.succeeded(job)
+        status = job.state.status
+        if self.scheduler.copies_output and (status is None or status.state is not State.ENDED):
+            self.leftovers.keep(job.record)
+            return
         with contextlib.suppress(OSError):  # a file that remains must not hold up a success
-            for attempt in job.record.attempts:
-                self.files.forget(attempt.name)
-            self.records.forget(job.record)
+            self.leftovers.forget(job.record)
 
     def _keep_logs(self, job: MonitoredJob) -> None:
         """Keep this attempt's logs: the next attempt overwrites those of the rule."""
@@ -149,12 +147,3 @@ class Endings:
     def _place(self, job: MonitoredJob) -> str:
         log = self.records.folder_of(job.work.key) / f"{job.attempt.name}.log"
         return f" The job's own output: {log}." if log.exists() else ""
-
-    def _used_s(self, attempt: Attempt, end: End | None) -> float:
-        """Seconds that an attempt held its nodes: until its end, else until its last heartbeat."""
-        if end is not None:
-            return attempt.used_before_s + end.ended_s - end.began_s
-        began, beat_s = self.files.began(attempt.name), self.files.last_beat_s(attempt.name)
-        if began is None or beat_s is None:
-            return attempt.used_before_s
-        return attempt.used_before_s + max(0.0, beat_s - began.began_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import json
 import os
 import shlex
@@ -47,12 +48,14 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         self.folder = Path(FOLDER).absolute()
         self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
-        records, files = Records(self.folder), StatusFiles(self.folder / "marks")
-        self.driver_lock = DriverLock(self.folder)
         try:
+            records, files = Records(self.folder), StatusFiles(self.folder / "marks")
+            self.driver_lock = DriverLock(self.folder)
             before = self.driver_lock.take()
         except Taken as taken:
             raise WorkflowError(str(taken)) from None
+        except OSError as error:
+            raise WorkflowError(f"{self.folder} cannot be written: {error.strerror}; nothing was submitted") from None
         atexit.register(self.driver_lock.release)
         if before is not None:
             self._note(f"process {before.pid} on {before.host} is gone; what it submitted is taken up again")
@@ -177,6 +180,8 @@ class Executor(RemoteExecutor):
     def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""
         info = self._done(job)
+        ran = {"scalestudy_ran": (info.job.jobid, job.ran_s)}
+        self.logger.info(f"{job.work.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
         self.report_job_success(info)
 
     def failed(self, job: MonitoredJob, why: str) -> None:
@@ -201,16 +206,19 @@ class Executor(RemoteExecutor):
         properties = str(job.properties())  # JSON, in contrast to what the interface declares
         wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
         label = " ".join([job.name, *wildcards.values()])
-        command = self._command(job)
+        command: str | ValueError | None = None
+        with contextlib.suppress(OSError):  # raised here, in Snakemake's own thread, it would cancel all jobs
+            command = self._command(job)
         outputs = [Path(str(path)) for path in job.output]
 
         def request(name: str, script: Path, log: Path) -> Request:
             return request_of(resources, threads, name, script, log)
 
         def write_script(request: Request) -> None:
-            if isinstance(command, ValueError):
-                raise command
-            self._write_script(request, label, properties, command)
+            line = self._command(job) if command is None else command
+            if isinstance(line, ValueError):
+                raise line
+            self._write_script(request, label, properties, line)
 
         return SnakemakeJob(
             handle=info,
@@ -225,7 +233,7 @@ class Executor(RemoteExecutor):
         )
 
     def _command(self, job: JobExecutorInterface) -> str | ValueError:
-        """The shell line that runs one job with Snakemake, or why there can be none."""
+        """The shell line that runs one job with Snakemake, or why there can be none. OSError where a disk is full."""
         values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
         values += [str(path) for path in job.get_wait_for_files()]
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
@@ -234,8 +242,6 @@ class Executor(RemoteExecutor):
             return requoted(self.format_job_exec(job), values)
         except ValueError as error:
             return error
-        except OSError as error:  # raised here, in Snakemake's own thread, it would cancel all jobs
-            return ValueError(str(error))
 
     def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
         environment = dict(self.envvars())

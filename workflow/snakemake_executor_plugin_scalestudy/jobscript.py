@@ -9,6 +9,10 @@ from pathlib import Path
 
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
 BEAT_S = 30
+SETUP_FAILED = 78
+"""Exit status by which a site's set-up says that it failed, EX_CONFIG of sysexits.h; Snakemake itself ends with 0 or 1."""
+INSIST_TIMES, INSIST_S = 120, 5
+"""A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
 TEXT = """\
 #!/bin/bash
 # {title}
@@ -19,6 +23,13 @@ write_status() {{  # write_status SUFFIX LINE...: synced, then renamed, so that 
     local file="$status_files/$name.$1"
     shift
     printf '%s\\n' "$@" >"$file.$$" && {{ sync "$file.$$" 2>/dev/null || true; }} && mv -f "$file.$$" "$file"
+}}
+insist() {{  # insist COMMAND: the disk may be full for a while
+    for _ in $(seq {insist_times}); do
+        "$@" && return
+        sleep {insist_s}
+    done
+    return 1
 }}
 forbidden() {{  # its driver has given it up, has judged its end, or has its result and has removed its script
     [ "$(readlink "$status_files/$name.token")" = void ] || [ ! -e {script} ]
@@ -38,7 +49,7 @@ elif [ -e "$status_files/$name.began" ] && [ "$requeued" = 0 ]; then
     [ "$touched" = "$(stat -c %y "$status_files/$name.began")" ] || exit 1
 fi
 began=$(date +%s)
-write_status began "began=$began" "host=$(hostname)"
+insist write_status began "began=$began" "host=$(hostname)" || exit 1
 forbidden && exit 1  # in this moment
 {exports}
 # A scheduler may lose a job that runs: as long as this file is touched, it does.
@@ -57,7 +68,9 @@ trap 'signalled=TERM' TERM
     cd {workdir} || exit 1
 {setup}
     {command}
-    echo $? >"$status_files/$name.code"
+    code=$?
+    echo "$code" >"$status_files/$name.code"
+    exit "$code"
 ) &
 child=$!
 for warning in USR1 USR2; do
@@ -84,7 +97,11 @@ if [ -n "$signalled" ]; then
     done
     rm -f "$status_files/$name.left"
 fi
-write_status ended "exit=$code" "signal=$signalled" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
+# A command that finds its node unfit says so there.
+fault=$(head -c 500 "$SCALESTUDY_FAULT" 2>/dev/null | tr '\\n' ' ')
+rm -f "$SCALESTUDY_FAULT"
+[ "$code" != {setup_failed} ] || fault="${{fault:-the set-up of the site failed; the output of this job says which line of it}}"
+insist write_status ended "exit=$code" "signal=$signalled" "fault=$fault" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
 exit "$code"
 """
 
@@ -124,6 +141,9 @@ class Script:
             script=shlex.quote(str(self.script)),
             beat_s=self.beat_s,
             second_start_s=self.beat_s * 1.5,
+            insist_times=INSIST_TIMES,
+            insist_s=INSIST_S,
+            setup_failed=SETUP_FAILED,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
             setup="\n".join(f"    {line}" for line in self.setup),
@@ -131,7 +151,11 @@ class Script:
         )
 
     def _exports(self) -> list[str]:
-        lines = [f"export PATH={shlex.quote(str(self.path_first))}:$PATH", f"export SCALESTUDY_JOB={self.name}"]
+        lines = [
+            f"export PATH={shlex.quote(str(self.path_first))}:$PATH",
+            f"export SCALESTUDY_JOB={self.name}",
+            f"export SCALESTUDY_FAULT={shlex.quote(str(self.status_files / self.name))}.fault",
+        ]
         lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
         if self.runtime_min is not None:
             # Slurm 23.02 and later say when they will kill; elsewhere it is the begin plus the walltime.

@@ -13,14 +13,15 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from snakemake_executor_plugin_scalestudy.announce import Announcer, Reporter
+from snakemake_executor_plugin_scalestudy.announce import FILES, QUESTION, SUBMISSION, Announcer, Reporter
 from snakemake_executor_plugin_scalestudy.clock import Clock
 from snakemake_executor_plugin_scalestudy.decide import ENDS, Action, Decision, Limits, decide, heard
 from snakemake_executor_plugin_scalestudy.endings import Endings
 from snakemake_executor_plugin_scalestudy.job import Asked, JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_scalestudy.leftovers import Leftovers
 from snakemake_executor_plugin_scalestudy.observe import Background, Listing, Observer, in_thread
 from snakemake_executor_plugin_scalestudy.records import Record, Records
-from snakemake_executor_plugin_scalestudy.schedulers import LimitReached, NoAnswer, Scheduler, State, Status
+from snakemake_executor_plugin_scalestudy.schedulers import Job, LimitReached, NoAnswer, Scheduler, State, Status
 from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 from snakemake_executor_plugin_scalestudy.submit import NotSubmitted, Submitter
 
@@ -45,14 +46,15 @@ class JobMonitor:
         self.clock = clock or Clock()
         self.jobs: list[MonitoredJob] = []
         self.announcer = Announcer(tell, limits)
-        self.listing = Listing(files, self.clock)
+        self.listing = Listing(files, limits.poll_s, self.clock)
         self.observer = Observer(scheduler, files, driver_began_ns, limits.poll_s, self.clock, background)
         self.submitter = Submitter(scheduler, records, limits, self.clock)
-        self.endings = Endings(self.jobs, scheduler, records, files, self.announcer, self.clock)
+        self.leftovers = Leftovers(records, files, limits, self.clock)
+        self.endings = Endings(self.jobs, scheduler, records, files, self.leftovers, self.announcer, self.clock)
         self.stopping = threading.Event()
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[SnakemakeJob] = queue.SimpleQueue()
-        self._accounted = False
+        self._found_leftovers = False
         self._full_since_s: float | None = None
         """Since when the scheduler takes no more jobs, although it holds none of ours that could end."""
 
@@ -67,10 +69,10 @@ class JobMonitor:
 
     def round(self) -> None:
         """Check every job once."""
-        if not self._accounted:
+        if not self._found_leftovers:
             with contextlib.suppress(OSError):  # tried again in the next round
-                self.endings.account_for_the_past()
-                self._accounted = True
+                self.leftovers.find({job.attempt.name for job in self.jobs if job.record.attempts})
+                self._found_leftovers = True
         self._take_new()
         self._take_answers()
         names = self._names()
@@ -79,7 +81,8 @@ class JobMonitor:
                 break
             self._handle(job, names)
         if not self.stopping.is_set():
-            self.observer.ask([job for job in self.jobs if job.submitted])
+            followed = [Job(job.attempt.name, job.attempt.id) for job in self.jobs if job.submitted]
+            self.observer.ask([*followed, *self.leftovers.jobs()])
 
     def pause(self) -> None:
         """Wait until something may have changed."""
@@ -95,12 +98,16 @@ class JobMonitor:
 
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
+        if not self.jobs:
+            return None
         try:
-            return self.listing.names() if self.jobs else None
+            names = self.listing.names()
         except OSError as error:
-            self.announcer.no_answer(f"{self.files.folder}: {error}")
+            self.announcer.no_answer(str(error), FILES)
             self.submitter.pause(1.0)
             return None
+        self.announcer.answered(FILES)
+        return names
 
     def _take_new(self) -> None:
         while not self._new.empty():
@@ -113,16 +120,19 @@ class JobMonitor:
     def _take_answers(self) -> None:
         for answer in self.observer.answers():
             if isinstance(answer.statuses, NoAnswer):
-                self.announcer.no_answer(str(answer.statuses))
+                self.announcer.no_answer(str(answer.statuses), QUESTION)
                 continue
             unanswered = [status.words for status in answer.statuses.values() if status.state is State.UNANSWERED]
             if unanswered:
-                self.announcer.no_answer(unanswered[0])
+                self.announcer.no_answer(unanswered[0], QUESTION)
             else:
-                self.announcer.answered()
+                self.announcer.answered(QUESTION)
             for job in self.jobs:
                 if job.submitted and job.known_s < answer.asked_s:
                     self._hear(job, answer.statuses.get(job.attempt.name), answer.asked_s)
+            with contextlib.suppress(OSError):  # the next answer comes
+                self.leftovers.hear(answer.statuses, answer.asked)
+            self.announcer.waiting(self.jobs, self.clock.now_s())
 
     def _hear(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
@@ -197,6 +207,7 @@ class JobMonitor:
         except ValueError as error:
             self.endings.fail(job, f"not submitted: {error}.")
             return
+        self.leftovers.take_up(record)
         if not record.open:
             for old in record.attempts:
                 self.files.forget_end(old.name)
@@ -215,14 +226,16 @@ class JobMonitor:
             self.endings.fail(job, f"{error}.")
             return
         except LimitReached as error:
+            self.announcer.answered(SUBMISSION)
             self._wait_for_room(job, str(error))
             return
         self._full_since_s = None
         now_s = self.clock.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
         if unclear is not None:
-            self.announcer.no_answer(str(unclear))
+            self.announcer.no_answer(str(unclear), SUBMISSION)
             return
+        self.announcer.answered(SUBMISSION)
         job.unsaved = True
         number = job.record.number
         attempt = f", attempt {number}" if number > 1 else ""

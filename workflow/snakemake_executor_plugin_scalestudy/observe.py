@@ -5,6 +5,7 @@ One query at a time asks about all jobs, in a thread of its own: a scheduler tha
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +22,9 @@ SOON_S = 2.0
 """Interval of queries while the cause of an end is missing, seconds."""
 
 LISTING_S = 0.5
-"""Least interval between two listings of the status files, seconds, however fast submissions follow one another."""
+"""Least interval between two looks at the folder of the status files, seconds, however fast submissions follow one another."""
+LISTED_PER_S = 1000.0
+"""Names that are listed per second, at most: a thousand jobs leave three thousand."""
 
 Background = Callable[[Callable[[], None]], None]
 
@@ -32,17 +35,33 @@ def in_thread(work: Callable[[], None]) -> None:
 
 
 class Listing:
-    """The names of all status files, listed at most twice a second."""
+    """The names of all status files: listed when the folder has changed, else with each query of the scheduler.
 
-    def __init__(self, files: StatusFiles, clock: Clock) -> None:
-        self.files, self.clock = files, clock
-        self._names: set[str] | None = None
-        self._listed_s = 0.0
+    A folder's time stamp may be as coarse as a second, and a network file system may show an old one: after a change it is
+    listed once more, and after `poll_s` in any case.
+    """
+
+    def __init__(self, files: StatusFiles, poll_s: float, clock: Clock) -> None:
+        self.files, self.poll_s, self.clock = files, poll_s, clock
+        self.listings = 0
+        """How often the folder was listed."""
+        self._names: set[str] = set()
+        self._looked_s = self._listed_s = -math.inf
+        self._changed_ns = 0
+        self._again = True
 
     def names(self) -> set[str]:
-        """All names, at most LISTING_S old; OSError where the folder cannot be read."""
-        if self._names is None or self.clock.now_s() - self._listed_s >= LISTING_S:
-            self._names, self._listed_s = self.files.names(), self.clock.now_s()
+        """All names; OSError where the folder cannot be read."""
+        now_s = self.clock.now_s()
+        if now_s - self._looked_s < max(LISTING_S, len(self._names) / LISTED_PER_S):
+            return self._names
+        changed_ns = self.files.changed_ns()
+        changed = changed_ns != self._changed_ns
+        if changed or self._again or now_s - self._listed_s >= self.poll_s:
+            self._names, self._listed_s = self.files.names(), now_s
+            self.listings += 1
+            self._changed_ns, self._again = changed_ns, changed
+        self._looked_s = now_s
         return self._names
 
 
@@ -51,6 +70,8 @@ class Answer:
     """An answer of the scheduler, or that there was none, and when it was asked for."""
 
     asked_s: float
+    asked: frozenset[str]
+    """Names of the jobs that were asked about."""
     statuses: dict[str, Status] | NoAnswer
 
 
@@ -85,13 +106,13 @@ class Observer:
         """An end was found: the next query is due now."""
         self._next_question_s = 0.0
 
-    def ask(self, jobs: Sequence[MonitoredJob]) -> None:
+    def ask(self, jobs: Sequence[Job]) -> None:
         """Ask about these jobs, if it is time and no query is in progress."""
         if self._asking or not jobs or self.clock.now_s() < self._next_question_s:
             return
         self._asking = True
-        asked, asked_s = [Job(job.attempt.name, job.attempt.id) for job in jobs], self.clock.now_s()
-        self.background(lambda: self._question(asked, asked_s))
+        asked_s = self.clock.now_s()
+        self.background(lambda: self._question(jobs, asked_s))
 
     def answers(self) -> list[Answer]:
         """What has been answered since this was called last."""
@@ -102,14 +123,15 @@ class Observer:
             self._next_question_s = self.clock.now_s() + self.poll_s
         return found
 
-    def _question(self, jobs: list[Job], asked_s: float) -> None:
+    def _question(self, jobs: Sequence[Job], asked_s: float) -> None:
+        statuses: dict[str, Status] | NoAnswer
         try:
-            answer = Answer(asked_s, self.scheduler.statuses(jobs))
+            statuses = self.scheduler.statuses(jobs)
         except NoAnswer as error:
-            answer = Answer(asked_s, error)
+            statuses = error
         except Exception as error:  # an answer that cannot be parsed must not end a run
-            answer = Answer(asked_s, NoAnswer(f"{type(error).__name__}: {error}"))
-        self._answers.put(answer)
+            statuses = NoAnswer(f"{type(error).__name__}: {error}")
+        self._answers.put(Answer(asked_s, frozenset(job.name for job in jobs), statuses))
         self.wake.set()
 
 
@@ -136,6 +158,14 @@ class AttemptEvidence:
     def silent_s(self) -> float:
         """How long ago its script gave its last sign of life."""
         return self._files.silent_s(self._job.attempt.name)
+
+    @cached_property
+    def ran_s(self) -> float | None:
+        """Seconds from the begin of its script to its end or its last sign of life."""
+        if self.end is not None:
+            return float(self.end.ended_s - self.end.began_s)
+        beat_s = self._files.last_beat_s(self._job.attempt.name) if self.began is not None else None
+        return None if beat_s is None or self.began is None else max(0.0, beat_s - self.began.began_s)
 
     @cached_property
     def run_state(self) -> RunState | None:

@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,15 @@ class Records:
                 "delete such a job there, then the file"
             ) from None
 
+    def finished(self) -> list[Record]:
+        """The records of jobs that have succeeded and whose files are still there."""
+        found = []
+        for file in (self.folder / "jobs").glob("*/links.json"):
+            with suppress(ValueError):
+                record = self.read(file.parent.name, "")
+                found += [record] if record.outcome == "finished" and record.attempts else []
+        return found
+
     def write(self, record: Record) -> None:
         """Store a record, synced."""
         folder = self.folder_of(record.key)
@@ -169,12 +179,15 @@ class Records:
         """The scheduler's id of a submission."""
         self._note(event="id", name=attempt.name, id=attempt.id)
 
-    def note_end(self, attempt: Attempt, used_s: float) -> None:
-        """A line once an attempt is over; what it used takes the place of what it had asked for."""
+    def note_end(self, attempt: Attempt, used_s: float, unseen: bool = False) -> None:
+        """A line once an attempt is over; what it used takes the place of what it had asked for.
+
+        `unseen`: nobody followed it, so that the time of this line says nothing about the time of its end.
+        """
         hours = used_s * attempt.gpus / 3600
         self._note(
             event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
-            cause=attempt.cause, progress=attempt.progress,
+            cause=attempt.cause, progress=attempt.progress, **({"unseen": True} if unseen else {}),
         )  # fmt: skip
         self.hours[attempt.name] = hours
 
@@ -220,7 +233,11 @@ class Records:
         }
 
     def _note(self, **event: Any) -> None:
-        with open(self.ledger, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"time_s": round(time.time(), 3), **event}) + "\n")
+        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
+        with open(self.ledger, "a+b") as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                line = line if stream.read() == b"\n" else f"\n{line}"  # after one that a full disk cut off
+            stream.write(line.encode())
             stream.flush()
             os.fsync(stream.fileno())

@@ -8,6 +8,7 @@ the end of a submission makes it `void`, so that a scheduler which starts it a s
 `NAME.began` and `NAME.ended` hold lines `key=value`; each is synced and renamed into place, so that it is whole or
 absent. A script that is started a second time removes the end of the first, writes `NAME.began` anew and reads the
 token again; a driver makes the token `void` before it looks whether the end is still there. So one sees the other.
+`NAME.fault` is where the set-up or the command of a job that runs says that its node is unfit; it becomes part of the end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-SUFFIXES = (".token", ".began", ".ended")
+SUFFIXES = (".token", ".began", ".ended", ".fault")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class End:
     began_s: int
     ended_s: int
     host: str
+    fault: str = ""
+    """Why the node or the site's set-up was unfit, in the words of the set-up or of the command."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class StatusFiles:
         """The names of all status files."""
         return {entry.name for entry in os.scandir(self.folder)}
 
+    def changed_ns(self) -> int:
+        """When a status file was last made, replaced or removed, by the clock of the file system."""
+        return self.folder.stat().st_mtime_ns
+
     def end(self, name: str) -> End | None:
         """How that job ended, or None as long as that is not to be seen."""
         fields = self._fields(f"{name}.ended")
@@ -56,7 +63,8 @@ class StatusFiles:
             return None
         try:
             times = int(fields["began"]), int(fields["ended"])
-            return End(int(fields["exit"]), fields.get("signal", ""), *times, fields.get("host", ""))
+            host, fault = fields.get("host", ""), fields.get("fault", "").strip()
+            return End(int(fields["exit"]), fields.get("signal", ""), *times, host, fault)
         except (KeyError, ValueError):
             return None
 

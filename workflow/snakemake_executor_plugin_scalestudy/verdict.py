@@ -17,6 +17,9 @@ FRUITLESS_ATTEMPTS = 2
 NODE_RETRIES = 1
 CLOCK_SKEW_S = 1.0
 """Between a node and the scheduler, as `scalestudy doctor` allows; times of either are whole seconds."""
+WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
+"""A job that ran to within so many seconds of its walltime, or such a share of a short one, was over its walltime: its last
+sign of life is up to half a minute old."""
 
 
 class Outcome(Enum):
@@ -46,31 +49,59 @@ def verdict(
     host: str = "",
     began_s: float | None = None,
     forgotten: bool = False,
+    ran_s: float | None = None,
+    unrecorded: bool = False,
 ) -> Verdict:
     """Judge the last of `attempts`.
 
     `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give;
     `host` is the node it ran on, where that is known; `began_s` is when the job script began, in Unix seconds;
     `forgotten` says that the scheduler, which would still know a job that ended so short a time ago, does not know this
-    one.
+    one; `ran_s` is the time from its begin to its end, or to its last sign of life; `unrecorded` says that the scheduler
+    has answered, and keeps no record of jobs that are over.
     """
+    if end is not None and (end.code == 0 or end.fault):
+        return _by_its_own_word(end, attempts, host)
     cause = status.cause if status is not None and status.state is State.ENDED else None
     words = status.words if status is not None else ""
+    if status is None and (end is None or end.signal) and _reached_walltime(ran_s, asked):
+        cause, words = Cause.WALLTIME, "by its begin and its end; the scheduler says nothing of it"
     match cause:
-        case _ if end is not None and end.code == 0:
-            return Verdict(Outcome.SUCCESS, "finished")
         case Cause.FINISHED if end is None:
             return _finished(attempts, words, began_s)
         case Cause.CANCELLED:
             return _cancelled(status, words, attempts, began_s)
         case Cause.MEMORY:
             return Verdict(Outcome.FAILURE, _memory(asked, words))
-    if run is not None and run.fresh and run.state == "checkpointed":
-        why = run.cause or "stopped at a checkpoint"
-        return _continue(run, attempts, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
-    if forgotten and end is not None and end.signal == "TERM":
+        case None if end is not None and end.signal == "TERM" and unrecorded and asked.runtime_min is not None:
+            return Verdict(Outcome.FAILURE, _deleted(run))
+    if forgotten and end is not None and end.signal == "TERM" and not _checkpointed(run):
         status, cause = None, Cause.NODE
-    return _without_checkpoint(end, status, cause, run, attempts, asked, host)
+    return _interrupted(end, status, cause, words, run, attempts, asked, host)
+
+
+def _by_its_own_word(end: End, attempts: Sequence[Attempt], host: str) -> Verdict:
+    if end.code == 0:
+        return Verdict(Outcome.SUCCESS, "finished")
+    return _fault(attempts, f"{end.fault} (on {host})" if host else end.fault)
+
+
+def _checkpointed(run: RunState | None) -> bool:
+    return run is not None and run.fresh and run.state == "checkpointed"
+
+
+def _reached_walltime(ran_s: float | None, asked: Asked) -> bool:
+    """Whether a job of which the scheduler says nothing ran as long as it might."""
+    if ran_s is None or asked.runtime_min is None:
+        return False
+    limit_s = 60.0 * asked.runtime_min
+    return ran_s >= limit_s - min(WALLTIME_MARGIN_S, WALLTIME_MARGIN * limit_s)
+
+
+def _deleted(run: RunState | None) -> str:
+    """Ended by TERM long before its walltime, and nobody says why: somebody's `qdel` is not undone."""
+    why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted"
+    return f"{why}; it has saved, and the same command resumes it" if _checkpointed(run) else why
 
 
 def failed_by_itself(end: End | None, status: Status | None) -> bool:
@@ -107,17 +138,20 @@ def _cancelled(status: Status | None, words: str, attempts: Sequence[Attempt], b
     return Verdict(Outcome.FAILURE, f"cancelled by its owner or an administrator ({words})")
 
 
-def _without_checkpoint(
+def _interrupted(
     end: End | None,
     status: Status | None,
     cause: Cause | None,
+    words: str,
     run: RunState | None,
     attempts: Sequence[Attempt],
     asked: Asked,
     host: str,
 ) -> Verdict:
-    """An end that was not announced by a new checkpoint."""
-    words = status.words if status is not None else ""
+    """An end that was no success, and that nobody asked for."""
+    if run is not None and _checkpointed(run):
+        why = run.cause or "stopped at a checkpoint"
+        return _continue(run, attempts, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
     if cause is Cause.WALLTIME:
         return _walltime(run, attempts, asked, words)
     if cause is Cause.PREEMPTED:
@@ -204,4 +238,5 @@ def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
         return f"killed by signal {end.code - 128}, cause unknown{said}"
     if end is None and cause is not Cause.COMMAND:
         return f"ended, cause unknown{said}"
-    return f"its command failed{said}"
+    # Of a job that left its own word, the scheduler's exit status is that of the Snakemake in it, which is always 1.
+    return "its command failed" if end is not None and cause is Cause.COMMAND else f"its command failed{said}"

@@ -157,6 +157,8 @@ class LogHandler(LogHandlerBase):
             self.fail(record)
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
+        elif hasattr(record, "scalestudy_ran"):  # by the same executor, before the job's end
+            self.took(*record.scalestudy_ran)
         elif getattr(record, "scalestudy", False):  # the executor of that name: submissions, chains, adoptions
             self.display.say(record.getMessage())
         elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
@@ -201,6 +203,12 @@ class LogHandler(LogHandlerBase):
         elif job.rule == "horovod" and task.expected.low_s > 60:
             self.display.say(f"Compiling Horovod for this machine, once, in some minutes. Log: {' '.join(job.log)}")
         self.changed()
+
+    def took(self, jobid: int, seconds: float) -> None:
+        """A job that comes to its end ran for so long: its wait in a queue says nothing about jobs like it."""
+        if jobid in self.jobs:
+            with self.changes:
+                self.progress.tasks[self.jobs[jobid].output].began = time.time() - seconds
 
     def finish(self, jobid: int) -> None:
         """A job ended well."""

@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy.cluster import costs, neighbours
 from scalestudy.cluster.expected import UTILISATION, Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import Attempt, queue_wait, read_ledger, read_waits, start_up
+from scalestudy.cluster.used import Attempt, last_causes, queue_wait, read_ledger, read_waits, start_up
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -270,12 +270,25 @@ def test_planning_imports_no_torch() -> None:
     assert done.stdout == "False\n"
 
 
+def test_why_the_last_job_of_a_run_ended_is_in_the_ledger(tmp_path: Path) -> None:
+    ledger, run = tmp_path / "jobs.jsonl", "small_cnn.r1-0123456789ab"
+    lines = []
+    for name, cause in (("a", "preempted"), ("b", "out of memory")):
+        lines.append({"event": "submitted", "name": name, "job": f"train local {run}"})
+        lines.append({"event": "ended", "name": name, "cause": cause})
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "submi')
+    assert last_causes(ledger) == {run: "out of memory"}
+    assert last_causes(tmp_path / "none") == {}
+
+
 def test_the_wait_in_the_queue_is_the_median_of_this_folders_jobs(tmp_path: Path) -> None:
     ledger = tmp_path / "jobs.jsonl"
     lines = []
     for number, wait in enumerate((10, 60, 500)):
         lines.append({"event": "submitted", "name": f"a.{number}", "time_s": 1000})
         lines.append({"event": "ended", "name": f"a.{number}", "time_s": 1000 + wait + 40, "used_s": 40})
+    lines.append({"event": "submitted", "name": "b", "time_s": 1000})
+    lines.append({"event": "ended", "name": "b", "time_s": 90_000, "used_s": 40, "unseen": True})  # no driver was there
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_waits(ledger) == [10, 60, 500]
     assert queue_wait(read_waits(ledger)) == 60

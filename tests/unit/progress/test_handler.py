@@ -66,6 +66,20 @@ def test_a_stop_names_the_command_that_resumes_and_the_folder_knows_it(
     assert kept["process"] == ""
 
 
+def test_the_wait_of_a_job_in_the_queue_is_no_part_of_what_it_took(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_build(handler)
+    task = handler.progress.tasks[HOROVOD]
+    task.began -= 3600  # submitted an hour ago
+    capsys.readouterr()
+    handler.handle_event(None, logging.makeLogRecord({"msg": "horovod: ran for 90 s", "scalestudy_ran": (3, 90.0)}))
+    handler.handle_event(None, logging.makeLogRecord({"msg": "other: ran for 90 s", "scalestudy_ran": (99, 90.0)}))
+    assert capsys.readouterr().err == ""
+    send(handler, LogEvent.JOB_FINISHED, job_id=3)
+    assert 90 <= task.took_s < 120
+
+
 def test_what_ended_well_needs_no_command(handler: LogHandler, capsys: pytest.CaptureFixture[str]) -> None:
     begin_build(handler)
     send(handler, LogEvent.JOB_FINISHED, job_id=3)

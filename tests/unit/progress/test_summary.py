@@ -39,6 +39,25 @@ def test_the_cause_of_a_missing_result_is_said(tmp_path: Path, state: object, lo
     assert why_missing(tmp_path).replace(str(file), "log") == said
 
 
+@pytest.mark.parametrize(
+    ("of_job", "log", "said"),
+    [
+        ("the scheduler will never run it (PENDING); it was deleted", None, "no result: the scheduler will never run it (PENDING); it was deleted"),
+        ("out of memory (OUT_OF_MEMORY)", "epoch 3\n", "no result: out of memory (OUT_OF_MEMORY) (log: log)"),
+        ("its command failed", "MemoryError: no\n", "no result: MemoryError: no (log: log)"),
+        ("finished", None, "not run"),
+    ],
+)  # fmt: skip
+def test_why_a_job_ended_is_said_where_its_run_could_not(
+    tmp_path: Path, of_job: str, log: str | None, said: str
+) -> None:
+    file = tmp_path / "log" / "train.log"
+    file.parent.mkdir()
+    if log is not None:
+        file.write_text(log)
+    assert why_missing(tmp_path, of_job).replace(str(file), "log") == said
+
+
 def test_a_report_of_other_studies_is_not_named(
     study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

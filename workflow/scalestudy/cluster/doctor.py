@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.probe import main as probe_here
-from scalestudy.cluster.resources import memory_mb
+from scalestudy.cluster.probe_request import guard, keep_wanted, probe_request, submitted
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch.allocation import allocation
@@ -49,6 +49,8 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
+    if forgets := scheduler.forgets():
+        findings.append(Finding(forgets))
     try:
         reports = _in_job(scheduler, machine, nodes, wait_s)
     except UserError as error:
@@ -90,7 +92,7 @@ def node_findings(reports: Sequence[dict[str, Any]], nodes: int, machine: Machin
         (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", "correct it in site.yaml, or mount it on the nodes"),
     ]  # fmt: skip
     for wrong, what, remedy in checks:
-        hosts = [report["host"] for report in reports if wrong(report)]
+        hosts = list(dict.fromkeys(report["host"] for report in reports if wrong(report)))
         if hosts:
             yield Finding(f"{', '.join(hosts[:5])}{' and more' if len(hosts) > 5 else ''} {what}", remedy)
     versions = {str((r["torch"].get("version"), r["python"]["version"])) for r in reports if "error" not in r["torch"]}
@@ -129,44 +131,21 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
 
 def _in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
     """Submit the probe through the site's own adapter, wait for every node's answer, and clean up."""
-    from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request
-
     folder = (FOLDER / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True)
     token = _token(folder)
-    name = f"scalestudy-doctor.{token}"
-    script, log = folder / "job.sh", folder / "job.log"
-    script.write_text(job_script(scheduler.settings, folder, token), encoding="utf-8")
-    script.chmod(0o700)
-    gpus = machine.devices_per_node or 0
-    request = Request(name, script, log, nodes, max(1, gpus), gpus, 1, min(8000, memory_mb(machine)), 12, None)
-    print("$ " + shlex.join(scheduler.submit_command(request)), file=sys.stderr, flush=True)
-    job = None
-    try:
-        job = Job(name, scheduler.submit(request))
+    request = probe_request(f"scalestudy-doctor.{token}", folder, machine, nodes)
+    request.script.write_text(job_script(scheduler.settings, folder, token), encoding="utf-8")
+    request.script.chmod(0o700)
+    with submitted(scheduler, request, os.environ.get("SCALESTUDY_SITE", "site.yaml")):
         _wait(folder, nodes, wait_s)
-        return _reports(folder)
-    except (Refused, NoAnswer, ValueError) as error:
-        raise UserError(
-            f"the scheduler refused the job: {error}", "doctor", "correct `scheduler` in site.yaml"
-        ) from None
-    finally:
-        if job is not None and not (folder / "ended").exists():
-            _cancel(scheduler, job)
-
-
-def _cancel(scheduler: Any, job: Any) -> None:
-    from snakemake_executor_plugin_scalestudy.schedulers import NoAnswer
-
-    try:
-        scheduler.cancel([job])
-    except NoAnswer as error:
-        print(f"the job may still be there: {error}", file=sys.stderr)
+    return _reports(folder)
 
 
 def _wait(folder: Path, nodes: int, wait_s: float) -> None:
     end = time.monotonic() + wait_s
     while time.monotonic() < end:
+        keep_wanted(folder)
         os.listdir(folder)  # noqa: PTH208 - has a network file system look again
         if (folder / "ended").exists() or len(list(folder.glob("node.*.json"))) >= nodes:
             return
@@ -189,6 +168,7 @@ def job_script(settings: Any, folder: Path, token: str) -> str:
     return "\n".join(
         [
             "#!/bin/bash",
+            guard(folder),
             f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
             *exports,
             f"cd {shlex.quote(str(Path.cwd()))} || exit 1",

@@ -86,9 +86,28 @@ def read_waits(file: Path = LEDGER) -> list[float]:
             continue
         if kind == "submitted":
             submitted[name] = at_s
-        elif kind == "ended" and name in submitted and event.get("used_s"):
+        elif kind == "ended" and name in submitted and event.get("used_s") and not event.get("unseen"):
             waits.append(max(0.0, at_s - submitted.pop(name) - float(event["used_s"])))
     return waits
+
+
+def last_causes(file: Path = LEDGER) -> dict[str, str]:
+    """By run, why its last job ended, in the executor's words."""
+    if not file.is_file():
+        return {}
+    runs: dict[str, str] = {}
+    causes = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+            kind, name = event["event"], event["name"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if kind == "submitted" and (found := RUN.search(str(event.get("job", "")))):
+            runs[name] = found[0]
+        elif kind == "ended" and name in runs:
+            causes[runs[name]] = str(event.get("cause") or "")
+    return causes
 
 
 def queue_wait(waits: Sequence[float]) -> float | None:

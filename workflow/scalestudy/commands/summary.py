@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scalestudy.figures.catalogue import TableSpec
     from scalestudy.spec.study import Study
 
+UNTOLD = ("finished", "its command failed")
+"""Ends of jobs that say nothing about the cause of a missing result."""
 MOST_OF_A_LINE = 200
 """Characters of a log's line that a summary shows."""
 
@@ -73,8 +75,10 @@ def _print_verdicts(studies: list[Study], machine: str) -> None:
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
+    from scalestudy.cluster.used import last_causes
     from scalestudy.results.stored import read_result
 
+    causes = last_causes()
     left_out: Counter[str] = Counter()
     states: Counter[str] = Counter()
     for run in study.runs:
@@ -82,7 +86,7 @@ def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
         status = "without a result" if result is None else result["status"]
         states[status] += 1
         if result is None:
-            left_out[f"{study.name}: {why_missing(run_folder(machine, run.id))}"] += 1
+            left_out[f"{study.name}: {why_missing(run_folder(machine, run.id), causes.get(run.id, ''))}"] += 1
         elif status != "valid":
             left_out[f"{study.name}: {status}: {result['reason']}"] += 1
     counts = ", ".join(f"{count} {status}" for status, count in states.items())
@@ -98,8 +102,10 @@ def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     return left_out
 
 
-def why_missing(folder: Path) -> str:
-    """Why a run has no result: what it said when it stopped, else the last line of its log, else that it was not run."""
+def why_missing(folder: Path, of_job: str = "") -> str:
+    """Why a run has no result: what it said when it stopped, else why its job ended where the executor knows that, else the
+    last line of its log, else that it was not run.
+    """
     log = folder / "log" / "train.log"
     try:
         state = read_json(folder / STATE_FILE)
@@ -113,7 +119,7 @@ def why_missing(folder: Path) -> str:
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         lines = []
-    cause = cause or next((line for line in reversed(lines) if line), "")
+    cause = cause or ("" if of_job in UNTOLD else of_job) or next((line for line in reversed(lines) if line), "")
     if not cause:
         return f"no result; its log is empty: {log}" if log.exists() else "not run"
     shortened = cause if len(cause) <= MOST_OF_A_LINE else cause[: MOST_OF_A_LINE - 1] + "…"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from scalestudy.errors import UserError
@@ -23,6 +24,8 @@ PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": OF_MPI, "mpirun": OF_MPI}
 Another launcher's variables say nothing: in a batch job of Slurm every process of mpirun has SLURM_NODEID=0.
 """
 DEADLINE = "SCALESTUDY_DEADLINE"
+FAULT = "SCALESTUDY_FAULT"
+"""Names a file of the executor: a job that finds its node unfit says why there, and is tried on another one."""
 SCONTROL_S = 60
 
 
@@ -53,6 +56,12 @@ class JobEnvironment:
             return float(text)
         except ValueError:
             raise UserError(f"`{text}` is not a time", DEADLINE, "set it to seconds since 1970, or unset it") from None
+
+    def report_fault(self, why: str) -> None:
+        """Say that this node is unfit for the job. Outside the executor's jobs there is nobody to tell."""
+        if file := self.variables.get(FAULT):
+            with suppress(OSError):
+                Path(file).write_text(" ".join(why.split()) + "\n", encoding="utf-8")
 
     def process_number(self, launcher: str) -> int | None:
         """The number of this process among those that a launcher started; None where it does not number them."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.errors import Skipped, UserError
-from scalestudy.launch.allocation import Allocation, where_to_run
+from scalestudy.errors import SiteFault, Skipped, UserError
+from scalestudy.launch.allocation import Allocation, lacking, where_to_run
 from scalestudy.launch.launchers import is_open_mpi
 from scalestudy.measure.placement import visible_gpus
 from scalestudy.spec.config import Site, read_site
@@ -29,15 +29,19 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run. Raises Skipped where the run cannot be made here."""
+    """What machine and job decide about a run. Raises Skipped where the run cannot be made here, and SiteFault where the
+    node of a job lacks what the site is said to have.
+    """
+    site = read_site() if site is None else site
     if reason := missing(spec.strategy):
-        raise Skipped(reason)
+        without_mpi = spec.strategy.needs_mpi and shutil.which("mpirun") is None
+        raise lacking("mpirun", reason, site) if without_mpi else Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
     devices = machine.devices_per_node or (len(visible_gpus()) if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
-        raise Skipped("torch.compile needs a C++ compiler, and none was found (g++ or clang++)")
+        raise lacking("c++", "torch.compile needs a C++ compiler, and none was found (g++ or clang++)", site)
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
     if threads > MOST_THREADS_PER_CORE * cores:
         most = MOST_THREADS_PER_CORE * cores
@@ -45,7 +49,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
             f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
         )
     _check_interfaces(spec)
-    where = where_to_run(spec, nodes, read_site() if site is None else site)
+    where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices)
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
@@ -54,10 +58,18 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
 
 
 def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
-    """Where ranks compute, and the seconds of a step where that is emulated."""
+    """Where ranks compute, and the seconds of a step where that is emulated.
+
+    A machine whose file has accelerators is not computed on without one unless the run or the file says so.
+    """
     if spec.accelerator is not None:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    return spec.device or machine.device or ("cuda" if visible_gpus() else "cpu"), None
+    device = spec.device or machine.device or ("cuda" if visible_gpus() else None)
+    if device is None and machine.devices_per_node:
+        what = f"no GPU can be seen, and the machine file has {machine.devices_per_node} per node"
+        remedy = "check how site.yaml requests GPUs, and the node's driver; `device: cpu` in the machine file computes on CPUs"
+        raise SiteFault(what, platform.node(), remedy)
+    return device or "cpu", None
 
 
 def _check_interfaces(spec: RunSpec) -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from scalestudy.files import canonical_json
+from scalestudy.locks import locked
 
 
 def append_history(out: Path, result: dict[str, Any]) -> None:
-    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none."""
+    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none.
+
+    Runs on many nodes do this at the same time, and on NFS appending alone is not atomic: two would write to the same
+    place. Under the file's lock the end is that which the server knows.
+    """
     if out.parent.parent.name != "runs":
         return
     line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
     for metric in ("wall_s", "throughput_samples_per_s"):
         line[metric] = result["metrics"].get(metric)
-    with open(out.parent.parent.parent / "history.jsonl", "a", encoding="utf-8") as history:
-        history.write(canonical_json(json.loads(json.dumps(line))) + "\n")
+    text = canonical_json(json.loads(json.dumps(line))) + "\n"
+    with open(out.parent.parent.parent / "history.jsonl", "ab", buffering=0) as history, locked(history):
+        history.write(text.encode())
+        os.fsync(history.fileno())

@@ -62,6 +62,9 @@ class Site(Spec):
     """Data that the site already has: source name to folder."""
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
+    lacks: tuple[Literal["mpirun", "c++"], ...] = ()
+    """What no node of the site has: runs that need it are skipped. In a job, what is missing and not named here is a fault
+    of the node: the job is tried once more elsewhere, then fails, and no result is written."""
     staged_gib: Annotated[float, Field(gt=0)] | None = None
     """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
     launcher: LauncherName = "auto"

@@ -87,10 +87,24 @@ class Pbs(Scheduler):
 
     kind = "pbs"
     commands = ("qsub", "qstat", "qselect", "qdel")
+    copies_output = True
     default_request = (
         "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}][:mem={mem_mb}mb]"
         " -l place=scatter [-l walltime={walltime}]"
     )
+
+    def forgets(self) -> str:
+        """Without job history a job that is over is unknown."""
+        try:
+            answer = self.run(["qstat", "-x"], self.query_s)
+        except NoAnswer:
+            return ""
+        if answer.code == 0 or NO_HISTORY not in answer.err:
+            return ""
+        return (
+            "this PBS keeps no record of jobs that are over (job_history_enable is off): why a job ended is known as far as "
+            "the job itself tells it; one that was deleted while it ran is not submitted again"
+        )
 
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -N NAME …`; `-r n`: going on is decided by us, with the cause known."""

@@ -133,6 +133,8 @@ class Scheduler(ABC):
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
     """Time limit of a submission or deletion."""
+    copies_output: ClassVar[bool] = False
+    """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
     def __init__(self, settings: Settings, run: Run = run_command) -> None:
         self.settings = settings
@@ -145,6 +147,10 @@ class Scheduler(ABC):
         Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
         """
         return False
+
+    def forgets(self) -> str:
+        """What this scheduler does not keep of jobs that are over, and what would change that; empty where it keeps all."""
+        return ""
 
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from snakemake_executor_plugin_scalestudy.schedulers.command import NoAnswer
+from snakemake_executor_plugin_scalestudy.schedulers.command import NoAnswer, run_command
 from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     Cause,
     Job,
     LimitReached,
     Refused,
     Request,
+    Run,
     Scheduler,
     State,
     Status,
@@ -22,7 +24,7 @@ from snakemake_executor_plugin_scalestudy.schedulers.scheduler import (
     checked_path,
     found_for,
 )
-from snakemake_executor_plugin_scalestudy.schedulers.settings import checked_word
+from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings, checked_word
 
 # Job states are sets of letters: sge_status(5) of 8.1.9, "Job state". The first that is in the set decides.
 LETTERS: tuple[tuple[str, State], ...] = (
@@ -64,6 +66,9 @@ AWAY = (
 )
 # Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
 FULL = re.compile(r"[Oo]nly \d+ jobs are allowed")
+ACCOUNT_S = 10.0
+"""Seconds that one round may spend in the accounting, which may have gigabytes to search for each job: the jobs that are
+not reached are asked about in the next round, and all others have their answers meanwhile."""
 # `job-ID name`, as qsub -terse prints it; an array would be `39.1-2:1`.
 ID = re.compile(r"^\d+$")
 
@@ -76,6 +81,11 @@ class Sge(Scheduler):
     # GPUs are counted per slot, a slot is a rank. A limit of memory is left to the site's own template: Grid Engine
     # knows address space only, and under a tight `h_vmem` CUDA libraries cannot be loaded.
     default_request = "-pe mpi {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
+
+    def __init__(self, settings: Settings, run: Run = run_command) -> None:
+        super().__init__(settings, run)
+        self._asked_last = ""
+        """Name of the job about which the accounting was asked last."""
 
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -terse -N NAME …`; `-r n`: going on is decided by us, with the cause known."""
@@ -111,11 +121,24 @@ class Sge(Scheduler):
         if answer.code != 0:
             raise NoAnswer(f"qstat: {answer.words}")
         found = found_for(jobs, self._living(answer.out))
+        return found | self._accounted([job for job in jobs if job.name not in found])
+
+    def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """What the accounting says, job by job, as long as it answers and there is time: each round begins where the one
+        before ended.
+        """
+        names = [job.name for job in jobs]
+        first = names.index(self._asked_last) + 1 if self._asked_last in names else 0
+        begin = time.monotonic()
+        found: dict[str, Status] = {}
         silent: Status | None = None
-        for job in jobs:
-            if job.name in found:
-                continue
-            # One that searches gigabytes is asked once a round, or it would hold all other answers up.
+        for job in [*jobs[first:], *jobs[:first]]:
+            if silent is None and time.monotonic() - begin > ACCOUNT_S:
+                silent = Status(
+                    "", State.UNANSWERED, "qacct takes long: the other jobs are asked about in the next round"
+                )
+            if silent is None:
+                self._asked_last = job.name
             status = self._ended(job) if silent is None else silent
             if status is not None:
                 found[job.name] = status

@@ -123,6 +123,15 @@ class Slurm(Scheduler):
             self._remembers = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
         return self._remembers
 
+    def forgets(self) -> str:
+        """With a short `MinJobAge` and without accounting a job that is over is soon unknown."""
+        if self.remembers_deleted or self._remembers is None:
+            return ""
+        return (
+            f"this Slurm has no accounting and forgets jobs soon after their end (MinJobAge below {REMEMBERED_S} s): a job "
+            "that vanishes from the queue counts as deleted by somebody, and is not submitted again"
+        )
+
     def submit_command(self, request: Request) -> list[str]:
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: going on is decided by us, with the cause known."""
         queue = request.queue or self.settings.queue

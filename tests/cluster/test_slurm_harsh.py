@@ -1,0 +1,180 @@
+"""What goes wrong at sites, on a real Slurm, through profiles/slurm as it is shipped.
+
+This Slurm forgets a job two seconds after its end. A node is in maintenance and jobs on all nodes cannot start, a disk is
+full for a while, users may have few jobs, and the queue has other jobs of the same user. One driver waits for the end of
+the maintenance while the other tests go on.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.box import USER, Unavailable
+from tests.cluster.slurm_box import HarshSlurmBox
+from tests.cluster.workflow import Driver, Shipped, environment_of
+from tests.integration.tries import made
+
+SWEEP = "my sweep | of mine"
+
+
+@pytest.fixture(scope="module")
+def mpi(harsh_slurm: HarshSlurmBox) -> Iterator[Callable[[], tuple[int, str, Path]]]:
+    """A training that mpirun starts on both nodes of a batch job, while other tests run; a call waits for its end."""
+    box, folder = harsh_slurm, harsh_slurm.home / "mpi"
+    box.connect_nodes()
+    box.must(["mkdir", str(folder)], USER)
+    words = "ranks=4 nodes=2 strategy=mpi_allreduce train.epochs=1 --out out"
+    (box.folder / "mpi.sh").write_text(f"#!/bin/bash\nexec {Path(sys.executable).parent}/scalestudy try {words}\n")
+    submit = ["sbatch", "--wait", "-N", "2", "--ntasks-per-node=2", "--mem=2000", "-o", "said"]
+    command = box.command([*submit, str(box.folder / "mpi.sh")], USER, folder, **environment_of(box))
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        yield lambda: (process.wait(150), (folder / "said").read_text(), folder / "out" / "result.json")
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def maintenance(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver]:
+    """A driver whose two jobs want all nodes, of which one is in maintenance."""
+    box = harsh_slurm
+    sweep = ["--array=0-2", "--begin=now+2hours", "-J", SWEEP, "-o", "/dev/null", "--wrap", "true"]
+    box.must(["sbatch", *sweep], USER)
+    times = ["starttime=now", "duration=120", "users=root", "flags=maint,ignore_jobs"]
+    box.must(["scontrol", "create", "reservation", "reservationname=service", *times, "nodes=node8"])
+    box.must(["scontrol", "update", "partitionname=gpu", "maxnodes=7"])
+    workflow = Shipped(box, "maintenance", "slurm", {"waits": {"nodes": 8}, "deleted": {"nodes": 8}})
+    return workflow, workflow.start("--latency-wait", "10", "--seconds-between-status-checks", "2")
+
+
+def rename_one_and_delete_the_other(box: HarshSlurmBox, workflow: Shipped, driver: Driver) -> None:
+    """The first as a hook of a site does, the second as its owner."""
+    workflow.until(lambda: driver.log.read_text().count("cannot run as things are") == 2, "that they cannot run", 60)
+    ids = workflow.ids()
+    box.must(["scontrol", "update", f"jobid={ids['waits']}", "jobname=renamed by a hook of the site"], USER)
+    box.must(["scancel", ids["deleted"]], USER)
+
+
+@pytest.fixture(scope="module")
+def full_disk(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver, Callable[[], None]]:
+    """A driver whose records lie on a small disk of their own, a stand-in for a quota: full from the second start on."""
+    box = harsh_slurm
+    workflow = Shipped(box, "full", "slurm", {f"run{n}": {"steps": 6, "step_s": 1} for n in range(4)})
+    box.must(["mkdir", str(workflow.records)], USER)
+    owner = box.home.stat()
+    box.must(["mount", "-t", "tmpfs", "-o", f"size=1m,uid={owner.st_uid},mode=755", "tmpfs", str(workflow.records)])
+    workflow.records = Path(f"/proc/{box.init}/root{workflow.records}")
+    driver = workflow.start("--max-jobs-per-timespan", "1/4s")
+
+    def fill_for_a_while() -> None:
+        filler = workflow.folder / ".scalestudy" / "filler"
+        workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 60)
+        box.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"])  # until it is full
+        workflow.until(lambda: "trying again" in driver.log.read_text(), "what it says of the disk", 60)
+        time.sleep(8)  # jobs end meanwhile
+        box.must(["rm", str(filler)])
+
+    thread = threading.Thread(target=fill_for_a_while)
+    thread.start()
+    return workflow, driver, thread.join
+
+
+def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
+    """States of the user's own jobs of a name."""
+    return box.must(["squeue", "-h", "-r", "-n", name, "-o", "%T"]).split()
+
+
+def test_the_same_command_goes_on_after_a_kill_and_after_two_ctrl_c(
+    harsh_slurm: HarshSlurmBox,
+    maintenance: tuple[Shipped, Driver],
+    full_disk: tuple[Shipped, Driver, Callable[[], None]],
+    mpi: object,
+) -> None:
+    workflow = Shipped(harsh_slurm, "stopped", "slurm", {f"run{n}": {"steps": 14, "step_s": 1} for n in range(2)})
+    driver = workflow.start()
+    rename_one_and_delete_the_other(harsh_slurm, *maintenance)
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
+    driver.kill()
+    assert driver.wait()[0] != 0
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    for _ in range(2):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.3)
+    code, output = driver.wait()
+    assert code == 1
+    assert "cancelling 2 jobs; this may take a while" in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+    # Started once, and once more from what they had saved when they were cancelled.
+    assert workflow.starts() == {"run0": 2, "run1": 2}
+    progress = [int(line.split()[1]) for line in (workflow.folder / "starts.log").read_text().splitlines()]
+    assert sorted(done > 0 for done in progress) == [False, False, True, True]
+    assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
+
+
+def test_a_disk_that_is_full_for_a_while_loses_no_job_and_runs_none_twice(
+    full_disk: tuple[Shipped, Driver, Callable[[], None]],
+) -> None:
+    workflow, driver, emptied = full_disk
+    emptied()
+    code, output = driver.wait()
+    assert code == 0, output
+    assert "No space left on device" in output
+    assert "trying again" in output
+    assert workflow.results() == 4
+    assert set(workflow.starts().values()) == {1}
+    assert len(workflow.ids()) == len(workflow.events("id")) == 4
+
+
+def test_mpirun_finds_its_ranks_in_a_batch_job_of_two_nodes(mpi: Callable[[], tuple[int, str, Path]]) -> None:
+    status, said, file = mpi()
+    assert made(status, said), said
+    result = json.loads(file.read_text())
+    assert result["launch"]["launcher"] == "mpirun"
+    assert len(set(result["launch"]["hosts"])) == 2
+    assert result["samples_seen"] == 11 * 128
+
+
+def test_jobs_that_cannot_start_now_wait_and_one_that_its_owner_deleted_is_not_submitted_again(
+    harsh_slurm: HarshSlurmBox, maintenance: tuple[Shipped, Driver]
+) -> None:
+    workflow, driver = maintenance
+    workflow.until(lambda: "FAILED train" in driver.log.read_text(), "that one was deleted", 60)
+    assert harsh_slurm.must(["squeue", "-h", "-j", workflow.ids()["waits"], "-o", "%T %r"]).startswith("PENDING Part")
+    harsh_slurm.must(["scontrol", "delete", "reservationname=service"])
+    harsh_slurm.must(["scontrol", "update", "partitionname=gpu", "maxnodes=unlimited"])
+    code, output = driver.wait()
+    assert code == 1
+    assert "cannot run as things are (PENDING Partition" in output
+    assert "if that lasts 30 minutes it is deleted" in output
+    assert workflow.starts() == {"waits": 1}
+    assert workflow.results() == 1
+    submitted = [event["job"] for event in workflow.events("submitted")]
+    assert sorted(submitted) == ["train deleted", "train waits"]
+    assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
+
+
+def test_jobs_beyond_the_limit_of_a_quality_of_service_wait_and_all_run(harsh_slurm: HarshSlurmBox) -> None:
+    box = harsh_slurm
+    try:
+        box.start_accounting()
+    except Unavailable as why:
+        pytest.skip(str(why))
+    box.must(["scancel", "-n", SWEEP])
+    box.limit_jobs_per_user(3)
+    workflow = Shipped(box, "limited", "slurm", {f"run{n}": {"steps": 1, "step_s": 1} for n in range(7)})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 7
+    assert set(workflow.starts().values()) == {1}
+    waits = "the scheduler takes no more jobs for now (sbatch: sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert output.count(waits) == 1

@@ -1,0 +1,136 @@
+"""The doctor's job: what it requests, what a refusal means, and that no doctor leaves one behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.cluster.probe_request import guard, keep_wanted, probe_request, remedy, submitted
+from scalestudy.errors import UserError
+from scalestudy.spec.machine import Machine, Queue
+from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
+from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer
+
+BY_QUEUE = {"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}
+TAKEN = Answer(0, "7.head\n", "")
+TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})
+
+
+class Recorded:
+    """A PBS of text: what was called, and what qsub answers."""
+
+    def __init__(self, answer: Answer = TAKEN) -> None:
+        self.answer = answer
+        self.calls: list[str] = []
+
+    def __call__(self, argv: Sequence[str], _limit_s: float) -> Answer:
+        self.calls.append(" ".join(argv))
+        return self.answer if argv[0] == "qsub" else Answer(0, "", "")
+
+    def called(self, command: str) -> list[str]:
+        return [call for call in self.calls if call.startswith(command)]
+
+
+def begun(folder: Path, run: Any, machine: Machine = TWO_QUEUES, nodes: int = 2) -> Any:
+    return submitted(scheduler_of(BY_QUEUE, run), probe_request("probe", folder, machine, nodes), "site.yaml")
+
+
+@pytest.mark.parametrize(("nodes", "queue"), [(2, "small"), (12, "large")])
+def test_the_job_goes_into_the_first_queue_that_takes_so_many_nodes(tmp_path: Path, nodes: int, queue: str) -> None:
+    run = Recorded()
+    with begun(tmp_path, run, nodes=nodes):
+        pass
+    assert f"-l rscgrp={queue} -l select={nodes}" in run.called("qsub")[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "machine", "what", "todo"),
+    [
+        (Answer(0, "", ""), Machine(nodes=2), "needs {queue}, which this job does not have", "name the queues in the machine file"),
+        (Answer(1, "", "qsub: Unknown resource: ngpus"), TWO_QUEUES, "Unknown resource: ngpus", "with {gpus_per_node} or"),
+        (Answer(1, "", "qsub: Unauthorized Request"), TWO_QUEUES, "Unauthorized Request", "correct `scheduler` there"),
+        (Answer(1, "", "qsub: would exceed queue small's per-user limit"), TWO_QUEUES, "takes no more jobs of yours", "try again"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_be_submitted_is_a_sentence_with_what_to_do(
+    tmp_path: Path, answer: Answer, machine: Machine, what: str, todo: str
+) -> None:
+    run = Recorded(answer)
+    with pytest.raises(UserError) as caught, begun(tmp_path, run, machine):
+        pass
+    assert what in caught.value.what
+    assert todo in caught.value.remedy
+    assert run.called("qdel") == []
+
+
+def test_grid_engine_says_it_in_other_letters() -> None:
+    assert "{gpus_per_rank}" in remedy('Unable to run job: unknown resource "gpu". Exiting.')
+
+
+def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:
+    run = Recorded()
+    with begun(tmp_path, run):
+        (tmp_path / "ended").touch()
+    assert run.called("qdel") == []
+    (tmp_path / "ended").unlink()
+    with begun(tmp_path, run):
+        pass
+    assert run.called("qdel") == ["qdel 7.head"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_doctor_that_is_told_to_end_deletes_its_job(tmp_path: Path, number: int) -> None:
+    run, before = Recorded(), signal.getsignal(number)
+    with pytest.raises(SystemExit) as caught, begun(tmp_path, run):
+        os.kill(os.getpid(), number)
+        time.sleep(5)  # the signal comes at once
+    assert caught.value.code == 128 + number
+    assert run.called("qdel") == ["qdel 7.head"]
+    assert signal.getsignal(number) is before
+
+
+def test_a_deletion_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        if argv[0] == "qdel":
+            raise NoAnswer("qdel: Connection refused")
+        return Answer(0, "7.head\n", "")
+
+    with begun(tmp_path, run):
+        pass
+    assert "the job may still be there: qdel: Connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("age_s", "runs"), [(0, True), (100, True), (1000, False)])
+def test_a_job_whose_doctor_was_killed_while_it_waited_does_nothing(tmp_path: Path, age_s: float, runs: bool) -> None:
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    keep_wanted(folder)
+    os.utime(folder / "wanted", (time.time() - age_s, time.time() - age_s))
+    done = subprocess.run(["bash", "-c", guard(folder) + "\necho ran"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ran\n" if runs else "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "forgets"),
+    [
+        ("pbs", Answer(1, "", "qstat: Job history is not set on this server; job history"), "job_history_enable is off"),
+        ("pbs", Answer(0, "", ""), ""),
+        ("slurm", Answer(0, "MinJobAge = 2 sec\nAccountingStorageType = accounting_storage/none\n", ""), "MinJobAge below 60 s"),
+        ("slurm", Answer(0, "MinJobAge = 300 sec\n", ""), ""),
+        ("slurm", Answer(1, "", "Unable to contact slurm controller"), ""),
+        ("sge", Answer(0, "", ""), ""),
+    ],
+)  # fmt: skip
+def test_a_scheduler_that_keeps_no_record_of_jobs_that_are_over_is_named(
+    kind: str, answer: Answer, forgets: str
+) -> None:
+    said = scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).forgets()
+    assert forgets in said
+    assert bool(said) is bool(forgets)
