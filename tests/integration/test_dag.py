@@ -151,7 +151,7 @@ def test_a_result_with_new_times_and_the_same_content_changes_nothing(project: P
         content = result.read_bytes()
         result.unlink()
         result.write_bytes(content)
-        os.utime(result, (number, number))
+        os.utime(result, (10**9 + number, 10**9 + number))
     assert project.planned() == {}
 
 

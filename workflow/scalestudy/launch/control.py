@@ -27,7 +27,7 @@ NAME_MISSING_S = 30.0
 """After so long it is printed which nodes have not come up."""
 POLL_S = 0.2
 GRACE_S = 4.0
-OF_THE_HOST = ("time_s", "clock_s", "busy_s", "cores", "machine_cpu_percent")
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
@@ -179,7 +179,7 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
         summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
         latest = max(at_once, key=lambda row: row["clock_s"])
-        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST}})
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest}})
     return rows
 
 
