@@ -319,5 +319,5 @@ def test_code_that_was_edited_after_the_run_was_named_makes_it_invalid(project: 
     assert found["status"] == "invalid"
     assert found["reason"] == (
         "rank 0 trained with another edited.py than the run is named by: the file was changed meanwhile; give the "
-        "command again"
+        "command again for the code as it is now"
     )

@@ -225,9 +225,9 @@ def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -
     assert list(unpromised_transports(two, "nccl", AS_003_SHOWS)) == []
     fell_back = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
     assert list(unpromised_transports(two, "nccl", fell_back)) == [
-        "NCCL sent from rank 0 to 1 via SHM, and transport.within of the machine is P2P: nowhere has NCCL's reasons",
-        "NCCL sent from rank 3 to 0 via NET/SOCKET/0, and transport.between of the machine is NET/IB: nowhere has NCCL's "
-        "reasons",
+        "NCCL sent from rank 0 to 1 via SHM, and transport.within of the machine is P2P: see log/nccl.0.log",
+        "NCCL sent from rank 3 to 0 via NET/SOCKET/0, and transport.between of the machine is NET/IB: see "
+        "log/nccl.3.log",
     ]
     assert list(unpromised_transports(two, "gloo", fell_back)) == []
     assert list(unpromised_transports(job(("a", "b")), "nccl", fell_back)) == []

@@ -58,7 +58,7 @@ def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
             files = " and ".join(sorted(f"{target.partition(':')[0]}.py" for target in report.own_code))
             yield (
                 f"rank {report.rank} trained with another {files} than the run is named by: the file was changed "
-                "meanwhile; give the command again"
+                "meanwhile; give the command again for the code as it is now"
             )
 
 

@@ -122,7 +122,7 @@ def unpromised_transports(job: Job, backend: str, log: str) -> Iterator[str]:
         if promised is not None and not via.startswith(promised.upper()):
             yield (
                 f"NCCL sent from rank {sender} to {receiver} via {via}, and transport.{'within' if inside else 'between'} "
-                f"of the machine is {promised}: {job.log} has NCCL's reasons"
+                f"of the machine is {promised}: see log/nccl.{sender}.log"
             )
 
 
