@@ -72,7 +72,7 @@ def measured_result(
         "resolved": resolved_settings(job, first),
         "stage": staged_nodes(reports),
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
-        "instrument": {**instrument(first.device_name), "decoder": first.decoder},
+        "instrument": {**instrument(first.device_name), "decoder": first.decoder, **_short(first.imported)},
         "affinity": [report.affinity for report in reports],
         "warnings": [
             *warnings(job, reports),
@@ -82,6 +82,10 @@ def measured_result(
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }
+
+
+def _short(digests: Mapping[str, str]) -> dict[str, str]:
+    return {name: digest[:12] for name, digest in digests.items()}
 
 
 def is_emulated(spec: RunSpec) -> bool:

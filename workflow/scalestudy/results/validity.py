@@ -60,6 +60,12 @@ def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
                 f"rank {report.rank} trained with another {files} than the run is named by: the file was changed "
                 "meanwhile; give the command again for the code as it is now"
             )
+    first, *others = run.measured.reports
+    for report in others:
+        if report.imported != first.imported:
+            names = {*first.imported, *report.imported}
+            files = " and ".join(sorted(n for n in names if first.imported.get(n) != report.imported.get(n)))
+            yield f"rank {report.rank} imported another {files} than rank 0: is config/extensions/ the same everywhere?"
 
 
 def device_is_that_of_the_run(run: Evidence) -> Iterator[str]:

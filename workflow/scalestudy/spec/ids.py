@@ -70,7 +70,7 @@ def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[
 
 def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
     """By `import`, the SHA-256 of each file of the user's own that a run trains with, as it is now; "" for one that is gone."""
-    files = {target: _own_file(target, extensions) for target in _own_targets(spec)}
+    files = {target: own_file(target, extensions) for target in _own_targets(spec)}
     return {target: sha256_file(file) if file.is_file() else "" for target, file in files.items()}
 
 
@@ -78,14 +78,15 @@ def _own_targets(spec: RunSpec) -> list[str]:
     return [part.import_ for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))]
 
 
-def _own_file(target: str, extensions: Path) -> Path:
+def own_file(target: str, extensions: Path) -> Path:
+    """The file that `file:class` names."""
     return extensions / f"{target.partition(':')[0]}.py"
 
 
 @functools.cache
 def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
     """SHA-256 of the file that `file:class` names below config/extensions/."""
-    file = _own_file(target, extensions)
+    file = own_file(target, extensions)
     if not file.is_file():
         found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
         raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")

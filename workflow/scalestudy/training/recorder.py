@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from scalestudy.data.load.tally import MODULUS, tally
 from scalestudy.data.pagecache import read_bytes
 from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.emulation.faults import Faults
+from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
-from scalestudy.spec.ids import own_code_now
+from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
 from scalestudy.training.agreement import LIMIT, PRECISION
@@ -32,7 +34,7 @@ from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name
 
 OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage",
-                   "forward_apart", "window_clock", "uncounted_reads", "own_code")  # fmt: skip
+                   "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
 LEAST_PRECISE_STEPS = 20
@@ -84,6 +86,9 @@ class Recorder:
         report.stage = None if data.stage is None else data.stage.report
         report.node_steps = None if data.share is None else data.share.steps
         report.own_code = own_code_now(self.job.spec, self.job.extensions)
+        named = [own_file(target, Path()).name for target in report.own_code]
+        imported = imported_from(self.job.extensions) if named else {}
+        report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
         report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     # While it trains

@@ -126,6 +126,8 @@ class Report(_Plain):
     parameter_digest: str | None = None
     own_code: dict[str, str] = field(default_factory=dict)
     """SHA-256 of the user's own files that this process trained with, by their `import`."""
+    imported: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of further files of the user's own that those import, by name."""
     computed_on: list[str] = field(default_factory=list)
     """Kinds of device that hold the parameters and the last loss."""
     finite: bool = True
