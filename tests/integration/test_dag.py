@@ -130,6 +130,7 @@ def test_one_deleted_result_trains_that_run_and_no_other(project: Project) -> No
 def restore(result: Path, throughput: float) -> None:
     """Put another result of the same run in its place, as a backup does: whole, sealed, and with its old times."""
     content = read_sealed(result, "")
+    assert content["machine"] == "local"
     content["metrics"]["throughput_samples_per_s"] = throughput
     write_sealed(result, content)
     long_ago = time.time() - 86_400

@@ -13,7 +13,7 @@ import pytest
 from scalestudy.analysis.recorded import read_records
 from scalestudy.analysis.summarise import study_rows
 from scalestudy.results.stored import read_result, write_result
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import machine_of, result_file
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
 
@@ -118,6 +118,21 @@ def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
     del content["digest"]
     file.write_text(json.dumps(content))
     assert read_result(MACHINE, run) == result_of(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "machine"),
+    [
+        ("results/local/runs/r-1/result.json", "local"),
+        ("/home/u/results/abci+night_2/runs/r-1/result.json", "abci+night_2"),
+        ("out/result.json", None),
+        ("runs/r-1/result.json", None),
+        ("results/local/tries/r-1/result.json", None),
+        ("/result.json", None),
+    ],
+)
+def test_the_machine_of_a_result_is_that_of_its_path(file: str, machine: str | None) -> None:
+    assert machine_of(Path(file)) == machine
 
 
 def test_a_result_keeps_its_machine_and_a_campaign_is_only_a_name(study: Study) -> None:

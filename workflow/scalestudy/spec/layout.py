@@ -41,7 +41,8 @@ def result_file(machine: str, run: str) -> Path:
 
 def machine_of(result: Path) -> str | None:
     """The folder of results that a result lies in, by its path; None for one that lies elsewhere."""
-    machine, runs = result.absolute().parents[2], result.absolute().parents[1]
+    runs = result.absolute().parent.parent
+    machine = runs.parent
     return machine.name if (runs.name, machine.parent.name) == ("runs", RESULTS.name) else None
 
 
