@@ -55,6 +55,12 @@ def keep(study: Study, machine: str, found: Contents) -> None:
     write_json(_file(study, machine), found)
 
 
+def is_current(study: Study, machine: str) -> bool:
+    """Whether the results are still those that the study was summarised from, as far as that is known here."""
+    known = _known(_file(study, machine))
+    return not known or digest(known) == digest(of_study(study, machine))
+
+
 def _file(study: Study, machine: str) -> Path:
     return FOLDER / machine / study.scale / f"{study.name}.json"
 
