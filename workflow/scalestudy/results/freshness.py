@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_file, sha256_text, write_json
 from scalestudy.spec.layout import result_file
-from scalestudy.spec.study import Study
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
 
 FOLDER = Path(".scalestudy/digests")
 
