@@ -10,9 +10,9 @@ import pytest
 from scalestudy.measure.throttling import throttled_seconds, throttled_share
 
 
-def heat(system: Path, core: int, **counters: object) -> None:
-    """What the kernel counted for a core since the machine's start."""
-    folder = system / f"devices/system/cpu/cpu{core}/thermal_throttle"
+def heat(system: Path, cpu: int, **counters: object) -> None:
+    """What the kernel counted for a hardware thread since the machine's start."""
+    folder = system / f"devices/system/cpu/cpu{cpu}/thermal_throttle"
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in counters.items():
         (folder / f"{name}_throttle_total_time_ms").write_text(f"{value}\n")
