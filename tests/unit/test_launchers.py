@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.files import write_json
 from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
-from scalestudy.launch.control import added
+from scalestudy.launch.control import added, read_samples
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, write_script
 from scalestudy.launch.resolve import resolve
+from scalestudy.measure.throttling import throttled_share
 from scalestudy.results.warnings import (
     gloo_warnings,
     nccl_transports,
@@ -256,6 +259,16 @@ def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
         gloo_warnings(two, "eth0", {"eth0": 1000, "ib0": 100000})
     )
     assert list(gloo_warnings(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []
+
+
+def test_what_the_kernel_of_a_node_does_not_say_is_unknown_and_no_error(tmp_path: Path) -> None:
+    row = {"clock_s": 1.0, "busy_s": math.nan, "throttled_s": math.nan, "cpu_s": 0.5}
+    write_json(tmp_path / "system.0.json", [row, {**row, "clock_s": 2.0}])
+    agent = read_samples(tmp_path / "system.0.json")
+    (first, last) = added([agent, agent])
+    assert math.isnan(first["throttled_s"]) and math.isnan(first["busy_s"])
+    assert (first["cpu_s"], last["clock_s"]) == (1.0, 2.0)
+    assert throttled_share([first, last], 1.0, 2.0) is None
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:

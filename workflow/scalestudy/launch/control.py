@@ -7,10 +7,12 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
@@ -156,7 +158,7 @@ class Control:
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
             node = self.job.host_of(index) if self.launcher == "mpirun" else index
-            of_node.setdefault(node, []).append(read_json(self.job.folder / f"system.{index}.json"))
+            of_node.setdefault(node, []).append(read_samples(self.job.folder / f"system.{index}.json"))
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:
@@ -167,6 +169,11 @@ class Control:
             self.hear()  # an agent's connection ends once its ranks have
         self.connections.close()
         self.launchers.end(deadline - time.monotonic())
+
+
+def read_samples(file: Path) -> list[dict[str, float]]:
+    """What an agent's sampler wrote; null is what the kernel does not say."""
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in read_json(file)]
 
 
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
