@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.files import read_sealed, write_sealed
 from tests.browser import chromium
 from tests.integration.project import Project, make_project
 
@@ -124,6 +125,35 @@ def test_a_lost_snakemake_folder_trains_nothing(project: Project) -> None:
 def test_one_deleted_result_trains_that_run_and_no_other(project: Project) -> None:
     project.results()[0].unlink()
     assert project.planned() == {"train": 1, **DRAWN}
+
+
+def restore(result: Path, throughput: float) -> None:
+    """Put another result of the same run in its place, as a backup does: whole, sealed, and with its old times."""
+    content = read_sealed(result, "")
+    assert content["machine"] == "local"
+    content["metrics"]["throughput_samples_per_s"] = throughput
+    write_sealed(result, content)
+    long_ago = time.time() - 86_400
+    os.utime(result, (long_ago, long_ago))
+
+
+def test_a_result_from_a_backup_is_in_every_table_though_it_is_older_and_nothing_is_trained(project: Project) -> None:
+    restore(project.results()[0], 12345.678)
+    assert project.planned() == DRAWN
+    summary = "results/local/mini/studies/tiny/summary.csv"
+    done = project.snakemake(summary)
+    assert done.returncode == 0, done.stdout
+    assert "12345.678" in (project.folder / summary).read_text()
+    assert "summarise" not in project.planned()
+
+
+def test_a_result_with_new_times_and_the_same_content_changes_nothing(project: Project) -> None:
+    for number, result in enumerate(project.results()):
+        content = result.read_bytes()
+        result.unlink()
+        result.write_bytes(content)
+        os.utime(result, (10**9 + number, 10**9 + number))
+    assert project.planned() == {}
 
 
 def test_from_results_alone_everything_is_drawn_and_nothing_trained(project: Project) -> None:

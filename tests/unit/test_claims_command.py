@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from scalestudy.cli import run_command
 from scalestudy.commands.claims import denominator, lines, verdicts_of
 from scalestudy.commands.summary import print_summary
 from scalestudy.report.claim_tables import write_verdicts
+from scalestudy.results import freshness
+from scalestudy.results.stored import write_result
+from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import result_of
 from tests.unit.analysis.made_claims import DIRECTION, frame_of, study_with
 from tests.unit.analysis.test_claims import rates
 
@@ -76,6 +81,16 @@ def test_verdicts_are_judged_again_where_the_claims_have_changed(study: Study, t
         "inconclusive",
     ]
     assert verdicts_of(changed, "local")[2]["reason"] == "not run: 10 of 10 runs have no result"
+
+
+def test_verdicts_are_judged_again_where_a_result_has_changed_since_the_summary(study: Study) -> None:
+    run = next(run for run in study.runs if run.spec.train.epochs == 1)
+    write_result(result_file("local", run.id), result_of(run))
+    freshness.keep(study, "local", freshness.of_study(study, "local"))
+    assert verdicts_of(study, "local")[2]["verdict"] == "reproduced"
+    write_result(result_file("local", run.id), result_of(run, throughput_samples_per_s=1.0))
+    os.utime(result_file("local", run.id), (10**9, 10**9))
+    assert verdicts_of(study, "local")[2]["reason"] == "not run: 9 of 10 runs have no result"
 
 
 def test_the_command_prints_lines_or_json(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,6 +68,23 @@ def test_a_project_without_a_study_that_can_be_expanded_is_an_error(folder: Path
         study.write_text("question: 5\n")
     with pytest.raises(UserError, match=r"a.yaml:1: question: must be text"):
         Project({})
+
+
+def test_published_numbers_count_by_their_content(folder: Path) -> None:
+    reference = folder.parent / "reference/tsubame_resnet50.csv"
+    reference.parent.mkdir()
+    shutil.copyfile(Path(__file__).resolve().parents[2] / "config/reference" / reference.name, reference)
+    figure = "{kind: time_over_ranks, name: time, reference: tsubame_resnet50}"
+    (folder / "a.yaml").write_text(STUDY.format(seed=1).replace("{kind: efficiency, name: speed}", figure))
+
+    def published() -> str:
+        return Project({}).targets.published_in_figure("local", "mini", "a", "time")
+
+    before, stat = published(), reference.stat()
+    assert published() == before
+    reference.write_text(reference.read_text() + "\n")
+    os.utime(reference, (stat.st_atime - 99, stat.st_mtime - 99))
+    assert published() != before
 
 
 def test_a_study_has_a_target_though_it_is_wrong_and_a_reserved_name_has_none(folder: Path) -> None:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.files import write_json
 from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
-from scalestudy.launch.control import added
+from scalestudy.launch.control import added, read_samples
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, write_script
 from scalestudy.launch.resolve import resolve
-from scalestudy.results.warnings import gloo_warnings, nccl_transports, nccl_warnings
+from scalestudy.measure.throttling import throttled_share
+from scalestudy.results.warnings import (
+    gloo_warnings,
+    nccl_transports,
+    nccl_warnings,
+    unknown_transport,
+    unpromised_transports,
+)
+from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -211,6 +222,36 @@ def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
     assert len(list(nccl_warnings(two, slow, has_infiniband=False))) == 1
 
 
+def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -> None:
+    two = job(("a", "b"))
+    two = replace(two, resolved=replace(two.resolved, transport_within="P2P", transport_between="NET/IB"))
+    assert list(unpromised_transports(two, "nccl", AS_003_SHOWS)) == []
+    fell_back = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
+    assert list(unpromised_transports(two, "nccl", fell_back)) == [
+        "NCCL sent from rank 0 to 1 via SHM, and transport.within of the machine is P2P: see log/nccl.0.log",
+        "NCCL sent from rank 3 to 0 via NET/SOCKET/0, and transport.between of the machine is NET/IB: see "
+        "log/nccl.3.log",
+    ]
+    assert list(unpromised_transports(two, "gloo", fell_back)) == []
+    assert list(unpromised_transports(job(("a", "b")), "nccl", fell_back)) == []
+
+
+def test_a_promise_that_cannot_be_checked_is_said() -> None:
+    two = job(("a", "b"))
+    assert unknown_transport(two, "nccl", "") is None
+    two = replace(two, resolved=replace(two.resolved, transport_between="NET/IB"))
+    assert "its log names none" in str(unknown_transport(two, "nccl", "NCCL version 2.21"))
+    assert unknown_transport(two, "nccl", AS_003_SHOWS) is None
+    assert unknown_transport(two, "gloo", "") is None
+
+
+def test_a_run_is_told_what_its_machine_promises() -> None:
+    machine, problems = parse(Machine, {"devices_per_node": 4, "transport": {"within": "P2P", "between": "NET/IB"}})
+    assert machine is not None, problems
+    resolved, _ = resolve(spec(ranks=8, device="cuda"), machine, TWO_HOSTS)
+    assert (resolved.transport_within, resolved.transport_between) == ("P2P", "NET/IB")
+
+
 def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
     two = job(("a", "b"))
     assert list(gloo_warnings(two, "ib0", {"eth0": 1000, "ib0": 100000})) == []
@@ -218,6 +259,16 @@ def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
         gloo_warnings(two, "eth0", {"eth0": 1000, "ib0": 100000})
     )
     assert list(gloo_warnings(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []
+
+
+def test_what_the_kernel_of_a_node_does_not_say_is_unknown_and_no_error(tmp_path: Path) -> None:
+    row = {"clock_s": 1.0, "busy_s": math.nan, "throttled_s": math.nan, "cpu_s": 0.5}
+    write_json(tmp_path / "system.0.json", [row, {**row, "clock_s": 2.0}])
+    agent = read_samples(tmp_path / "system.0.json")
+    (first, last) = added([agent, agent])
+    assert math.isnan(first["throttled_s"]) and math.isnan(first["busy_s"])
+    assert (first["cpu_s"], last["clock_s"]) == (1.0, 2.0)
+    assert throttled_share([first, last], 1.0, 2.0) is None
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:

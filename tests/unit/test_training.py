@@ -197,8 +197,13 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
     ("change", "reason"),
     [
         ({}, None),
-        ({"finite": False}, "not finite"),
-        ({"parameter_digest": "b"}, "different parameters"),
+        ({"finite": False}, "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate"),
+        (
+            {"parameter_digest": "b"},
+            "different parameters after the last step: those of rank 1 are not those of rank 0",
+        ),
+        ({"computed_on": ["cpu"]}, None),
+        ({"computed_on": ["cpu", "cuda"]}, "rank 1 computed on cuda, and the run is one on cpu"),
         (
             {"evaluations": [Evaluation(2, 9, 0.5, 0.1, invalid_reason="a score is odd")]},
             "a score is odd, after epoch 2: see what the model",
@@ -211,6 +216,47 @@ def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], rea
     found = measured(run, **change)
     found_reason = invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
     assert found_reason is None if reason is None else reason in str(found_reason)
+
+
+def test_a_processor_that_was_slowed_down_against_heat_makes_the_run_invalid() -> None:
+    run = spec(**CUT)
+    for share, reason in ((0.05, None), (0.06, "slowed down against heat in 6% of the window, more than 5%")):
+        values = metrics(job(run), measured(run), manifest(), 1.0, None, None, share)
+        found = invalid_reason(job(run), measured(run), values, manifest())
+        assert found is None if reason is None else reason in str(found)
+
+
+def test_a_transport_that_fell_back_makes_the_run_invalid(tmp_path: Path) -> None:
+    run = spec(strategy="allreduce", ranks=2, **CUT)
+    (tmp_path / "nccl.0.log").write_text("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n")
+    plain = job(run)
+    promised = replace(plain, log=tmp_path, resolved=replace(plain.resolved, transport_within="P2P"))
+    found = measured(run)
+    for report in found.reports:
+        report.backend = "nccl"
+    values = metrics(plain, found, manifest(), 1.0, None)
+    assert invalid_reason(plain, found, values, manifest()) is None
+    assert "NCCL sent from rank 0 to 1 via SHM/DIRECT/DIRECT" in str(
+        invalid_reason(promised, found, values, manifest())
+    )
+    (tmp_path / "nccl.0.log").unlink()
+    assert invalid_reason(promised, found, values, manifest()) is None
+    assert "its log names none" in unchecked(promised, found, values, manifest())[0]
+
+
+def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() -> None:
+    for mode, last, reason in (
+        ("stream", "drop", "ranks 0 and 1 saw the same samples"),
+        ("stream", "pad", None),
+        ("shards", "drop", "rank 0 saw other samples than were planned for it"),
+    ):
+        run = spec(strategy="allreduce", ranks=2, loader={"mode": mode, "last_batch": last}, **CUT)
+        found = measured(run)
+        for report in found.reports:
+            report.seen = 7
+        values = metrics(job(run), found, manifest(640), 1.0, None)
+        judged = invalid_reason(job(run), found, values, manifest(640))
+        assert judged is None if reason is None else reason in str(judged)
 
 
 def test_a_full_run_that_stopped_early_is_invalid() -> None:
@@ -276,6 +322,7 @@ def scored(
     score: list[list[float]],
     label: list[object],
     of_others: list[object] | None = None,
+    run: RunSpec | None = None,
 ) -> dict[str, object]:
     """What an evaluation finds of a model that gives these scores; `of_others` is what another rank gathered."""
     x, y = torch.tensor(score), torch.tensor(label)
@@ -284,7 +331,7 @@ def scored(
     if of_others is not None:
         monkeypatch.setattr(evaluator, "gathered", lambda part, world: [part, of_others])
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
-    return evaluate(torch.nn.Identity(), data, spec(), world, torch.float32)  # type: ignore[arg-type]
+    return evaluate(torch.nn.Identity(), data, run or spec(), world, torch.float32)  # type: ignore[arg-type]
 
 
 def test_held_out_samples_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +339,31 @@ def test_held_out_samples_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["accuracy"], found["auroc"]) == (0.75, None)
     found = scored(monkeypatch, [[0.1], [0.4], [0.35], [0.8]], [[0.0], [0.0], [1.0], [1.0]])
     assert (found["accuracy"], found["auroc"]) == (None, pytest.approx(0.75))
+
+
+OWN = spec(model={"import": "nets:Net"})
+
+
+@pytest.mark.parametrize(
+    ("run", "score", "ignored"),
+    [
+        (OWN, [[0.5, 0.25]] * 3, True),
+        (OWN, [[0.5, 0.25], [0.5000001, 0.25]], True),
+        (OWN, [[0.5, 0.25], [0.501, 0.25]], False),
+        (OWN, [[0.5, 0.25]], False),
+        (spec(), [[0.5, 0.25]] * 3, False),
+    ],
+    ids=["the same", "but for rounding", "different", "one sample", "a catalogue's model that collapsed"],
+)
+def test_a_model_of_ones_own_that_says_the_same_of_every_sample_has_no_accuracy(
+    run: RunSpec, score: list[list[float]], ignored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = scored(monkeypatch, score, [0] * len(score), run=run)
+    if ignored:
+        reason = f"all {len(score)} held-out samples have the same scores"
+        assert found["accuracy"] is None and str(found["invalid_reason"]).startswith(reason)
+    else:
+        assert found["accuracy"] == 1.0
 
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -13,6 +13,7 @@ rule summarise:
         "../../envs/conda.yaml"
     params:
         shown=ask.shown,
+        measured=ask.measured,
     shell:
         "scalestudy summarise --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} > {log} 2>&1"
@@ -43,6 +44,7 @@ rule judge:
     params:
         declared=ask.claims,
         shown=ask.shown,
+        published=ask.published_in_claims,
     shell:
         "scalestudy judge --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} > {log} 2>&1"

@@ -23,6 +23,7 @@ rule figure:
         declared=ask.figure,
         question=ask.question,
         shown=ask.shown,
+        published=ask.published_in_figure,
     shell:
         "scalestudy figure --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.figure} > {log} 2>&1"

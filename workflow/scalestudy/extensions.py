@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from scalestudy.errors import UserError, nearest
+from scalestudy.files import sha256_file
 
 
 def load_class(path: Path, class_name: str) -> type:
@@ -52,6 +53,17 @@ def _load(path: Path) -> ModuleType:
     finally:
         sys.path.remove(folder)
     return module
+
+
+def imported_from(folder: Path) -> dict[str, str]:
+    """SHA-256 of each Python file in a folder that this process has imported, by the file's name."""
+    folder, found = folder.resolve(), {}
+    for module in list(sys.modules.values()):
+        # Not by `getattr`: a lazy module would import what it stands for.
+        name = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(name, str) and (file := Path(name).resolve()).parent == folder and file.is_file():
+            found[file.name] = sha256_file(file)
+    return found
 
 
 @contextmanager

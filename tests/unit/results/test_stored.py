@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalestudy.analysis.recorded import read_records
 from scalestudy.analysis.summarise import study_rows
 from scalestudy.results.stored import read_result, write_result
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import machine_of, result_file
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
 
@@ -81,6 +83,9 @@ def test_the_result_of_another_run_is_named(study: Study) -> None:
         (lambda c: c.update(metrics=[1, 2]), "its `metrics` is `[1, 2]`"),
         (lambda c: c.update(reason={"a": 1}), 'its reason is `{"a": 1}`'),
         (lambda c: c.update(spec=7), "its `spec` is `7`"),
+        (lambda c: c.update(machine="tsubame3"), "it was measured on machine `tsubame3` and lies below results/fake"),
+        (lambda c: c.update(machine=["fake"]), 'it was measured on machine `["fake"]` and lies below results/fake'),
+        (lambda c: c["metrics"].update(throttled_share=-0.1), "its throttled_share is `-0.1`"),
         (
             lambda c: c["spec"].update(batch={"per_rank": 64}),
             "it was measured with batch.per_rank 64 where this run has 32",
@@ -113,6 +118,42 @@ def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
     del content["digest"]
     file.write_text(json.dumps(content))
     assert read_result(MACHINE, run) == result_of(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "machine"),
+    [
+        ("results/local/runs/r-1/result.json", "local"),
+        ("/home/u/results/abci+night_2/runs/r-1/result.json", "abci+night_2"),
+        ("out/result.json", None),
+        ("runs/r-1/result.json", None),
+        ("results/local/tries/r-1/result.json", None),
+        ("/result.json", None),
+    ],
+)
+def test_the_machine_of_a_result_is_that_of_its_path(file: str, machine: str | None) -> None:
+    assert machine_of(Path(file)) == machine
+
+
+def test_a_result_keeps_its_machine_and_a_campaign_is_only_a_name(study: Study) -> None:
+    run = study.runs[0]
+    for machine in (None, MACHINE, f"{MACHINE}+night_2"):
+        assert forged(run, lambda content, machine=machine: content.update(machine=machine))["status"] == "valid"
+
+
+def test_the_results_of_another_machine_under_this_ones_name_enter_no_table(study: Study) -> None:
+    write_results(study, lambda run: {"machine": "tsubame3"} if run.spec.ranks == 2 else {"machine": MACHINE})
+    rows = study_rows(study, MACHINE)
+    assert set(rows.loc[rows["ranks"] == 1, "status"]) == {"valid"}
+    assert set(rows.loc[rows["ranks"] == 2, "status"]) == {"invalid"}
+    assert rows.loc[rows["ranks"] == 2, "throughput_samples_per_s"].isna().all()
+    assert {record.is_valid for record in read_records(MACHINE).runs if record.spec.ranks == 2} == set()
+
+
+def test_a_folder_elsewhere_may_have_any_name(study: Study, tmp_path: Path) -> None:
+    write_results(study, lambda run: {"machine": MACHINE})
+    shutil.copytree(tmp_path / "results" / MACHINE, tmp_path / "before")
+    assert all(record.is_valid for record in read_records(str(tmp_path / "before")).runs)
 
 
 def test_rows_say_which_windows_were_disturbed_and_how_they_ended_also_of_older_results(study: Study) -> None:

@@ -79,9 +79,10 @@ def read_records(name: str) -> Records:
     """Every result of a folder, checked as when a study reads it. Raises UserError where there is none."""
     folder = results_folder(name)
     runs, unreadable = [], []
+    machine = folder.name if folder.parent == RESULTS else None  # a folder elsewhere may have any name
     for file in sorted(folder.glob("runs/*/result.json")):
         run = file.parent.name
-        result = checked_result(file, run)
+        result = checked_result(file, run, machine=machine)
         spec = None if result is None or not result.get("spec") else parse(RunSpec, result["spec"])[0]
         if result is not None and spec is not None:
             runs.append(Recorded(run, configuration_id(spec), spec, result))

@@ -18,6 +18,7 @@ from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
+from scalestudy.results import freshness
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of
 from scalestudy.spec.layout import run_folder, study_folder
@@ -33,12 +34,14 @@ VOLATILE = ("memory_gib", "system")
 
 def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
+    made_from = freshness.of_study(study, machine)  # first: what changes from now on counts as changed
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
     write_with(folder / "runs.parquet", storable(rows).to_parquet)
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
+    freshness.keep(study, machine, made_from)
     return folder / "runs.parquet", folder / "summary.csv"
 
 

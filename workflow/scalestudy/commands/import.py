@@ -96,8 +96,8 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
         found.setdefault((match[1], match[2]), {})[match[3]] = data
     if not found:
         raise UserError("holds no run", place, "is it an archive of scalestudy export?")
-    for (_, run), files in found.items():
-        _check_run(run, files, place)
+    for (machine, run), files in found.items():
+        _check_run(machine, run, files, place)
     return found
 
 
@@ -109,7 +109,7 @@ def _sums(data: bytes, place: str) -> dict[str, str]:
     return {name: digest for digest, between, name in (line.partition("  ") for line in lines) if between}
 
 
-def _check_run(run: str, files: Mapping[str, bytes], place: str) -> None:
+def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -> None:
     """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
     import tempfile
 
@@ -131,7 +131,7 @@ def _check_run(run: str, files: Mapping[str, bytes], place: str) -> None:
         file.parent.mkdir()
         file.write_bytes(files["result.json"])
         sealed = read_sealed(file, REMEDY) if b'"digest"' in files["result.json"] else None
-        result = checked_result(file, run, spec)
+        result = checked_result(file, run, spec, machine)
     if sealed is None:
         raise UserError(f"the result of {run} has no digest", place, REMEDY)
     if result is not None and str(result.get("reason") or "").startswith("not what was measured"):

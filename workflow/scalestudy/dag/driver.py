@@ -79,6 +79,15 @@ def calm_driver(workflow: Any) -> None:
         drop_job_rate_limit(workflow.scheduler)
 
 
+def forget_planned_params(workflow: Any) -> None:
+    """Let Snakemake record the params that a job was run with, not those of when it was planned.
+
+    It works params out again once a job's inputs are there, but records the ones that it kept from planning: of a summary
+    whose results were still to be made, so that it would be made twice.
+    """
+    workflow.persistence._params.cache_clear()
+
+
 def stop_runs_on_sigterm(workflow: Any) -> None:
     """SIGTERM to a local driver asks the run that it waits for to stop with a checkpoint; Snakemake alone would wait for
     the run's end. One that submits jobs leaves them running.

@@ -137,6 +137,21 @@ class Rules:
         return self.project.targets.shown(w.machine, w.scale, w.study)
 
     @_answers
+    def measured(self, w: Any) -> str:
+        """What the results of a study say."""
+        return self.project.targets.measured(w.machine, w.scale, w.study)
+
+    @_answers
+    def published_in_claims(self, w: Any) -> str:
+        """What the published numbers say that a study's claims are about."""
+        return self.project.targets.published_in_claims(w.machine, w.scale, w.study)
+
+    @_answers
+    def published_in_figure(self, w: Any) -> str:
+        """What the published numbers say that a figure shows."""
+        return self.project.targets.published_in_figure(w.machine, w.scale, w.study, w.figure)
+
+    @_answers
     def figure(self, w: Any) -> str:
         """How a figure is declared."""
         return self.project.targets.figure(w.machine, w.scale, w.study, w.figure)

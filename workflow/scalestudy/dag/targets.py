@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, sha256_file
+from scalestudy.results import freshness
 from scalestudy.spec import layout
 from scalestudy.spec.claims import Published
 from scalestudy.spec.config import read_machine
@@ -39,6 +42,10 @@ class Targets:
         """The results of all runs of a study."""
         return [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
 
+    def measured(self, machine: str, scale: str, study: str) -> str:
+        """What the results of a study say: by their content, because one from a backup can be older than the tables."""
+        return freshness.digest(freshness.of_study(self.runs.study(machine, scale, study), machine))
+
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""
         study = self.runs.study(machine, scale, name)
@@ -70,6 +77,10 @@ class Targets:
         names = dict.fromkeys(name for claim in claims for name in claim.reference or ())
         return [f"config/reference/{name}.csv" for name in names]
 
+    def published_in_claims(self, machine: str, scale: str, study: str) -> str:
+        """What the published numbers say that a study's claims are about."""
+        return _contents(self.claim_references(machine, scale, study))
+
     def all_claims(self) -> list[str]:
         """The verdicts of all configured studies that have claims."""
         self.runs.raise_errors()
@@ -84,6 +95,10 @@ class Targets:
             if found.file_name == figure and found.reference:
                 return [f"config/reference/{found.reference}.csv"]
         return []
+
+    def published_in_figure(self, machine: str, scale: str, study: str, figure: str) -> str:
+        """What the published numbers say that a figure shows."""
+        return _contents(self.reference(machine, scale, study, figure))
 
     def of_study(self, study: Study) -> list[str]:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
@@ -108,6 +123,11 @@ class Targets:
             )
         self.runs.raise_errors()
         return [target for study in self.runs.chosen for target in self.of_study(study)]
+
+
+def _contents(files: Iterable[str]) -> str:
+    """Digests of what the files hold; one that is missing is an input that Snakemake misses."""
+    return canonical_json([sha256_file(file) for file in files if Path(file).is_file()])
 
 
 def _declared(study: str, kind: str, name: str, declared: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-AUGMENT, ORDER, SUBSET, POOL, PICTURE, VALUES, LABELS, SHARD, BUFFER = range(9)
+AUGMENT, ORDER, SUBSET, POOL, PICTURE, VALUES, LABELS, SHARD, BUFFER, SEEN = range(10)
 """First key of each use, so that no two uses draw the same numbers."""
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

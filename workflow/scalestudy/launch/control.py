@@ -7,10 +7,12 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
@@ -27,7 +29,7 @@ NAME_MISSING_S = 30.0
 """After so long it is printed which nodes have not come up."""
 POLL_S = 0.2
 GRACE_S = 4.0
-OF_THE_HOST = ("time_s", "clock_s", "busy_s", "cores", "machine_cpu_percent")
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
@@ -156,7 +158,7 @@ class Control:
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
             node = self.job.host_of(index) if self.launcher == "mpirun" else index
-            of_node.setdefault(node, []).append(read_json(self.job.folder / f"system.{index}.json"))
+            of_node.setdefault(node, []).append(read_samples(self.job.folder / f"system.{index}.json"))
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:
@@ -169,6 +171,11 @@ class Control:
         self.launchers.end(deadline - time.monotonic())
 
 
+def read_samples(file: Path) -> list[dict[str, float]]:
+    """What an agent's sampler wrote; null is what the kernel does not say."""
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in read_json(file)]
+
+
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
 
@@ -179,7 +186,7 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
         summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
         latest = max(at_once, key=lambda row: row["clock_s"])
-        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST}})
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest}})
     return rows
 
 

@@ -24,6 +24,7 @@ from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import write_result
 from scalestudy.spec.ids import EXTENSIONS
+from scalestudy.spec.layout import machine_of
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
@@ -56,7 +57,7 @@ def run(
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
-        result = {**head, "started": started, **outcome, "ended": _now()}
+        result = {**head, "machine": machine_of(out), "started": started, **outcome, "ended": _now()}
         chain.add_to(result)
         write_result(out, result)
         append_history(out, result)

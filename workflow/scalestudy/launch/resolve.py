@@ -54,7 +54,9 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         _check_gpus(spec, where, devices)
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
         raise Skipped(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
-    return Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s), where
+    promised = machine.transport
+    resolved = Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between)
+    return resolved, where
 
 
 def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from scalestudy.measure.throttling import throttled_seconds
+
 INTERVAL_S = 1.0
 MOST_FOREIGN = 0.05
 """Share of the cores that others may take during a window before it is disturbed."""
@@ -91,7 +93,7 @@ class Sampler:
     """Samples a run's processes on one host from a thread, from its start to its stop.
 
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
-    all that they have waited for, `busy_s` of the `cores` that this process may use, anonymous bytes
+    all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, anonymous bytes
     of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage.
     """
 
@@ -124,7 +126,8 @@ class Sampler:
     def _row(self) -> dict[str, float]:
         clock_s = time.perf_counter()
         row = {"time_s": clock_s - self._begin, "clock_s": clock_s, "cpu_s": self._own_cpu_s(),
-               "busy_s": busy_seconds(self._cores), "cores": float(len(self._cores)),
+               "busy_s": busy_seconds(self._cores), "throttled_s": throttled_seconds(self._cores),
+               "cores": float(len(self._cores)),
                "anonymous_bytes": 0.0, "read_bytes": 0.0}  # fmt: skip
         row["anonymous_bytes"] += sum(
             map(anonymous_bytes, {*self.pids, *({*group_members(self.group)} - {self.group})})

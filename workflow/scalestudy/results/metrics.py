@@ -42,6 +42,7 @@ def metrics(
     wall_s: float,
     memory_bytes: float | None,
     foreign_cpu_share: float | None = None,
+    throttled_share: float | None = None,
 ) -> Values:
     """All measured columns."""
     if not measured.in_window.any():
@@ -59,6 +60,7 @@ def metrics(
         "wall_s": wall_s,
         "window_half_width": relative_half_width(measured.step_intervals),
         "foreign_cpu_share": foreign_cpu_share,
+        "throttled_share": throttled_share,
         "staleness": mean_staleness(job),
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.system import foreign_share
+from scalestudy.measure.throttling import throttled_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
@@ -74,12 +75,26 @@ def write_steps(measured: Measured, file: Path) -> None:
 
 def foreign_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
     """Largest over hosts: the share of a host's cores that others took in the window; None where no host knows."""
+    return _largest_in_window(job, samples, reports, foreign_share)
+
+
+def throttled_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
+    """Largest over hosts: the share of the window in which its cores were slowed down; None where no host knows."""
+    return _largest_in_window(job, samples, reports, throttled_share)
+
+
+def _largest_in_window(
+    job: Job,
+    samples: Sequence[Mapping[str, float]],
+    reports: Sequence[Report],
+    share_of: Callable[[Sequence[Mapping[str, float]], float, float], float | None],
+) -> float | None:
     found = []
     for host in range(len(job.hosts)):
         rows = [row for row in samples if row["node"] == host]
         clocks = [report.window_clock for report in reports if job.host_of(report.rank) == host and report.window_clock]
         if rows and clocks:
-            found.append(foreign_share(rows, *clocks[0]))
+            found.append(share_of(rows, *clocks[0]))
     return max((share for share in found if share is not None), default=None)
 
 

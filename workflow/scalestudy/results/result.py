@@ -12,7 +12,13 @@ from scalestudy.measure.instrument import instrument
 from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
 from scalestudy.results.reads import judge_reads
-from scalestudy.results.records import foreign_cpu_share, staleness, write_events, write_steps
+from scalestudy.results.records import (
+    foreign_cpu_share,
+    staleness,
+    throttled_cpu_share,
+    write_events,
+    write_steps,
+)
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import warnings, window_warnings
@@ -41,7 +47,8 @@ def measured_result(
     measured = read_reports(job)
     others = foreign_cpu_share(job, samples, measured.reports)
     disturbed = others is not None and others > MOST_FOREIGN
-    values = metrics(job, measured, manifest, wall_s, memory_bytes, others)
+    throttled = throttled_cpu_share(job, samples, measured.reports)
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
@@ -65,7 +72,7 @@ def measured_result(
         "resolved": resolved_settings(job, first),
         "stage": staged_nodes(reports),
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
-        "instrument": {**instrument(first.device_name), "decoder": first.decoder},
+        "instrument": {**instrument(first.device_name), "decoder": first.decoder, **_short(first.imported)},
         "affinity": [report.affinity for report in reports],
         "warnings": [
             *warnings(job, reports),
@@ -75,6 +82,10 @@ def measured_result(
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }
+
+
+def _short(digests: Mapping[str, str]) -> dict[str, str]:
+    return {name: digest[:12] for name, digest in digests.items()}
 
 
 def is_emulated(spec: RunSpec) -> bool:

@@ -11,7 +11,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_sealed, write_sealed
 from scalestudy.spec.base import parse, shown
 from scalestudy.spec.columns import METRICS, SHARES, columns_of
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import machine_and_campaign, result_file
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
@@ -33,24 +33,26 @@ def read_result(machine: str, run: Run) -> dict[str, Any] | None:
     Where the file is damaged, was changed, or is that of another run or of another question, the result is `invalid`,
     has no metrics, and its reason names the difference.
     """
-    return checked_result(result_file(machine, run.id), run.id, run.spec)
+    return checked_result(result_file(machine, run.id), run.id, run.spec, machine)
 
 
-def checked_result(file: Path, run: str, spec: RunSpec | None = None) -> dict[str, Any] | None:
-    """As `read_result`, by the file; without `spec` it is not checked what was measured."""
+def checked_result(
+    file: Path, run: str, spec: RunSpec | None = None, machine: str | None = None
+) -> dict[str, Any] | None:
+    """As `read_result`, by the file; without `spec` or `machine` it is not checked what was measured, or where."""
     try:
         result = read_sealed(file, REMEDY)
     except UserError as error:
         if not file.exists():
             return None
         return _not_measured(run, spec, error.what)
-    wrong = next(_differences(result, run, spec), None)
+    wrong = next(_differences(result, run, spec, machine), None)
     return result if wrong is None else _not_measured(run, spec, wrong)
 
 
 def status_of(machine: str, run: str) -> str:
     """The status of a run's result, by its id alone; `no result` where it has none."""
-    found = checked_result(result_file(machine, run), run)
+    found = checked_result(result_file(machine, run), run, machine=machine)
     return "no result" if found is None else str(found["status"])
 
 
@@ -60,12 +62,14 @@ def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, 
     return {"run": run, "status": "invalid", "reason": reason, "spec": plain, "metrics": {}, "kinds": {}}
 
 
-def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> Iterator[str]:
+def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("status") not in STATUSES:
         yield f"its status is {_shown(result.get('status'))}"
     if result.get("run") != run:
         yield f"it is the result of {_shown(result.get('run'))}"
+    if machine is not None and not _is_of(machine, result.get("machine")):
+        yield f"it was measured on machine {_shown(result['machine'])} and lies below results/{machine}"
     for key in MAPS:
         if not isinstance(result.get(key, {}), Mapping):
             yield f"its `{key}` is {_shown(result[key])}"
@@ -84,6 +88,16 @@ def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None) -> I
     for name, value in (result.get("metrics") or {}).items():
         if value is not None and not _possible(name, value):
             yield f"its {name} is {_shown(value)}"
+
+
+def _is_of(machine: str, measured: Any) -> bool:
+    """Whether a result is one of this machine; its campaign may be another, which `scalestudy import --as` gives it.
+
+    A result from before the machine was recorded says nothing.
+    """
+    if measured is None:
+        return True
+    return isinstance(measured, str) and machine_and_campaign(measured)[0] == machine_and_campaign(machine)[0]
 
 
 def _shown(value: Any) -> str:

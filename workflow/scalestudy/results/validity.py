@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from scalestudy.data.load.tally import planned_tallies
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import judge_reads
 from scalestudy.results.reports import Measured
+from scalestudy.results.warnings import nccl_log, unknown_transport, unpromised_transports
+from scalestudy.spec.ids import run_id_with
 from scalestudy.training.job import Job
+from scalestudy.training.report import Report
 
+MOST_THROTTLED = 0.05
+"""Share of the window in which the processor may have been slowed down against heat."""
 LEAST_WINDOW_S = 0.2
 LEAST_WINDOW_STEPS = 5
 
@@ -34,8 +41,9 @@ def invalid_reason(job: Job, measured: Measured, values: Values, manifest: Manif
 
 def unchecked(job: Job, measured: Measured, values: Values, manifest: Manifest) -> list[str]:
     """What could not be checked here, and why, one sentence each: neither a reason to trust the run nor one not to."""
-    sentence = judge_reads(job.spec, manifest, measured.reports, values).unchecked
-    return [] if sentence is None else [sentence]
+    reads = judge_reads(job.spec, manifest, measured.reports, values).unchecked
+    transport = unknown_transport(job, measured.reports[0].backend, nccl_log(job))
+    return [sentence for sentence in (reads, transport) if sentence is not None]
 
 
 def strategy_is_sane(run: Evidence) -> Iterator[str]:
@@ -43,10 +51,38 @@ def strategy_is_sane(run: Evidence) -> Iterator[str]:
     yield from filter(None, (report.invalid_reason for report in run.measured.reports))
 
 
+def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
+    """Every rank trained with the files of the user's own that the run's id was made from."""
+    for report in run.measured.reports:
+        if report.own_code and run_id_with(run.job.spec, report.own_code) != run.job.run:
+            files = " and ".join(sorted(f"{target.partition(':')[0]}.py" for target in report.own_code))
+            yield (
+                f"rank {report.rank} trained with another {files} than the run is named by: the file was changed "
+                "meanwhile; give the command again for the code as it is now"
+            )
+    first, *others = run.measured.reports
+    for report in others:
+        if report.imported != first.imported:
+            names = {*first.imported, *report.imported}
+            files = " and ".join(sorted(n for n in names if first.imported.get(n) != report.imported.get(n)))
+            yield f"rank {report.rank} imported another {files} than rank 0: is config/extensions/ the same everywhere?"
+
+
+def device_is_that_of_the_run(run: Evidence) -> Iterator[str]:
+    """Parameters and loss of every rank lie on the kind of device that the run is about."""
+    device = run.job.resolved.device
+    for report in run.measured.reports:
+        if wrong := sorted(set(report.computed_on) - {device}):
+            what = f"rank {report.rank} computed on {' and '.join(wrong)}, and the run is one on {device}"
+            yield f"{what}: see where the model puts its parameters"
+
+
 def training_is_finite(run: Evidence) -> Iterator[str]:
     """Losses and parameters are finite."""
-    if not all(report.finite for report in run.measured.reports):
-        yield "the loss or a weight is not finite: lower optimiser.learning_rate"
+    wrong = [report.rank for report in run.measured.reports if not report.finite]
+    if wrong:
+        where = "" if len(wrong) == len(run.measured.reports) else f" on {_ranks(wrong)}"
+        yield f"the loss or a weight is not finite{where}: lower optimiser.learning_rate"
 
 
 def evaluations_have_scores(run: Evidence) -> Iterator[str]:
@@ -59,19 +95,62 @@ def evaluations_have_scores(run: Evidence) -> Iterator[str]:
 
 def parameters_are_equal(run: Evidence) -> Iterator[str]:
     """Ranks hold the same parameters, where the strategy promises it."""
-    digests = {report.parameter_digest for report in run.measured.reports}
-    if len(digests) > 1:
-        ranks = run.job.spec.ranks
-        yield f"ranks hold different parameters after the last step ({len(digests)} of {ranks} differ)"
+    first, *others = run.measured.reports
+    differ = [report.rank for report in others if report.parameter_digest != first.parameter_digest]
+    if differ:
+        yield f"ranks hold different parameters after the last step: those of {_ranks(differ)} are not those of rank 0"
 
 
 def samples_are_as_planned(run: Evidence) -> Iterator[str]:
-    """Every step had its samples."""
+    """Every step had its samples, and each rank its share of them."""
     report = run.measured.reports[0]
     planned = (report.steps_done - report.first_step) * run.job.spec.global_batch
     seen = sum(report.samples_seen for report in run.measured.reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
+    for report in run.measured.reports:
+        own = (report.steps_done - report.first_step) * run.job.spec.rank_batch
+        if report.samples_seen != own:
+            yield f"rank {report.rank} saw {report.samples_seen:,} samples, {own:,} were planned"
+
+
+def samples_are_those_planned(run: Evidence) -> Iterator[str]:
+    """Each rank saw its own samples, each as often as planned."""
+    known = [report for report in run.measured.reports if report.seen is not None]
+    if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in known):
+        yield from _seen_by_two(run, known)
+        return
+    tallies: dict[tuple[int, int], list[int]] = {}
+    for report in known:
+        steps = report.first_step, report.steps_done
+        if steps not in tallies:
+            tallies[steps] = _planned(run, *steps)
+        if tallies[steps][report.rank] != report.seen:
+            yield (
+                f"rank {report.rank} saw other samples than were planned for it: some were lost, seen twice, or those of "
+                "another rank"
+            )
+
+
+def _planned(run: Evidence, first: int, done: int) -> list[int]:
+    spec = run.job.spec
+    samples, last = run.manifest.train.samples, spec.loader.last_batch
+    return planned_tallies(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
+
+
+def _seen_by_two(run: Evidence, known: Sequence[Report]) -> Iterator[str]:
+    """In storage order, and where nodes have samples of their own: at least no two ranks saw the same ones.
+
+    Where an epoch is filled up with samples of its start, two ranks may.
+    """
+    first_with: dict[int | None, int] = {}
+    for report in known if run.job.spec.loader.last_batch == "drop" else ():
+        if (other := first_with.setdefault(report.seen, report.rank)) != report.rank:
+            yield f"ranks {other} and {report.rank} saw the same samples"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def full_training_is_complete(run: Evidence) -> Iterator[str]:
@@ -103,6 +182,21 @@ def staging_is_complete(run: Evidence) -> Iterator[str]:
             yield f"node {stage.node} was to copy {stage.bytes:,} bytes, and copied {copied:,}"
 
 
+def transport_is_that_of_the_machine(run: Evidence) -> Iterator[str]:
+    """NCCL used the transports that the machine's description promises."""
+    yield from islice(unpromised_transports(run.job, run.measured.reports[0].backend, nccl_log(run.job)), 1)
+
+
+def clock_was_kept(run: Evidence) -> Iterator[str]:
+    """The processor was not slowed down against heat for long, where steps are what is measured."""
+    share = run.values.get("throttled_share")
+    if share is not None and share > MOST_THROTTLED:
+        yield (
+            f"the processor was slowed down against heat in {share:.0%} of the window, more than {MOST_THROTTLED:.0%}: "
+            "see to its cooling, or limit its clock, and measure again"
+        )
+
+
 def storage_was_read(run: Evidence) -> Iterator[str]:
     """What storage had to deliver was read from it, and nothing where all was in the page cache."""
     reason = judge_reads(run.job.spec, run.manifest, run.measured.reports, run.values).invalid
@@ -111,14 +205,19 @@ def storage_was_read(run: Evidence) -> Iterator[str]:
 
 
 CHECKS = (
+    code_is_that_of_the_id,
     strategy_is_sane,
+    device_is_that_of_the_run,
     training_is_finite,
     evaluations_have_scores,
     parameters_are_equal,
     samples_are_as_planned,
+    samples_are_those_planned,
     full_training_is_complete,
     window_is_long_enough,
     staging_is_complete,
     storage_was_read,
+    transport_is_that_of_the_machine,
+    clock_was_kept,
 )
 """In the order in which they count. Each yields a sentence for everything that is wrong."""

@@ -89,6 +89,12 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
 VIA = re.compile(r"(?:Ring|Channel) \S+ : (\d+)\S* -> (\d+)\S* (?:\[\w+\] )?via (\w+(?:/\w+)*)")
 
 
+def nccl_log(job: Job) -> str:
+    """What NCCL wrote on all ranks; empty where it did not."""
+    logs = sorted(job.log.glob("nccl.*.log"))
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+
+
 def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:
     """From NCCL's log: how often each transport was used, by sender and receiver."""
     return Counter((int(a), int(b), via.upper()) for a, b, via in VIA.findall(text))
@@ -104,6 +110,28 @@ def nccl_warnings(job: Job, log: str, has_infiniband: bool) -> Iterator[str]:
             yield f"NCCL sends from rank {sender} to {receiver}, on one machine, via {via}, not P2P ({count} channels)"
         elif not inside and has_infiniband and not via.startswith("NET/IB"):
             yield f"NCCL sends from rank {sender} to {receiver} via {via}, not NET/IB, though there is InfiniBand"
+
+
+def unpromised_transports(job: Job, backend: str, log: str) -> Iterator[str]:
+    """Transports other than those that the machine's description promises (`transport`), one sentence each."""
+    for (sender, receiver, via), _ in sorted(nccl_transports(log).items()) if backend == "nccl" else ():
+        if max(sender, receiver) >= job.spec.ranks:
+            continue
+        inside = job.host_of(sender) == job.host_of(receiver)
+        promised = job.resolved.transport_within if inside else job.resolved.transport_between
+        if promised is not None and not via.startswith(promised.upper()):
+            yield (
+                f"NCCL sent from rank {sender} to {receiver} via {via}, and transport.{'within' if inside else 'between'} "
+                f"of the machine is {promised}: see log/nccl.{sender}.log"
+            )
+
+
+def unknown_transport(job: Job, backend: str, log: str) -> str | None:
+    """Why it is not known whether NCCL kept what the machine's description promises; None where it is, or nothing is."""
+    promised = job.resolved.transport_within, job.resolved.transport_between
+    if backend != "nccl" or job.spec.ranks == 1 or promised == (None, None) or nccl_transports(log):
+        return None
+    return "which transport NCCL used cannot be checked: its log names none (is NCCL_DEBUG set?)"
 
 
 def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> Iterator[str]:
@@ -123,10 +151,8 @@ def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> It
 def transport_warnings(job: Job, backend: str, interface: str | None) -> Iterator[str]:
     """What is wrong with the network that the ranks of a finished run used."""
     if backend == "nccl":
-        logs = sorted(job.log.glob("nccl.*.log"))
-        text = "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
         infiniband = Path("/sys/class/infiniband")
-        yield from nccl_warnings(job, text, infiniband.is_dir() and any(infiniband.iterdir()))
+        yield from nccl_warnings(job, nccl_log(job), infiniband.is_dir() and any(infiniband.iterdir()))
     elif backend == "gloo":
         names = [path.name for path in Path("/sys/class/net").glob("*") if is_up(path)]
         yield from gloo_warnings(job, interface, {name: speed(name) for name in names})

@@ -134,6 +134,12 @@ METRICS: dict[str, Column] = {
         "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
         "included; largest of hosts",
     ),
+    "throttled_share": Column(
+        "Throttled",
+        "",
+        "Share of the window in which the processor was slowed down against heat, mean over the cores that the run may use, "
+        "largest of hosts; empty where the kernel does not count it",
+    ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
@@ -169,7 +175,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
-    "resident_share", "checkpoint_share", "foreign_cpu_share",
+    "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,14 @@ EXTENSIONS = Path("config/extensions")
 
 def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
     """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
+    return run_id_with(spec, {target: own_code(target, extensions) for target in _own_targets(spec)})
+
+
+def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
+    """The id of a run whose own code has these digests, by its `import`."""
     question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
-    own = {
-        part.import_: own_code(part.import_, extensions)
-        for part in (spec.model, spec.data)
-        if isinstance(part, (OwnModel, OwnData))
-    }
     if own:
-        question["own_code"] = own
+        question["own_code"] = dict(own)
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
     slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}.r{spec.repeat}"
     return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
@@ -68,10 +68,25 @@ def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[
                 yield Problem((key, "import"), error.what, error.remedy)
 
 
+def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
+    """By `import`, the SHA-256 of each file of the user's own that a run trains with, as it is now; "" for one that is gone."""
+    files = {target: own_file(target, extensions) for target in _own_targets(spec)}
+    return {target: sha256_file(file) if file.is_file() else "" for target, file in files.items()}
+
+
+def _own_targets(spec: RunSpec) -> list[str]:
+    return [part.import_ for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))]
+
+
+def own_file(target: str, extensions: Path) -> Path:
+    """The file that `file:class` names."""
+    return extensions / f"{target.partition(':')[0]}.py"
+
+
 @functools.cache
 def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
     """SHA-256 of the file that `file:class` names below config/extensions/."""
-    file = extensions / f"{target.partition(':')[0]}.py"
+    file = own_file(target, extensions)
     if not file.is_file():
         found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
         raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")

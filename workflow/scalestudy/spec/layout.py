@@ -39,6 +39,13 @@ def result_file(machine: str, run: str) -> Path:
     return run_folder(machine, run) / "result.json"
 
 
+def machine_of(result: Path) -> str | None:
+    """The folder of results that a result lies in, by its path; None for one that lies elsewhere."""
+    runs = result.absolute().parent.parent
+    machine = runs.parent
+    return machine.name if (runs.name, machine.parent.name) == ("runs", RESULTS.name) else None
+
+
 def manifest_file(dataset: str) -> Path:
     """The manifest of one dataset."""
     return RESULTS / "data" / dataset / "manifest.json"

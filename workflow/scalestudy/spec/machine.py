@@ -17,6 +17,7 @@ GIB = 1 << 30
 Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
+TRANSPORT = r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$"
 
 
 class Queue(Spec):
@@ -69,6 +70,15 @@ class Power(Spec):
     """Grams of CO2 equivalents per kWh of the site's electricity."""
 
 
+class Transport(Spec):
+    """What NCCL has to use on this machine, as its log names it; a run that used another is invalid."""
+
+    within: Annotated[str, Field(pattern=TRANSPORT)] | None = None
+    """Inside a node: `P2P` or `SHM`, more exactly `P2P/IPC`; unset: not promised, and a slower one is a warning."""
+    between: Annotated[str, Field(pattern=TRANSPORT)] | None = None
+    """Between nodes: `NET/IB` or `NET/Socket`; unset: not promised, and a slower one is a warning."""
+
+
 class Machine(Spec):
     """Hardware, limits, prices. What is unset is found out where the run starts."""
 
@@ -96,6 +106,8 @@ class Machine(Spec):
     """Between the accelerators of a node, per accelerator, both directions together, GB/s."""
     network_gb_per_s: Positive | None = None
     """Between nodes, per node, one direction, GB/s."""
+    transport: Transport = Transport()
+    """What NCCL has to use; unset: whatever it finds."""
     cores_per_node: Whole | None = None
     """Physical cores of a node; unset: as found."""
     memory_gib: Positive | None = None

@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from scalestudy.data.catalogue import OwnData
 from scalestudy.data.load.dataset import Dataset
 from scalestudy.data.load.normalise import normalise
 from scalestudy.data.load.sampler import evaluation_share
 from scalestudy.models import outputs
+from scalestudy.models.catalogue import OwnModel
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.recorder import Recorder
@@ -24,6 +26,8 @@ from scalestudy.training.schedule import Schedule
 from scalestudy.training.world import gathered
 
 BATCH = 256
+SAME = 1e-6
+"""Scores that differ by less than this, relative to the largest, differ by rounding."""
 
 
 class Evaluator:
@@ -108,7 +112,8 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     score = np.concatenate([part[0] for part in parts])
     label = np.concatenate([part[1] for part in parts])
     mean_loss = sum(part[2] for part in parts) / len(label)
-    if reason := _invalid_reason(score, label, mean_loss):
+    own = isinstance(spec.model, OwnModel) or isinstance(spec.data, OwnData)
+    if reason := _invalid_reason(score, label, mean_loss) or (_ignored_reason(score) if own else None):
         return {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
     if data.task == "multilabel":
         each = auroc_per_label(score, label)
@@ -125,6 +130,17 @@ def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float) -> str | 
         if wrong:
             return f"{wrong:,} of {len(values):,} held-out samples have {what} that is not finite"
     return None if math.isfinite(loss) else "the held-out loss is not finite"
+
+
+def _ignored_reason(score: np.ndarray) -> str | None:
+    """Why the scores of a model or of data of the user's own say nothing of the data; None where they depend on it.
+
+    A catalogue's model that says the same of every sample has collapsed: its accuracy is what it is.
+    """
+    if len(score) < 2 or np.ptp(score, axis=0).max() > SAME * max(1.0, float(np.abs(score).max())):
+        return None
+    what = f"all {len(score):,} held-out samples have the same scores"
+    return f"{what}: the model, or the data, of your own ignores which sample it is"
 
 
 def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:

@@ -20,6 +20,10 @@ class Resolved:
     cores: int
     step_time_s: float | None
     """Emulated compute time of one step; None where compute is real."""
+    transport_within: str | None = None
+    """What NCCL has to use inside a node, as its log names it; None: the machine's description does not say."""
+    transport_between: str | None = None
+    """The same between nodes."""
 
 
 @dataclass(frozen=True)

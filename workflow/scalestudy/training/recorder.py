@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from scalestudy.data.decode import kernel
-from scalestudy.data.load.loader import Loader
+from scalestudy.data.load.loader import Delivered, Loader
+from scalestudy.data.load.tally import MODULUS, tally
 from scalestudy.data.pagecache import read_bytes
 from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.emulation.faults import Faults
+from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
+from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
 from scalestudy.training.agreement import LIMIT, PRECISION
@@ -30,11 +34,13 @@ from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name
 
 OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage",
-                   "forward_apart", "window_clock", "uncounted_reads")  # fmt: skip
+                   "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
 LEAST_PRECISE_STEPS = 20
 """A window never ends by precision before it has so many steps: of fewer, a half-width is little more than a guess."""
+MOST_NOT_TALLIED = 1 << 16
+"""Samples of which one number is made at a time; it takes about a millisecond."""
 MOST_LOSSES = 1000
 """Losses that are kept one by one; on a GPU each takes a block of memory."""
 
@@ -50,6 +56,7 @@ class Recorder:
         self.report = Report(
             world.rank,
             first_step=schedule.first_step,
+            seen=0,
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
             backend=dist.get_backend() if dist.is_initialized() else "none",
@@ -59,6 +66,8 @@ class Recorder:
         )
         self.window_end: float | None = None
         """When `measure.minutes` are over, on the clock of `perf_counter`; None before the window begins."""
+        self._not_tallied: list[Delivered] = []
+        self._samples_not_tallied = 0
         self._earlier_losses = np.zeros(0)
         self._earlier_slow_decodes = self._earlier_read_bytes = 0
         self._loop_began = 0.0
@@ -76,6 +85,10 @@ class Recorder:
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = None if data.stage is None else data.stage.report
         report.node_steps = None if data.share is None else data.share.steps
+        report.own_code = own_code_now(self.job.spec, self.job.extensions)
+        named = [own_file(target, Path()).name for target in report.own_code]
+        imported = imported_from(self.job.extensions) if named else {}
+        report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
         report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     # While it trains
@@ -128,17 +141,32 @@ class Recorder:
         """From here on `loop_s` counts on from what the report has."""
         self._loop_began = time.perf_counter() - self.report.loop_s
 
-    def step(self, loss: torch.Tensor, samples: int) -> None:
-        """One more step is done."""
+    def step(self, loss: torch.Tensor, samples: int, delivered: Delivered | None = None) -> None:
+        """One more step is done, with the samples that the loader delivered."""
         self.losses.append(loss)
         if len(self.losses) >= MOST_LOSSES:
             self.losses = [torch.cat([kept.reshape(-1) for kept in self.losses])]
+        if delivered is not None:
+            self._not_tallied.append(delivered)
+            self._samples_not_tallied += samples
+            if self._samples_not_tallied >= MOST_NOT_TALLIED:
+                self._tally()
         self.report.samples_seen += samples
         self.report.steps_done += 1
+
+    def _tally(self) -> None:
+        """Add the samples of the last steps up: of many steps at once, because it takes time between two of them."""
+        waiting, self._not_tallied, self._samples_not_tallied = self._not_tallied, [], 0
+        if self.report.seen is None:
+            return
+        for epoch in sorted({epoch for epoch, _ in waiting}):
+            samples = np.concatenate([indices for of, indices in waiting if of == epoch])
+            self.report.seen = (self.report.seen + tally(epoch, samples)) % MODULUS
 
     def account(self, loader: Loader, faults: Faults) -> None:
         """Bring the report up to the step that was just done."""
         report, now = self.report, time.perf_counter()
+        self._tally()
         report.loop_s = now - self._loop_began
         report.window_left_s = None if self.window_end is None else self.window_end - now
         report.window_clock = None if self._window_began is None else (self._window_began, now)
@@ -198,6 +226,8 @@ class Recorder:
     def check(self, replica: Replica) -> None:
         """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy."""
         self.report.strategy, self.report.invalid_reason = replica.strategy.measured(), replica.invalid_reason()
+        devices = {tensor.device.type for tensor in (*replica.model.parameters(), *self.losses[-1:])}
+        self.report.computed_on = sorted(devices)
         self.report.finite = bool(np.isfinite(self.all_losses()).all()) and replica.is_finite()
         self.report.parameter_digest = replica.digest()
 

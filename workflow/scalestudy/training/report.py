@@ -85,6 +85,8 @@ class Report(_Plain):
     first_step: int = 0
     """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
     samples_seen: int = 0
+    seen: int | None = None
+    """Which samples they were, as one number (data/load/tally.py); None: a version before it began the run."""
     window: tuple[int, int] = (0, 0)
     """First step of the measurement window, and the step after its last."""
     left_out: list[tuple[int, int]] = field(default_factory=list)
@@ -122,6 +124,12 @@ class Report(_Plain):
     decoder: str = ""
     parameters: int = 0
     parameter_digest: str | None = None
+    own_code: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the user's own files that this process trained with, by their `import`."""
+    imported: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of further files of the user's own that those import, by name."""
+    computed_on: list[str] = field(default_factory=list)
+    """Kinds of device that hold the parameters and the last loss."""
     finite: bool = True
     """Every loss and every parameter."""
     backend: str = "none"

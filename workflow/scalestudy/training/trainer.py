@@ -87,7 +87,7 @@ class Trainer:
                 timer.mark("exchange")
                 replica.update()
                 timer.end()
-                recorder.step(loss, len(y))
+                recorder.step(loss, len(y), loader.delivered.popleft())
                 over, cause = self.between_steps(step + 1, loader)
                 if over:
                     break

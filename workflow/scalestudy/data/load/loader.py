@@ -21,7 +21,9 @@ from scalestudy.data.pagecache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 
-Plan = Iterable[tuple[int, NDArray[np.int64]]]
+Delivered = tuple[int, NDArray[np.int64]]
+"""Epoch and sample indices of one batch."""
+Plan = Iterable[Delivered]
 
 
 class Loader:
@@ -60,6 +62,8 @@ class Loader:
         if spec.workers:
             kind = Threads if spec.kind == "threads" else Processes
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
+        self.delivered: deque[Delivered] = deque()
+        """The batches that were handed out, oldest first, until somebody takes them from here."""
         self._closed = False
         self._first_taken = self._last_taken = 0.0
         self._empty_s = self._left_out_s = 0.0
@@ -122,6 +126,7 @@ class Loader:
     def _taken(self, task: BatchTask) -> Batch:
         """Wait for a batch, and count the time in which none was ready."""
         batch = self._workers.finish(task)
+        self.delivered.append((task.epoch, task.indices))
         now = time.monotonic()
         if self._last_taken:
             self._empty_s += max(0.0, task.ready_s - self._last_taken)

@@ -1,0 +1,45 @@
+"""Whether the processor was slowed down against heat, by a folder that stands in for /sys."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scalestudy.measure.throttling import throttled_seconds, throttled_share
+
+
+def heat(system: Path, cpu: int, **counters: object) -> None:
+    """What the kernel counted for a hardware thread since the machine's start."""
+    folder = system / f"devices/system/cpu/cpu{cpu}/thermal_throttle"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in counters.items():
+        (folder / f"{name}_throttle_total_time_ms").write_text(f"{value}\n")
+
+
+def test_the_time_is_that_of_core_or_socket_and_the_mean_over_the_runs_cores(tmp_path: Path) -> None:
+    heat(tmp_path, 0, core=1500, package=500)
+    heat(tmp_path, 1, core=0, package=500)
+    heat(tmp_path, 2, core=90_000)
+    assert throttled_seconds([0, 1], tmp_path) == pytest.approx(1.0)
+    assert throttled_seconds([0, 1, 7], tmp_path) == pytest.approx(1.0)
+
+
+def test_a_kernel_that_does_not_count_it_says_nothing(tmp_path: Path) -> None:
+    assert math.isnan(throttled_seconds([0, 1], tmp_path))
+    heat(tmp_path, 0, core="broken")
+    assert math.isnan(throttled_seconds([0], tmp_path))
+    rows = [{"clock_s": float(second), "throttled_s": math.nan} for second in range(3)]
+    assert throttled_share(rows, 0.5, 1.5) is None
+    assert throttled_share([{"clock_s": 0.0}, {"clock_s": 1.0}], 0.0, 1.0) is None
+    assert throttled_share([], 0.0, 1.0) is None
+
+
+def test_the_share_is_that_of_the_samples_around_the_window() -> None:
+    rows = [
+        {"clock_s": float(second), "throttled_s": 5 + throttled} for second, throttled in enumerate((0, 0, 0.5, 1, 1))
+    ]
+    assert throttled_share(rows, 1.2, 2.8) == pytest.approx(0.5)
+    assert throttled_share(rows, 0.0, 4.0) == pytest.approx(0.25)
+    assert throttled_share(rows, 3.0, 9.0) == 0.0
