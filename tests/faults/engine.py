@@ -178,7 +178,7 @@ def _ending(met: Met) -> str:
     if met.killed:
         return "was killed"
     messages = _messages(met.running.said)
-    return f"status {status}, `{_short(messages[-1].strip())}`" if messages else f"status {status}"
+    return f"status {status}, “{_short(messages[-1].strip())}”" if messages else f"status {status}"
 
 
 def _short(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def write_page(words: Sequence[str]) -> int:
     seen = Path(words[0]) if words else SEEN
     known = json.loads(seen.read_text())
     cells = {(cell["step"], cell["fault"]): cell for cell in known["cells"]}
-    rows = [f"| [{fault.name}](#{_anchor(fault)}) | {' | '.join(_sign(cells, step, fault) for step in NAMES)} |" for fault in ALL]
+    signs = {fault.name: " | ".join(_sign(cells, step, fault) for step in NAMES) for fault in ALL}
+    rows = [f"| [{name}](#{name}) | {of_steps} |" for name, of_steps in signs.items()]
     head = HEAD.format(
         promises="\n".join(f"{number}. {text[0].upper()}{text[1:]}." for number, text in enumerate(PROMISES, 1)),
         counts=_counts(cells, known["machine"]),
@@ -54,10 +56,6 @@ def write_page(words: Sequence[str]) -> int:
     )
     PAGE.write_text("\n".join([head, *(_section(cells, fault) for fault in ALL)]))
     return 0
-
-
-def _anchor(fault: Fault) -> str:
-    return fault.name
 
 
 def _sign(cells: dict[tuple[str, str], dict[str, Any]], step: str, fault: Fault) -> str:
@@ -88,5 +86,5 @@ def _section(cells: dict[tuple[str, str], dict[str, Any]], fault: Fault) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in a cell of a table."""
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    """Text in a cell of a table, with nothing that Markdown reads."""
+    return re.sub(r"([\\`*_\[\]{}<>|$])", r"\\\1", text.replace("\n", " "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -217,6 +218,8 @@ class World:
     base: Path
     """A project whose two studies have been made."""
     library: Path
+    seconds: float = 0.0
+    """What making them took."""
 
     @contextmanager
     def case(self, name: str, *, own_disk: bool = False, leave: bool = False) -> Iterator[Case]:
@@ -241,19 +244,19 @@ def make_world(folder: Path) -> World:
     for name in ("locks", "runtime"):
         (folder / name).mkdir()
     world = World(folder, folder / "base", compiled(folder))
-    world.base.mkdir()
     new_project(world.base)
-    case = Case(world, world.base, folder)
+    case, begin = Case(world, world.base, folder), time.monotonic()
     made = case.start([*DRIVER, "all"])
     if not made.ended(WHOLE_S) or made.process.returncode != 0:
         case.end_all()
         raise AssertionError(f"the studies cannot be made without any fault:\n{made.said}")
     made.output.unlink()
-    return world
+    return dataclasses.replace(world, seconds=time.monotonic() - begin)
 
 
 def new_project(folder: Path) -> None:
     """What a clone has, with the two studies alone and their pictures; the code is that of this repository."""
+    folder.mkdir()
     for name in ("Snakefile", "workflow", "profiles", "envs"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("studies"))

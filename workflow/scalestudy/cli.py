@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -20,6 +23,18 @@ VERBS = (
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
+AGAIN = "then give the same command again"
+MORE_MEMORY = f"close other programs, or raise the limit (ulimit -v, or the memory of the job), {AGAIN}"
+REMEDIES = {
+    errno.ENOSPC: f"free some space there, {AGAIN}",
+    errno.EDQUOT: f"free some space there, or have the quota raised, {AGAIN}",
+    errno.EROFS: f"the disk is mounted read-only: have it made writable, {AGAIN}",
+    errno.EIO: f"the disk, or the way to it, has an error (see dmesg): have it mended, {AGAIN}",
+    errno.EMFILE: f"raise the limit of open files (ulimit -n 4096), {AGAIN}",
+    errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
+    errno.ENOMEM: MORE_MEMORY,
+}
+"""What to do about errors of the system; without a line of its own: remedy it, and the same command again."""
 FROM = click.option(
     "--from",
     "init_from",
@@ -120,16 +135,36 @@ def run_command(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
-        return 130
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        number = _signal_of(error)
+        click.echo(f"scalestudy: stopped by {number.name}\n    to go on, give the same command again", err=True)
+        return 128 + number
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except OSError as error:
-        click.echo(
-            f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True
-        )
+        where = f": {error.filename}" if error.filename else ""
+        remedy = REMEDIES.get(error.errno or 0, f"remedy that, {AGAIN}")
+        click.echo(f"scalestudy: {error.strerror or error}{where}\n    {remedy}", err=True)
         return 1
+    except (MemoryError, ImportError) as error:
+        if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
+            raise
+        click.echo(f"scalestudy: memory ran out: {error or 'no more could be had'}\n    {MORE_MEMORY}", err=True)
+        return 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does."""
+
+
+def _end_on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _signal_of(error: BaseException) -> signal.Signals:
+    """The signal that ended a command; click passes it on as the cause of its own exception."""
+    terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+    return signal.SIGTERM if terminated else signal.SIGINT
 
 
 def _called(arguments: list[str]) -> int:
@@ -144,5 +179,7 @@ def _called(arguments: list[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. Commands that start ranks treat SIGTERM themselves."""
+    if sys.argv[1:2] and sys.argv[1] in VERBS:
+        signal.signal(signal.SIGTERM, _end_on_sigterm)
     sys.exit(run_command(sys.argv[1:]))
