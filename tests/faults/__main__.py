@@ -105,7 +105,9 @@ def _save(out: Path, cell: Cell) -> None:
     known: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"cells": []}
     cells = [other for other in known["cells"] if (other["step"], other["fault"]) != (cell.step, cell.fault)]
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"machine": machine(), "cells": [*cells, cell.plain()]}, indent=1, ensure_ascii=False) + "\n")
+    out.write_text(
+        json.dumps({"machine": machine(), "cells": [*cells, cell.plain()]}, indent=1, ensure_ascii=False) + "\n"
+    )
 
 
 @contextmanager

@@ -27,7 +27,9 @@ ORPHANS_S = 45.0
 MESSAGE = re.compile(r"^\s*(scalestudy: |WorkflowError)|\bFAILED ")
 """The line of a message: of a command, of Snakemake, of a driver about a job."""
 NOT_MESSAGES = re.compile(r"^scalestudy: (waiting for|warning|notice|process \d+ stops)")
-NEXT = re.compile(r"same command|[Tt]o resume|^    \S|give .* again|[Ww]ait for it", re.MULTILINE)
+TAIL = re.compile(r"^    (\| .*|last .* of .*)$", re.MULTILINE)
+"""The end of a log that a message quotes."""
+NEXT = re.compile(r"same command|[Tt]o resume|^    \S|give .* again|start again|[Ww]ait for it", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _broken_by(met: Met, fault: Fault) -> Iterator[str]:
         yield f"no message (status {met.running.process.returncode}): {_short(said[-300:])}"
     elif fault.words and not re.search(fault.words, said):
         yield f"the message does not say what happened: {_short(messages[-1])}"
-    elif not NEXT.search(said):
+    elif not NEXT.search(TAIL.sub("", said)):
         yield f"the message does not say what to do next: {_short(messages[-1])}"
 
 

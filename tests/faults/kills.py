@@ -45,9 +45,14 @@ def main(world: World, words: Sequence[str]) -> int:
         wrong += this.make(given.count - made, end)
         made += this.kills
         wrong += this.compared(wanted)
-        print(f"folder {rounds}: finished after {this.kills} kills; {made} kills so far, {len(wrong)} complaints", flush=True)
+        print(
+            f"folder {rounds}: finished after {this.kills} kills; {made} kills so far, {len(wrong)} complaints",
+            flush=True,
+        )
         this.case.end_all()
-    print(f"{made} of {given.count} kills in {rounds} folders: {'; '.join(wrong) or 'all endings the same, no run made twice'}")
+    print(
+        f"{made} of {given.count} kills in {rounds} folders: {'; '.join(wrong) or 'all endings the same, no run made twice'}"
+    )
     return 1 if wrong else 0
 
 
@@ -110,7 +115,9 @@ class Round:
     def compared(self, wanted: Outcome) -> list[str]:
         """What at the end is not as without a kill."""
         found = endings(self.case.folder)
-        wrong = [f"{name} differs" for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
+        wrong = [
+            f"{name} differs" for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)
+        ]
         history = self.case.folder / "results/local/history.jsonl"
         runs = Counter(json.loads(line)["run"] for line in history.read_text().splitlines())
         return wrong + [f"{run} is {count} times in the history" for run, count in runs.items() if count > 1]
@@ -132,4 +139,3 @@ def _called(process: psutil.Process) -> str:
     if "scalestudy.commands.warm" in words:
         return "a process of a run"
     return f"scalestudy {verbs[0]}" if verbs else process.name()
-

@@ -16,7 +16,8 @@ from tests.faults.world import World
 
 Outcome = dict[str, str]
 """Digests of what later steps would take for done, by name; empty where nothing is."""
-TIMES_OF_DATA = ("seconds", "cost")
+TIMES_OF_DATA = ("seconds", "cost", "digest")
+"""What differs between two manifests of the same data; the digest is over the others too."""
 NAMES = ("prepare", "shard", "stage", "train", "summarise", "figures", "claims", "plan", "submit")
 
 

@@ -17,7 +17,7 @@ from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.workflow import OPTIONS, Workflow, environment_of, python_below
 from tests.faults.faults import AtMoment, Fault, Met, ends
 from tests.faults.steps import NO_NETWORK, Outcome, Step, digests
-from tests.faults.world import DISK_MIB, ROOT, Case, How, NotHere, Running, World
+from tests.faults.world import DISK_MIB, PLAIN, ROOT, Case, How, NotHere, Running, World
 
 RUNS = {"one": {"steps": 3, "step_s": 0.2}, "two": {"steps": 3, "step_s": 0.2}}
 
@@ -60,7 +60,7 @@ class BoxCase(Case):
     def view(self) -> Path:
         return Path(f"/proc/{self.box.init}/root{self.folder}")
 
-    def start(self, command: Sequence[str], how: How = How()) -> Running:
+    def start(self, command: Sequence[str], how: How = PLAIN) -> Running:
         output = self.control / f"said{len(self.running)}"
         library = {"LD_PRELOAD": str(self.box.home / self.world.library.name)}
         environment = {**environment_of(self.box), **library, **how.environment}
@@ -119,7 +119,11 @@ class SubmitWorld(World):
             aside = f"{folder}.aside"
             tmpfs = f"mount -t tmpfs -o size={DISK_MIB}m,mode=755 tmpfs {folder}"
             self.box.must(
-                ["sh", "-euc", f"cp -a {folder} {aside} && {tmpfs} && cp -a {aside}/. {folder} && chown -R {USER}: {folder}"]
+                [
+                    "sh",
+                    "-euc",
+                    f"cp -a {folder} {aside} && {tmpfs} && cp -a {aside}/. {folder} && chown -R {USER}: {folder}",
+                ]
             )
         try:
             yield case

@@ -93,6 +93,10 @@ class How:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+PLAIN = How()
+"""Without any fault."""
+
+
 @dataclass
 class Running:
     """A command that was started."""
@@ -132,7 +136,7 @@ class Case:
         """Made by the stand-in when it first acts."""
         return self.control / "mark"
 
-    def start(self, command: Sequence[str], how: How = How()) -> Running:
+    def start(self, command: Sequence[str], how: How = PLAIN) -> Running:
         """Start a command in the folder."""
         output = self.control / f"said{len(self.running)}"
         with open(output, "wb") as stream:

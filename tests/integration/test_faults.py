@@ -57,7 +57,14 @@ def test_the_page_about_faults_is_what_the_record_says(monkeypatch: pytest.Monke
 def test_a_case_that_was_not_run_is_not_filled_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.faults import page
 
-    cell = {"step": "train", "fault": "sigkill", "status": "held", "seen": "was killed", "seconds": 1.0, "date": "2026-01-01"}
+    cell = {
+        "step": "train",
+        "fault": "sigkill",
+        "status": "held",
+        "seen": "was killed",
+        "seconds": 1.0,
+        "date": "2026-01-01",
+    }
     (tmp_path / "seen.json").write_text(json.dumps({"machine": "here", "cells": [cell]}))
     monkeypatch.setattr(page, "PAGE", tmp_path / "faults.md")
     assert page.write_page([str(tmp_path / "seen.json")]) == 0
@@ -72,6 +79,10 @@ def test_the_checks_of_a_case_find_what_is_wrong() -> None:
     wanted = {"manifest.json": "a", "bulk/train.npy": "b"}
     assert not list(_wrong({}, wanted, ended_well=False))
     assert not list(_wrong(wanted, wanted, ended_well=True))
-    assert list(_wrong({"manifest.json": "a", "bulk/train.npy": "half"}, wanted, False)) == ["accepted, and wrong: bulk/train.npy"]
+    assert list(_wrong({"manifest.json": "a", "bulk/train.npy": "half"}, wanted, False)) == [
+        "accepted, and wrong: bulk/train.npy"
+    ]
     assert list(_wrong({"manifest.json": "a"}, wanted, True)) == ["it ended with status 0 and lacks bulk/train.npy"]
-    assert _messages("scalestudy: waiting for a run to end\nscalestudy: stopped by SIGINT\n") == ["scalestudy: stopped by SIGINT"]
+    assert _messages("scalestudy: waiting for a run to end\nscalestudy: stopped by SIGINT\n") == [
+        "scalestudy: stopped by SIGINT"
+    ]

@@ -94,11 +94,26 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.EDQUOT, "Disk quota exceeded", "there"), "Disk quota exceeded: there\n    free some space there, or"),
-        (OSError(errno.EIO, "Input/output error", "there"), "Input/output error: there\n    the disk, or the way to it,"),
-        (OSError(errno.EMFILE, "Too many open files"), "Too many open files\n    raise the limit of open files (ulimit -n"),
-        (OSError(errno.EXDEV, "Invalid link", "there"), "Invalid link: there\n    remedy that, then give the same command"),
-        (MemoryError(), "memory ran out: no more could be had\n    close other programs, or raise the limit (ulimit -v"),
+        (
+            OSError(errno.EDQUOT, "Disk quota exceeded", "there"),
+            "Disk quota exceeded: there\n    free some space there, or",
+        ),
+        (
+            OSError(errno.EIO, "Input/output error", "there"),
+            "Input/output error: there\n    the disk, or the way to it,",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "Too many open files\n    raise the limit of open files (ulimit -n",
+        ),
+        (
+            OSError(errno.EXDEV, "Invalid link", "there"),
+            "Invalid link: there\n    remedy that, then give the same command",
+        ),
+        (
+            MemoryError(),
+            "memory ran out: no more could be had\n    close other programs, or raise the limit (ulimit -v",
+        ),
         (ImportError("a.so: failed to map segment from shared object"), "memory ran out: a.so: failed to map segment"),
     ],
 )

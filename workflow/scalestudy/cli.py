@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ REMEDIES = {
     errno.ENOMEM: MORE_MEMORY,
 }
 """What to do about errors of the system; without a line of its own: remedy it, and the same command again."""
+NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
+"""What the loader says of a library that memory does not suffice for."""
 FROM = click.option(
     "--from",
     "init_from",
@@ -141,16 +144,24 @@ def run_command(arguments: list[str]) -> int:
         return 128 + number
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        remedy = REMEDIES.get(error.errno or 0, f"remedy that, {AGAIN}")
-        click.echo(f"scalestudy: {error.strerror or error}{where}\n    {remedy}", err=True)
-        return 1
-    except (MemoryError, ImportError) as error:
-        if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
+    except (OSError, MemoryError, ImportError) as error:
+        if (message := _of_system(error)) is None:
             raise
-        click.echo(f"scalestudy: memory ran out: {error or 'no more could be had'}\n    {MORE_MEMORY}", err=True)
+        click.echo(f"scalestudy: {message}", err=True)
         return 1
+
+
+def _of_system(error: OSError | MemoryError | ImportError) -> str | None:
+    """What the system refused, and what to do; None where the error says nothing of the kind."""
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror or error}{where}\n    {REMEDIES.get(error.errno or 0, f'remedy that, {AGAIN}')}"
+    text = str(error)
+    if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY_TO_LOAD):
+        return f"memory ran out: {text or 'no more could be had'}\n    {MORE_MEMORY}"
+    # The loader of libraries has no number of an error, only its words.
+    number = next((number for number in REMEDIES if os.strerror(number) in text), None)
+    return None if number is None else f"{text}\n    {REMEDIES[number]}"
 
 
 class Terminated(KeyboardInterrupt):
