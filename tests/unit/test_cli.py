@@ -96,11 +96,11 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
     [
         (
             OSError(errno.EDQUOT, "Disk quota exceeded", "there"),
-            "Disk quota exceeded: there\n    free some space there, or",
+            "there: Disk quota exceeded\n    free some space there, or",
         ),
         (
             OSError(errno.EIO, "Input/output error", "there"),
-            "Input/output error: there\n    the disk, or the way to it,",
+            "there: Input/output error\n    the disk, or the way to it,",
         ),
         (
             OSError(errno.EMFILE, "Too many open files"),
@@ -108,7 +108,7 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
         ),
         (
             OSError(errno.EXDEV, "Invalid link", "there"),
-            "Invalid link: there\n    remedy that, then give the same command",
+            "there: Invalid link\n    remedy that, then give the same command",
         ),
         (
             MemoryError(),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
-import os
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import click
 
 from scalestudy import __version__
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, of_system
 
 VERBS = (
     "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
@@ -24,20 +22,6 @@ VERBS = (
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
-AGAIN = "then give the same command again"
-MORE_MEMORY = f"close other programs, or raise the limit (ulimit -v, or the memory of the job), {AGAIN}"
-REMEDIES = {
-    errno.ENOSPC: f"free some space there, {AGAIN}",
-    errno.EDQUOT: f"free some space there, or have the quota raised, {AGAIN}",
-    errno.EROFS: f"the disk is mounted read-only: have it made writable, {AGAIN}",
-    errno.EIO: f"the disk, or the way to it, has an error (see dmesg): have it mended, {AGAIN}",
-    errno.EMFILE: f"raise the limit of open files (ulimit -n 4096), {AGAIN}",
-    errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
-    errno.ENOMEM: MORE_MEMORY,
-}
-"""What to do about errors of the system; without a line of its own: remedy it, and the same command again."""
-NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
-"""What the loader says of a library that memory does not suffice for."""
 FROM = click.option(
     "--from",
     "init_from",
@@ -145,23 +129,10 @@ def run_command(arguments: list[str]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except (OSError, MemoryError, ImportError) as error:
-        if (message := _of_system(error)) is None:
+        if (told := of_system(error)) is None:
             raise
-        click.echo(f"scalestudy: {message}", err=True)
+        click.echo(f"scalestudy: {told}", err=True)
         return 1
-
-
-def _of_system(error: OSError | MemoryError | ImportError) -> str | None:
-    """What the system refused, and what to do; None where the error says nothing of the kind."""
-    if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror or error}{where}\n    {REMEDIES.get(error.errno or 0, f'remedy that, {AGAIN}')}"
-    text = str(error)
-    if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY_TO_LOAD):
-        return f"memory ran out: {text or 'no more could be had'}\n    {MORE_MEMORY}"
-    # The loader of libraries has no number of an error, only its words.
-    number = next((number for number in REMEDIES if os.strerror(number) in text), None)
-    return None if number is None else f"{text}\n    {REMEDIES[number]}"
 
 
 class Terminated(KeyboardInterrupt):

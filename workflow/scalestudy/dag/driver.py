@@ -51,7 +51,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
         refuse_caps(caps)
         project = Project(config, caps, plan.get("changes"))
-    except UserError as error:
+    except (UserError, OSError) as error:
         end(error)
     os.environ.update(project.environment())
     if (SOURCE / "pyproject.toml").is_file():
@@ -141,12 +141,14 @@ def own_folder(workflow: Any, begin: float) -> None:
     from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
 
     folder = Path(".scalestudy")
-    folder.mkdir(exist_ok=True)
     lock = DriverLock(folder)
     try:
+        folder.mkdir(exist_ok=True)
         lock.take()
     except Taken as taken:
         end(UserError(str(taken)))
+    except OSError as error:
+        end(error)
     atexit.register(lock.release)
     lock.keep_for_ever()
     driver.announce()
