@@ -237,6 +237,8 @@ def trained(run: Path) -> Outcome:
     said = {key: result.get(key) for key in ("run", "status", "reason", "spec", "steps_done", "samples_seen")}
     said["scores"] = [[each.get(key) for key in ("step", "loss", "accuracy")] for each in result["evaluations"]]
     said["ends"] = [result["metrics"].get(key) for key in ("loss", "accuracy")]
+    hours = [link["hours"] for link in result["links"] if link["hours"] is not None]
+    said["hours are possible"] = all(0 <= each < 0.5 for each in hours)
     steps = run / "steps.parquet"
     losses = pd.read_parquet(steps)["loss"].tolist() if steps.is_file() else "no steps.parquet"
     return {

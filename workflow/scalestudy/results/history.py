@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,17 @@ from scalestudy.files import canonical_json
 
 
 def append_history(out: Path, result: dict[str, Any]) -> None:
-    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none."""
+    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none.
+
+    Where that fails a warning is printed: the run is finished, and only the plan misses the line.
+    """
     if out.parent.parent.name != "runs":
         return
     line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
     for metric in ("wall_s", "throughput_samples_per_s"):
         line[metric] = result["metrics"].get(metric)
-    with open(out.parent.parent.parent / "history.jsonl", "a", encoding="utf-8") as history:
-        history.write(canonical_json(json.loads(json.dumps(line))) + "\n")
+    try:
+        with open(out.parent.parent.parent / "history.jsonl", "a", encoding="utf-8") as history:
+            history.write(canonical_json(json.loads(json.dumps(line))) + "\n")
+    except OSError as error:
+        print(f"scalestudy: warning: {out.parent.name} is not in the history: {error}", file=sys.stderr, flush=True)
