@@ -108,6 +108,7 @@ class Matrix:
             broken += _wrong(step.outcome(case.view), control.outcome, all(_well(met) for met in mets))
             seen = [_ending(met) for met in mets]
             broken += _left_behind(case)
+            case.end_processes()  # what hangs would hold up the next command too
             fault.heal(case)
             again = case.start(fault.command(step))
             broken += _again(again, step, case, control)
@@ -185,7 +186,7 @@ def _ending(met: Met) -> str:
 
 def _short(text: str) -> str:
     """One line, without places and names of this machine."""
-    line = re.sub(rf"\S*{PREFIX}[^/\s]+/", "", " ".join(text.split()))
+    line = re.sub(rf"/\S*({PREFIX}|scalestudy-box-)[^/\s]+/", "", " ".join(text.split()))
     line = line.replace(str(ROOT), ".").replace(platform.node(), "HOST")
     return line if len(line) <= 240 else f"{line[:150]} … {line[-80:]}"
 

@@ -202,12 +202,16 @@ class Case:
         """Everything that lies in the results, by its path."""
         return {str(path.relative_to(self.view)) for path in (self.view / "results").rglob("*") if path.is_file()}
 
-    def end_all(self) -> None:
-        """End what still runs."""
-        self.release()
+    def end_processes(self) -> None:
+        """End what works in the folder."""
         for process in self.processes():
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
+
+    def end_all(self) -> None:
+        """End everything that was started."""
+        self.release()
+        self.end_processes()
         for running in self.running:
             with suppress(ProcessLookupError):
                 running.process.kill()
