@@ -105,9 +105,11 @@ class Matrix:
             if fault.must_act and not case.mark.exists():
                 raise NotHere("the stand-in saw no such call: nothing was provoked")
             broken = [each for met in mets for each in _broken_by(met, fault)]
+            if fault.ends_well and not any(_well(met) for met in mets):
+                broken.append("no command ended well")
+            broken += _left_behind(case)
             broken += _wrong(step.outcome(case.view), control.outcome, all(_well(met) for met in mets))
             seen = [_ending(met) for met in mets]
-            broken += _left_behind(case)
             case.end_processes()  # what hangs would hold up the next command too
             fault.heal(case)
             again = case.start(fault.command(step))

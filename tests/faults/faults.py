@@ -45,6 +45,8 @@ class Fault:
     own_disk: bool = False
     must_act: bool = False
     """Where the stand-in never acts, nothing was seen."""
+    ends_well: bool = False
+    """One of the commands has to end well although the fault is there."""
     stop_s: float = LIMIT_S
     """For how long a process is stopped."""
 
@@ -234,7 +236,7 @@ FAULTS: tuple[Fault, ...] = (
     Signalled("sigint", "SIGINT (Ctrl-C) to the command", words=r"SIGINT|stopped", number=signal.SIGINT),
     Stopped("sigstop", "SIGSTOP to the process that writes, SIGCONT a minute later", words=r"stopped",
             promised="It goes on; a run may end a rank that is silent for longer than its heartbeat allows."),
-    DiskFull("disk_full", "a disk that has no room left but a few KiB", words=r"full|[Nn]o space", own_disk=True),
+    DiskFull("disk_full", "a disk that has no room left but a few KiB", words=r"full|[Nn]o space|are free", own_disk=True),
     ReadOnly("read_only", "a disk that is mounted read-only", words=r"[Rr]ead-only", own_disk=True),
     OnFile("quota", "stand-in: the write of one file fails with EDQUOT", words=r"[Qq]uota", must_act=True,
            action=f"errno={errno.EDQUOT}"),
@@ -242,11 +244,11 @@ FAULTS: tuple[Fault, ...] = (
            action=f"errno={errno.EIO}"),
     OnFile("eio_read", "stand-in: the read of one file fails with EIO", words=r"Input/output error", must_act=True,
            action=f"errno={errno.EIO}", calls="r"),
-    OnFile("slow_disk", "stand-in: every read and write below the folder takes 20 ms longer", must_act=True,
+    OnFile("slow_disk", "stand-in: every read and write below the folder takes 20 ms longer", ends_well=True, must_act=True,
            action="slow=20", calls="rw", everywhere=True, promised="It takes longer, and ends well."),
-    OnFile("clock_forwards", "stand-in: the clock jumps a day ahead at the first write", must_act=True,
+    OnFile("clock_forwards", "stand-in: the clock jumps a day ahead at the first write", ends_well=True, must_act=True,
            action=f"clock={DAY_S}", everywhere=True, promised="It ends well."),
-    OnFile("clock_backwards", "stand-in: the clock jumps a day back at the first write", must_act=True,
+    OnFile("clock_backwards", "stand-in: the clock jumps a day back at the first write", ends_well=True, must_act=True,
            action=f"clock=-{DAY_S}", everywhere=True, promised="It ends well."),
     Limited("memory", "an address space that is too small (RLIMIT_AS)", words=r"[Mm]emory|address space",
             option=lambda step: f"--as={step.memory_mib << 20}"),
@@ -257,7 +259,7 @@ FAULTS: tuple[Fault, ...] = (
     Moved("folder_moved", "the project's folder is renamed while a file is written",
           promised="The same command in the new place ends well."),
     Twice("two_drivers", "a second driver (of what no rule makes: a second command) while the first is held",
-          words=r"another driver", promised="The second is refused or waits; the first ends well."),
+          ends_well=True, words=r"another driver", promised="The second is refused or waits; the first ends well."),
     OnTwoMachines("two_machines", "a second driver with another host name and process ids, on the same folder and kernel",
-                  words=r"another driver", promised="The second is refused or waits; the first ends well."),
+                  ends_well=True, words=r"another driver", promised="The second is refused or waits; the first ends well."),
 )  # fmt: skip

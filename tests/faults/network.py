@@ -40,5 +40,6 @@ class LostNetwork(AtMoment):
 LOST_NETWORK = LostNetwork(
     "lost_network",
     "the link of one of two nodes (network namespaces) goes down for good while a checkpoint is written",
+    words=r"network|no answer",
     promised="The run ends with a message.",
 )
