@@ -70,7 +70,6 @@ class BoxCase(Case):
         else:
             words = self.box.command([*how.prefix, *command], USER, self.folder, **environment)
         with open(output, "wb") as stream:
-            # A background shell without job control has its children ignore SIGINT.
             process = subprocess.Popen(
                 ["env", "--default-signal=INT", *words], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
             )

@@ -141,7 +141,7 @@ class Case:
         output = self.control / f"said{len(self.running)}"
         with open(output, "wb") as stream:
             process = subprocess.Popen(
-                [*how.prefix, *command],
+                ["env", "--default-signal=INT", *how.prefix, *command],  # a shell's background jobs ignore it
                 cwd=self.folder,
                 env={**self.environment(), **how.environment},
                 stdin=subprocess.DEVNULL,
