@@ -10,12 +10,13 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
 from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
@@ -158,6 +159,9 @@ class Ranks:
         except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
             status = SKIPPED if isinstance(error, Skipped) else USER_ERROR
+        except (OSError, MemoryError) as error:
+            traceback.print_exc()  # for its log; people are told what the system refused
+            status = self._refused(error, rank)
         except BaseException as error:
             traceback.print_exc()
             gone = isinstance(error, RuntimeError) and any(words in str(error).lower() for words in PARTNER_IS_GONE)
@@ -166,6 +170,16 @@ class Ranks:
         sys.stdout.flush()
         sys.stderr.flush()
         return status
+
+    def _refused(self, error: OSError | MemoryError, rank: int) -> int:
+        """The exit status after an error of the system: with a message, where it is one of a disk or a limit."""
+        told = of_system(error)
+        if told is None or (isinstance(error, OSError) and error.errno not in REMEDIES):
+            return 1
+        with suppress(OSError):
+            (self.job.folder / f"error.{rank}").write_text(f"{self.job.title(rank)}: {told}", encoding="utf-8")
+            return USER_ERROR
+        return 1
 
 
 def _write_to(log: Path) -> None:
