@@ -22,14 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.faults.catalogue import ALL
 from tests.faults.engine import BROKE, NOT_HERE, Cell, Matrix, machine
-from tests.faults.faults import FAULTS, Fault, Stopped
-from tests.faults.network import LOST_NETWORK
+from tests.faults.faults import Stopped
 from tests.faults.steps import NAMES, steps_of
-from tests.faults.submit import SCHEDULER_GONE, SUBMIT, submit_world
+from tests.faults.submit import SUBMIT, submit_world
 from tests.faults.world import PREFIX, NotHere, World, make_world
-
-ALL: tuple[Fault, ...] = (*FAULTS, LOST_NETWORK, SCHEDULER_GONE)
 
 
 def main() -> int:

@@ -88,13 +88,14 @@ class Round:
         """SIGKILL at a random moment; returns what was killed, None where everything had ended before."""
         if running.ended(random.uniform(0.5, 0.7 * self.case.world.seconds)):
             return None
-        with suppress(psutil.Error):
-            victims = self.case.processes()
-            victim = random.choice(victims)
-            what = "the driver" if victim.pid == running.process.pid else _called(victim)
-            victim.kill()
-            return f"{what}, one of {len(victims)} processes"
-        return self._kill(running)
+        while not running.ended(0):
+            with suppress(psutil.Error, IndexError):  # it has ended, or nothing was begun yet
+                victims = self.case.processes()
+                victim = random.choice(victims)
+                what = "the driver" if victim.pid == running.process.pid else _called(victim)
+                victim.kill()
+                return f"{what}, one of {len(victims)} processes"
+        return None
 
     def _left(self) -> list[str]:
         end = time.monotonic() + ORPHANS_S

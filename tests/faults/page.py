@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.faults.__main__ import ALL
+from tests.faults.catalogue import ALL
 from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_RUN, PROMISES
 from tests.faults.faults import Fault
 from tests.faults.steps import NAMES

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.__main__ import ALL
+from tests.faults.catalogue import ALL
 from tests.faults.steps import NAMES
 from tests.integration.project import ROOT
 
