@@ -5,7 +5,7 @@
     python -m tests.faults page docs/measured/faults.json
 
 A file that is there keeps the cells of other steps and faults. As root everything runs in a mount namespace of its own,
-in which small disks are mounted; without root those cases are left out, and said to be. Takes about two hours.
+in which small disks are mounted; without root those cases are left out, and said to be.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.faults.faults import LIMIT_S, Fault, Met
+from tests.faults.faults import LIMIT_S, Fault, Met, Stopped
 from tests.faults.steps import Outcome, Step
 from tests.faults.world import PREFIX, ROOT, Case, NotHere, Running, World
 
@@ -110,6 +110,8 @@ class Matrix:
             broken += _left_behind(case)
             broken += _wrong(step.outcome(case.view), control.outcome, all(_well(met) for met in mets))
             seen = [_ending(met) for met in mets]
+            if isinstance(fault, Stopped):
+                seen.append(f"it was stopped for {fault.stop_s:g} s")
             case.end_processes()  # what hangs would hold up the next command too
             fault.heal(case)
             again = case.start(fault.command(step))
@@ -183,7 +185,8 @@ def _ending(met: Met) -> str:
     if met.killed:
         return "was killed"
     messages = _messages(met.running.said)
-    return f"status {status}, “{_short(messages[-1].strip())}”" if messages else f"status {status}"
+    several = f" ({len(messages)} messages)" if len(messages) > 1 else ""
+    return f"status {status}, “{_short(messages[-1].strip())}”{several}" if messages else f"status {status}"
 
 
 def _short(text: str) -> str:
