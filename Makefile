@@ -81,6 +81,9 @@ soak: .venv-dev
 	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
 	python -m tests.soak.executor faults | tee docs/measured/executor_faults.txt
 	python -m tests.soak.chain | tee docs/measured/chain.txt
+	python -m tests.faults --out docs/measured/faults.json | tee docs/measured/faults.txt
+	python -m tests.faults kills --count 200 | tee docs/measured/fault_kills.txt
+	python -m tests.faults page
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done
 

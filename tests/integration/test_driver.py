@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.standin import compiled, told
 from tests.integration.processes import wait_until
 from tests.integration.project import Project, make_project
 
@@ -100,3 +102,23 @@ def test_a_second_driver_is_told_of_the_first_and_who_only_looks_is_not_kept_out
         assert done.returncode == 0, done.stdout
     assert driver.poll() is None
     assert json.loads((project.folder / ".scalestudy" / "driver.json").read_text())["pid"] == driver.pid
+
+
+def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: Project, tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
+    project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
+    waits = told("hold", "*/runs/*/.result.*.json", "w", tmp_path / "mark")  # while it writes its result
+    waits["LD_PRELOAD"] = str(compiled(tmp_path))
+    quiet = subprocess.DEVNULL
+    environment = {**project.environment(), **waits}
+    with subprocess.Popen(COMMAND, cwd=project.folder, env=environment, stdout=quiet, stderr=quiet) as process:
+        assert wait_until((tmp_path / "mark").exists, 90)
+        process.kill()
+    (tmp_path / "mark.go").touch()
+    file = run_folder(project) / "result.json"
+    assert wait_until(file.exists, 30)
+    before = file.stat()
+    again = project.run(*COMMAND)
+    assert again.returncode == 0, again.stdout
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

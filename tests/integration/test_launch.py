@@ -170,12 +170,13 @@ def test_a_rank_that_dies_ends_the_run_with_one_message_who_where_and_its_last_l
         tmp_path, "ranks=3", "strategy=allreduce", *LONG, "faults=[{kind: killed_rank, rank: 1, at_step: 9}]"
     )
     assert attempt.process.returncode == 1
-    first, head, *lines = attempt.said.splitlines()
+    first, head, *lines, last = attempt.said.splitlines()
     assert first.endswith(
         f"{socket.gethostname()}: rank 1 was killed by signal 9 (SIGKILL), cause unknown; no result is written"
     )
     assert re.match(r" {4}last (line|\d+ lines) of .*rank\.1\.log:$", head)
     assert lines[-1] == "    | fault: rank 1 kills itself before step 9"
+    assert "the same command resumes the run" in last
     assert "Traceback" not in attempt.said
     attempt.nothing_is_left()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ import click
 import pytest
 
 from scalestudy import cli
+from tests.integration.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_VERBS = {"__init__", "options", "train", "warm"}
@@ -85,3 +89,64 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
         "config/studies/wrong.yaml:2: base.modle: unknown key `modle`\n"
         "    did you mean `model`?\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.EDQUOT, "Disk quota exceeded", "there"),
+            "there: Disk quota exceeded\n    free some space there, or",
+        ),
+        (
+            OSError(errno.EIO, "Input/output error", "there"),
+            "there: Input/output error\n    the disk, or the way to it,",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "Too many open files\n    raise the limit of open files (ulimit -n",
+        ),
+        (
+            OSError(errno.EXDEV, "Invalid link", "there"),
+            "there: Invalid link\n    remedy that, then give the same command",
+        ),
+        (
+            MemoryError(),
+            "memory ran out: no more could be had\n    close other programs, or raise the limit (ulimit -v",
+        ),
+        (ImportError("a.so: failed to map segment from shared object"), "memory ran out: a.so: failed to map segment"),
+    ],
+)
+def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_called", fail)
+    assert cli.run_command(["list"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"scalestudy: {said}")
+    assert message.endswith("then give the same command again\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Signals, status: int) -> None:
+    lock, said = folder / f"scalestudy-{os.getuid()}.lock", folder / "said"
+    environment = {**os.environ, "SCALESTUDY_LOCKS": str(folder), "PYTHONPATH": str(ROOT / "workflow")}
+    code = "import sys; from scalestudy.cli import main; main()"
+    command = [sys.executable, "-c", code, "summarise", "--study", "small"]
+    with open(lock, "w") as held, open(said, "wb") as output:
+        lock.chmod(0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a measured run holds it: the command waits
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        try:
+            assert wait_until(lambda: "waiting for" in said.read_text(), 60)
+            process.send_signal(number)
+            assert process.wait(30) == status
+        finally:
+            process.kill()
+    assert said.read_text().splitlines()[-2:] == [
+        f"scalestudy: stopped by {number.name}",
+        "    to go on, give the same command again",
+    ]

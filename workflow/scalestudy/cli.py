@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
 from scalestudy import __version__
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, of_system
 
 VERBS = (
     "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
@@ -120,16 +122,31 @@ def run_command(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
-        return 130
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        number = _signal_of(error)
+        click.echo(f"scalestudy: stopped by {number.name}\n    to go on, give the same command again", err=True)
+        return 128 + number
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
-    except OSError as error:
-        click.echo(
-            f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True
-        )
+    except (OSError, MemoryError, ImportError) as error:
+        if (told := of_system(error)) is None:
+            raise
+        click.echo(f"scalestudy: {told}", err=True)
         return 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does."""
+
+
+def _end_on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _signal_of(error: BaseException) -> signal.Signals:
+    """The signal that ended a command; click passes it on as the cause of its own exception."""
+    terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+    return signal.SIGTERM if terminated else signal.SIGINT
 
 
 def _called(arguments: list[str]) -> int:
@@ -144,5 +161,7 @@ def _called(arguments: list[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. Commands that start ranks treat SIGTERM themselves."""
+    if sys.argv[1:2] and sys.argv[1] in VERBS:
+        signal.signal(signal.SIGTERM, _end_on_sigterm)
     sys.exit(run_command(sys.argv[1:]))

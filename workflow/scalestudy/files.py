@@ -19,24 +19,42 @@ from scalestudy.errors import UserError
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there is synced and renamed when the block ends well.
 
-    The temporary name keeps the suffix of `path`, because writers choose their format by it.
+    The temporary name keeps the suffix of `path`, because writers choose their format by it. Errors of the system name
+    `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:80]}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    with _named(path):
+        handle, name = tempfile.mkstemp(prefix=_temporary(path), suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+            with open(temporary, "rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+            sync_directory(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> str:
+    """How the name of a file begins that becomes `path`."""
+    return f".{path.stem[:80]}."
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the system in the block that name no file, or the temporary one, name `path`."""
     try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-        sync_directory(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.filename is None or Path(str(error.filename)).name.startswith(_temporary(path)):
+            error.filename = str(path)
+        raise
 
 
 def sync_directory(directory: Path) -> None:
@@ -73,6 +91,9 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise UserError("no such file", str(path)) from None
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
 

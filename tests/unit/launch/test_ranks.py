@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,16 @@ from scalestudy.training.job import Job, Resolved
 
 def ended(folder: Path, status: int) -> list[Failure]:
     """What a supervisor notes of a rank that ended with a status."""
-    run = RunSpec.model_validate_json(json.dumps({}))
-    job = Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, None, folder / "log", ("a",))
-    ranks = Ranks(job, [0], group=0)
+    ranks = Ranks(job_in(folder), [0], group=0)
     ranks.processes = [SimpleNamespace(exitcode=status, join=lambda: None)]  # type: ignore[list-item]
     ranks._note_end(0)
     return ranks.failures
+
+
+def job_in(folder: Path) -> Job:
+    """A run of one rank on the host a."""
+    run = RunSpec.model_validate_json(json.dumps({}))
+    return Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, None, folder / "log", ("a",))
 
 
 @pytest.mark.parametrize(("status", "kind"), [(2, "user"), (4, "skipped")])
@@ -65,3 +70,27 @@ def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) 
     assert str(raised.value).splitlines() == [
         "rank 0 failed", "    last 2 lines of rank.0.log:", "    | one", "    | two",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.EIO, "Input/output error", "shard"),
+            "rank 0: shard: Input/output error\n    the disk, or the way",
+        ),
+        (MemoryError(), "rank 0: memory ran out: no more could be had\n    close other programs"),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), ""),
+        (ValueError("of the model"), ""),
+    ],
+)
+def test_a_rank_says_what_the_system_refused_and_other_errors_stay_failures(
+    error: Exception, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("scalestudy.training.trainer.main", fail)
+    status = Ranks(job_in(tmp_path), [0], group=0)._train(0, (0, 1, 1, 0))
+    said = tmp_path / "error.0"
+    assert (status, said.read_text()[: len(message)] if said.exists() else "") == (2 if message else 1, message)

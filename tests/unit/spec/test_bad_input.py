@@ -156,7 +156,9 @@ def test_a_link_that_leads_nowhere_is_an_error(folder: Path) -> None:
 def test_a_file_that_may_not_be_read_is_an_error(folder: Path) -> None:
     (folder / "s.yaml").write_text("question: How?\n")
     (folder / "s.yaml").chmod(0)
-    assert message_about(folder) == "s.yaml: cannot be read: Permission denied"
+    assert message_about(folder) == (
+        "s.yaml: cannot be read: Permission denied\n    make it readable, then give the same command again"
+    )
 
 
 def test_a_file_that_is_not_utf8_is_an_error(folder: Path) -> None:

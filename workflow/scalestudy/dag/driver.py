@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -31,6 +32,9 @@ PLAN = "scalestudy_plan"
 """Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
 its `changes` and the `caps` of the profile."""
 
+MARKS = Path(".snakemake/incomplete")
+"""Snakemake's marks of jobs that were begun: a file each, named by the output in base 64, cut into parts that begin with @."""
+
 SOURCE = PACKAGE.parents[1]
 """The clone that this package lies in, if it lies in one; envs/conda.post-deploy.sh installs it."""
 
@@ -41,12 +45,13 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     The display of profiles/default gets the project, for the plan under a dry run.
     """
     config = dict(config)
+    keep_finished_runs()
     try:
         plan = read_json(Path(config.pop(PLAN))) if PLAN in config else {}
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
         refuse_caps(caps)
         project = Project(config, caps, plan.get("changes"))
-    except UserError as error:
+    except (UserError, OSError) as error:
         end(error)
     os.environ.update(project.environment())
     if (SOURCE / "pyproject.toml").is_file():
@@ -55,6 +60,19 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
         if hasattr(display, "reads"):
             display.reads(project, workflow)
     return project
+
+
+def keep_finished_runs() -> None:
+    """Take Snakemake's mark of a job that was begun off each result that is there: a result is whole or absent.
+
+    A run can end after its driver was killed. Nobody takes the mark off then, and the next driver would make it again.
+    """
+    for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
+        name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
+        with suppress(ValueError, OSError):
+            output = Path(urlsafe_b64decode(name).decode())
+            if output.match("results/*/runs/*/result.json") and output.exists():
+                mark.unlink()
 
 
 def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +150,14 @@ def own_folder(workflow: Any, begin: float) -> None:
     from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
 
     folder = Path(".scalestudy")
-    folder.mkdir(exist_ok=True)
     lock = DriverLock(folder)
     try:
+        folder.mkdir(exist_ok=True)
         lock.take()
     except Taken as taken:
         end(UserError(str(taken)))
+    except OSError as error:
+        end(error)
     atexit.register(lock.release)
     lock.keep_for_ever()
     driver.announce()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from scalestudy.dag.project import Project
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, of_system
 from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
@@ -17,9 +17,9 @@ PACKAGE = Path(__file__).parents[1]
 Answer = TypeVar("Answer")
 
 
-def end(error: UserError) -> NoReturn:
+def end(error: UserError | OSError) -> NoReturn:
     """End Snakemake with a message and status 2. A WorkflowError would add the frames of a traceback."""
-    sys.stderr.write(f"scalestudy: {error}\n")
+    sys.stderr.write(f"scalestudy: {of_system(error) if isinstance(error, OSError) else error}\n")
     sys.exit(2)
 
 
@@ -30,7 +30,7 @@ def _answers(question: Callable[[Rules, Any], Answer]) -> Callable[[Rules, Any],
     def answer(self: Rules, wildcards: Any) -> Answer:
         try:
             return question(self, wildcards)
-        except UserError as error:
+        except (UserError, OSError) as error:
             end(error)
 
     return answer

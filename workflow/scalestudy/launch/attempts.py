@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,12 +47,14 @@ class Attempt:
     steps: int | None = None
     cause: str | None = None
     """Why it ended; None: it has not, or it was killed."""
+    begun_s: float = field(default_factory=time.monotonic, repr=False)
+    """When this process began it, by a clock that nobody sets; of no meaning for attempts that were read."""
 
     def end(self, step: int | None, cause: str) -> None:
         """It ends now; `step` is how far the run has come."""
         now = datetime.datetime.now(datetime.UTC)
         self.ended, self.cause = now.isoformat(timespec="seconds"), cause
-        self.hours = round((now - datetime.datetime.fromisoformat(self.started)).total_seconds() / 3600, 6)
+        self.hours = round((time.monotonic() - self.begun_s) / 3600, 6)
         self.steps = None if step is None else step - self.from_step
 
     def was_killed(self, last: Path | None, step: int) -> None:
@@ -141,7 +144,10 @@ def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chai
     except Exception as error:
         _note_end(chain, error)
         raise
-    chain.state("finished", chain.done, "the result is written")
+    try:
+        chain.state("finished", chain.done, "the result is written")
+    except OSError as error:  # the result counts, whatever becomes of a note about it
+        print(f"scalestudy: warning: {run}: state.json is not up to date: {error}", file=sys.stderr, flush=True)
     chain.clear()
 
 

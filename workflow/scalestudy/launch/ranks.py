@@ -10,17 +10,19 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
 from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.launch.lifeline import die_with
 from scalestudy.launch.reaper import IGNORED_SIGNALS
+from scalestudy.launch.unanswered import Unanswered
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -39,6 +41,7 @@ class Ranks:
         self.processes: list[BaseProcess] = []
         self.failures: list[Failure] = []
         self.heartbeats = Heartbeats(len(self.ranks))
+        self.unanswered = Unanswered()
         self._running: dict[int, int] = {}
         self._looked_s = time.monotonic()
 
@@ -107,8 +110,15 @@ class Ranks:
         now = time.monotonic()
         elapsed_s, self._looked_s = now - self._looked_s, now
         limit_s = self.job.spec.heartbeat_timeout_s
+        if self.job.processes > 1:
+            self.unanswered.look(self.pids, elapsed_s)
         for sentinel, slot in list(self._running.items()):
-            if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
+            peer, unanswered_s = self.unanswered.longest(self.processes[slot].pid or 0)
+            if unanswered_s > limit_s:
+                del self._running[sentinel]
+                lost = f"had no answer from {peer} for {unanswered_s:.0f} s: the network between them is lost"
+                self._note("node", self.ranks[slot], f"{lost}; set `heartbeat_timeout_s` to wait longer")
+            elif self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
                 silence = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
@@ -149,6 +159,9 @@ class Ranks:
         except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
             status = SKIPPED if isinstance(error, Skipped) else USER_ERROR
+        except (OSError, MemoryError) as error:
+            traceback.print_exc()  # for its log; people are told what the system refused
+            status = self._refused(error, rank)
         except BaseException as error:
             traceback.print_exc()
             gone = isinstance(error, RuntimeError) and any(words in str(error).lower() for words in PARTNER_IS_GONE)
@@ -157,6 +170,16 @@ class Ranks:
         sys.stdout.flush()
         sys.stderr.flush()
         return status
+
+    def _refused(self, error: OSError | MemoryError, rank: int) -> int:
+        """The exit status after an error of the system: with a message, where it is one of a disk or a limit."""
+        told = of_system(error)
+        if told is None or (isinstance(error, OSError) and error.errno not in REMEDIES):
+            return 1
+        with suppress(OSError):
+            (self.job.folder / f"error.{rank}").write_text(f"{self.job.title(rank)}: {told}", encoding="utf-8")
+            return USER_ERROR
+        return 1
 
 
 def _write_to(log: Path) -> None:

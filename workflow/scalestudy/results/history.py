@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none.
 
     Runs on many nodes do this at the same time, and on NFS appending alone is not atomic: two would write to the same
-    place. Under the file's lock the end is that which the server knows.
+    place. Under the file's lock the end is that which the server knows. Where it fails a warning is printed: the run is
+    finished, and only the plan misses the line.
     """
     if out.parent.parent.name != "runs":
         return
@@ -23,6 +25,9 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     for metric in ("wall_s", "throughput_samples_per_s"):
         line[metric] = result["metrics"].get(metric)
     text = canonical_json(json.loads(json.dumps(line))) + "\n"
-    with open(out.parent.parent.parent / "history.jsonl", "ab", buffering=0) as history, locked(history):
-        history.write(text.encode())
-        os.fsync(history.fileno())
+    try:
+        with open(out.parent.parent.parent / "history.jsonl", "ab", buffering=0) as history, locked(history):
+            history.write(text.encode())
+            os.fsync(history.fileno())
+    except OSError as error:
+        print(f"scalestudy: warning: {out.parent.name} is not in the history: {error}", file=sys.stderr, flush=True)

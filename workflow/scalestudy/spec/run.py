@@ -272,7 +272,8 @@ class RunSpec(Spec):
     launch: Launch = Launch()
     """How its processes are started."""
     heartbeat_timeout_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
-    """Seconds after which a process that sends no heartbeat ends the run. A slow step does not stop its heartbeat."""
+    """Seconds after which a process that sends no heartbeat, or whose messages no other machine acknowledges, ends the
+    run. A slow step does neither."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights as safetensors next to the result."""
     faults: tuple[Fault, ...] = ()

@@ -132,6 +132,8 @@ def alone_with(bulk: Path) -> Iterator[Path]:
 def becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
     """When the block ends well, sync the folder and rename it to `bulk`; an older bulk of this dataset is removed."""
     yield
+    for left in folder.glob(".*"):
+        left.unlink()  # begun by a process that was killed
     _sync(folder)
     refuse_foreign(bulk, identity)
     shutil.rmtree(bulk, ignore_errors=True)

@@ -111,5 +111,5 @@ def _require_room(folder: Path, size: int) -> None:
     """UserError where `folder`, with what it already holds, cannot take `size` bytes."""
     free = shutil.disk_usage(folder).free + size_of(folder)
     if size > free:
-        what = f"the data takes about {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        what = f"the data takes about {size / 1e9:,.2g} GB, and {free / 1e9:,.2g} GB are free"
         raise UserError(what, str(folder.parent), "set `paths.data` to a larger place, or lower `data.scale`")

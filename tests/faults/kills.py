@@ -1,0 +1,142 @@
+"""Kills at random moments over the whole pipeline of both studies: `python -m tests.faults kills --count 200`.
+
+A driver makes both studies in a new folder. At a random moment one of its processes, or itself, gets SIGKILL; then the
+same command is given again, until everything is made, and then in another folder, until there were as many kills. At
+every end, what all runs learned and the tables are compared with those of a folder without a kill, and no result may
+have been written twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tests.faults.engine import ORPHANS_S
+from tests.faults.steps import Outcome, digests, trained
+from tests.faults.world import DRIVER, Case, Running, World, new_project
+
+LIMIT_S = 300.0
+"""For one call of the driver."""
+
+
+def main(world: World, words: Sequence[str]) -> int:
+    """All kills; status 1 where an ending differs, something hangs, or a run was made twice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults kills", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=None, help="Kill no more after that.")
+    given = parser.parse_args(words)
+    random.seed(given.seed)
+    end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
+    wanted, made, rounds, wrong = endings(world.base), 0, 0, []
+    print(f"{time.strftime('%Y-%m-%d')}; without a kill both studies take {world.seconds:.0f} s", flush=True)
+    while made < given.count and (end is None or time.monotonic() < end):
+        this = Round(world, rounds)
+        rounds += 1
+        wrong += this.make(given.count - made, end)
+        made += this.kills
+        wrong += this.compared(wanted)
+        print(
+            f"folder {rounds}: finished after {this.kills} kills; {made} kills so far, {len(wrong)} complaints",
+            flush=True,
+        )
+        this.case.end_all()
+    print(
+        f"{made} of {given.count} kills in {rounds} folders: {'; '.join(wrong) or 'all endings the same, no run made twice'}"
+    )
+    return 1 if wrong else 0
+
+
+class Round:
+    """One folder, from nothing to everything."""
+
+    def __init__(self, world: World, number: int) -> None:
+        folder, control = world.folder / f"kills{number}", world.folder / f"kills{number}.control"
+        new_project(folder)
+        control.mkdir()
+        self.case, self.kills = Case(world, folder, control), 0
+        self._results: dict[str, tuple[int, int]] = {}
+
+    def make(self, kills: int, end: float | None) -> list[str]:
+        """Until everything is there, with so many kills at most; complaints."""
+        wrong: list[str] = []
+        while not wrong:
+            running = self.case.start([*DRIVER, "all"])
+            last = self.kills >= kills or (end is not None and time.monotonic() > end)
+            victim = None if last else self._kill(running)
+            if not running.ended(LIMIT_S):
+                wrong.append(f"a driver hung: {running.said[-300:]}")
+            elif victim is None and running.process.returncode != 0:
+                wrong.append(f"a driver that was not disturbed failed: {running.said[-800:]}")
+            wrong += self._left() + self._twice()
+            if victim is None:
+                break
+            self.kills += 1
+            print(f"  kill {self.kills:3}: {victim}, {len(self._results)} results", flush=True)
+        return wrong
+
+    def _kill(self, running: Running) -> str | None:
+        """SIGKILL at a random moment; returns what was killed, None where everything had ended before."""
+        if running.ended(random.uniform(0.5, 0.7 * self.case.world.seconds)):
+            return None
+        while not running.ended(0):
+            with suppress(psutil.Error, IndexError):  # it has ended, or nothing was begun yet
+                victims = self.case.processes()
+                victim = random.choice(victims)
+                what = "the driver" if victim.pid == running.process.pid else _called(victim)
+                victim.kill()
+                return f"{what}, one of {len(victims)} processes"
+        return None
+
+    def _left(self) -> list[str]:
+        end = time.monotonic() + ORPHANS_S
+        while (left := self.case.processes()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return [f"processes are left: {[process.name() for process in left]}"] if left else []
+
+    def _twice(self) -> list[str]:
+        """Results that are not the file that they were before."""
+        wrong = []
+        for result in self.case.folder.glob("results/local/runs/*/result.json"):
+            status, run = result.stat(), result.parent.name
+            now = (status.st_ino, status.st_mtime_ns)
+            if self._results.setdefault(run, now) != now:
+                wrong.append(f"{run} was made twice")
+        return wrong
+
+    def compared(self, wanted: Outcome) -> list[str]:
+        """What at the end is not as without a kill."""
+        found = endings(self.case.folder)
+        wrong = [
+            f"{name} differs" for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)
+        ]
+        history = self.case.folder / "results/local/history.jsonl"
+        runs = Counter(json.loads(line)["run"] for line in history.read_text().splitlines())
+        return wrong + [f"{run} is {count} times in the history" for run, count in runs.items() if count > 1]
+
+
+def endings(folder: Path) -> Outcome:
+    """What all runs learned, and the tables of both studies."""
+    found: Outcome = {}
+    for run in sorted(folder.glob("results/local/runs/*")):
+        found |= {f"{run.name}: {name}": digest for name, digest in trained(run).items()}
+    tables = sorted(str(path.relative_to(folder)) for path in folder.glob("results/local/mini/tables/*/ends.csv"))
+    return found | digests(folder, tables)
+
+
+def _called(process: psutil.Process) -> str:
+    """What a process is, by its command line."""
+    words = process.cmdline()
+    verbs = [word for word in words if word in ("prepare", "train", "summarise", "figure", "table", "judge", "report")]
+    if "scalestudy.commands.warm" in words:
+        return "a process of a run"
+    return f"scalestudy {verbs[0]}" if verbs else process.name()

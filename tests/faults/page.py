@@ -1,0 +1,90 @@
+"""The page of the documentation about faults, written from what was seen: docs/reference/faults.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.faults.catalogue import ALL
+from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_RUN, PROMISES
+from tests.faults.faults import Fault
+from tests.faults.steps import NAMES
+from tests.faults.world import ROOT
+
+PAGE = ROOT / "docs/reference/faults.md"
+SEEN = ROOT / "docs/measured/faults.json"
+SIGNS = {HELD: "held", BROKE: "**broke**", EXEMPT: "–", NOT_HERE: "not here", NOT_RUN: "not run"}
+HEAD = """\
+# Faults
+
+<!-- Written by `python -m tests.faults page` from docs/measured/faults.json. -->
+
+Each step of the pipeline meets each fault, on two tiny studies. Of every case five things are promised:
+
+{promises}
+
+"Accepted" is what a later step would take for done. A fault strikes while a certain file is being written, by a library that is preloaded and lets the process wait at that moment; a fault that is called a *stand-in* is provoked by this library and by nothing else.
+
+`python -m tests.faults --steps STEP --faults FAULT` repeats a case, `make soak` all of them. The tests have a selection: {{repo}}`tests/integration/test_faults.py`.
+
+{counts}
+
+| fault | {steps} |
+|---|{rule}
+{rows}
+
+–: the step cannot meet the fault, for the reason given below. *not run*: nobody has looked yet.
+"""
+
+
+def write_page(words: Sequence[str]) -> int:
+    """Write the page from a file of cells; by default from the one that is kept."""
+    seen = Path(words[0]) if words else SEEN
+    known = json.loads(seen.read_text())
+    cells = {(cell["step"], cell["fault"]): cell for cell in known["cells"]}
+    signs = {fault.name: " | ".join(_sign(cells, step, fault) for step in NAMES) for fault in ALL}
+    rows = [f"| [{name}](#{name}) | {of_steps} |" for name, of_steps in signs.items()]
+    head = HEAD.format(
+        promises="\n".join(f"{number}. {text[0].upper()}{text[1:]}." for number, text in enumerate(PROMISES, 1)),
+        counts=_counts(cells, known["machine"]),
+        steps=" | ".join(NAMES),
+        rule="---|" * len(NAMES),
+        rows="\n".join(rows),
+    )
+    PAGE.write_text("\n".join([head, *(_section(cells, fault) for fault in ALL)]))
+    return 0
+
+
+def _sign(cells: dict[tuple[str, str], dict[str, Any]], step: str, fault: Fault) -> str:
+    cell = cells.get((step, fault.name))
+    return SIGNS[cell["status"] if cell else NOT_RUN]
+
+
+def _counts(cells: dict[tuple[str, str], dict[str, Any]], machine: str) -> str:
+    """How many cases held and broke, and when they were run."""
+    of = {status: sum(cell["status"] == status for cell in cells.values()) for status in SIGNS}
+    missing = len(NAMES) * len(ALL) - len(cells) + of[NOT_RUN]
+    dates = sorted({cell["date"] for cell in cells.values() if cell["date"]})
+    when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
+    return (
+        f"Of {len(NAMES) * len(ALL)} cases {of[HELD]} held, {of[BROKE]} broke, {of[EXEMPT]} do not apply, "
+        f"{of[NOT_HERE]} could not be provoked and {missing} were not run ({when}; {machine})."
+    )
+
+
+def _section(cells: dict[tuple[str, str], dict[str, Any]], fault: Fault) -> str:
+    lines = [f"## {fault.name}", "", f"{fault.what[0].upper()}{fault.what[1:]}. {fault.promised}".strip(), ""]
+    lines += ["| step | | seen |", "|---|---|---|"]
+    for step in NAMES:
+        cell = cells.get((step, fault.name))
+        seen = cell["seen"] if cell else ""
+        lines.append(f"| {step} | {_sign(cells, step, fault)} | {_plain(seen)} |")
+    return "\n".join([*lines, ""])
+
+
+def _plain(text: str) -> str:
+    """Text in a cell of a table, with nothing that Markdown reads."""
+    return re.sub(r"([\\`*_\[\]{}<>|$])", r"\\\1", text.replace("\n", " "))

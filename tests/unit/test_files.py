@@ -1,0 +1,38 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from scalestudy.files import atomic_path, read_json
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_error_while_writing_names_the_file_that_was_to_be(tmp_path: Path, named: bool) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("before")
+    with pytest.raises(OSError) as caught, atomic_path(file) as temporary:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device", *([str(temporary)] if named else []))
+    assert caught.value.filename == str(file)
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, atomic_path(tmp_path / "result.json"):
+        (tmp_path / "source").read_text()
+    assert caught.value.filename == str(tmp_path / "source")
+
+
+def test_an_error_while_reading_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing_disk(self: Path, **_: object) -> str:
+        raise OSError(errno.EIO, "Input/output error")  # as read(2) fails: it knows no name
+
+    monkeypatch.setattr(Path, "read_text", failing_disk)
+    with pytest.raises(OSError) as caught:
+        read_json(tmp_path / "result.json")
+    assert caught.value.filename == str(tmp_path / "result.json")
