@@ -154,6 +154,8 @@ class Plan:
     wait_s: float | None
     """Median wait in the queue of the jobs that this folder submitted: what further jobs of a chain wait."""
     assumed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What studies name and the machine does not have."""
 
     @property
     def awaiting(self) -> list[PlannedJob]:
@@ -266,6 +268,7 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
         _makespans(tasks, jobs, draws, limits, wait_s or 0.0),
         wait_s,
         tuple(dict.fromkeys(_assumptions(project, submitted))),
+        tuple(f"{study.name}: {said}" for study in project.chosen for said in study.left_out),
     )
 
 

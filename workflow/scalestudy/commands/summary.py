@@ -44,10 +44,14 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     _print_verdicts(studies, machine)
     left_out: Counter[str] = Counter()
+    beyond: list[str] = []
     for study in studies:
         left_out += _print_study(study, machine, scale)
-    if left_out:
+        beyond += [f"{study.name}: {said}" for said in study.left_out]
+    if left_out or beyond:
         click.echo("\nLeft out:")
+        for sentence in beyond:
+            click.echo(f"  {sentence}")
         for reason, count in left_out.items():
             click.echo(f"  {count} × {reason}")
     click.echo("")

@@ -7,6 +7,7 @@ was the first to fail. The ranks find each other by torch's TCPStore, as torchru
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, raise_cause
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.launcher_processes import LauncherProcesses
+from scalestudy.measure.devices import COLUMNS as DEVICE_COLUMNS
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -156,7 +158,7 @@ class Control:
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
             node = self.job.host_of(index) if self.launcher == "mpirun" else index
-            of_node.setdefault(node, []).append(read_json(self.job.folder / f"system.{index}.json"))
+            of_node.setdefault(node, []).append(numbers(read_json(self.job.folder / f"system.{index}.json")))
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:
@@ -169,17 +171,25 @@ class Control:
         self.launchers.end(deadline - time.monotonic())
 
 
+def numbers(rows: list[dict[str, float | None]]) -> list[dict[str, float]]:
+    """Samples as they were before JSON, which has no NaN."""
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
+
+
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
 
-    CPU times count from the start, so an agent that has ended stays at its last sample.
+    CPU times count from the start, so an agent that has ended stays at its last sample. One of them looks at the node's
+    devices.
     """
     rows = []
     for number in range(max(map(len, agents))):
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
-        summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
+        summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in DEVICE_COLUMNS}
+        devices = next((row for row in at_once if "devices" in row), {})
         latest = max(at_once, key=lambda row: row["clock_s"])
-        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST}})
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST},
+                     **{name: devices[name] for name in DEVICE_COLUMNS if name in devices}})  # fmt: skip
     return rows
 
 

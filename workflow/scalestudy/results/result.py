@@ -12,7 +12,7 @@ from scalestudy.measure.instrument import instrument
 from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
 from scalestudy.results.reads import judge_reads
-from scalestudy.results.records import foreign_cpu_share, staleness, write_events, write_steps
+from scalestudy.results.records import foreign_cpu_share, of_devices, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import warnings, window_warnings
@@ -41,7 +41,8 @@ def measured_result(
     measured = read_reports(job)
     others = foreign_cpu_share(job, samples, measured.reports)
     disturbed = others is not None and others > MOST_FOREIGN
-    values = metrics(job, measured, manifest, wall_s, memory_bytes, others)
+    devices, about_devices = of_devices(job, samples, measured)
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, devices)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
@@ -70,6 +71,7 @@ def measured_result(
         "warnings": [
             *warnings(job, reports),
             *window_warnings(measured, others),
+            *about_devices,
             *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
         ],
         "staleness": staleness(job),
@@ -83,8 +85,10 @@ def is_emulated(spec: RunSpec) -> bool:
 
 
 def is_oversubscribed(job: Job) -> bool:
-    """Whether the ranks of a node compute with more threads than it has cores."""
+    """Whether the ranks of a node compute with more threads than it has cores, or share its accelerators."""
     resolved = job.resolved
+    if job.shares_devices:
+        return True
     if resolved.step_time_s is not None or resolved.device != "cpu":
         return False
     return resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores

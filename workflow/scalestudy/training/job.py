@@ -20,6 +20,8 @@ class Resolved:
     cores: int
     step_time_s: float | None
     """Emulated compute time of one step; None where compute is real."""
+    devices: int = 0
+    """Accelerators of a machine; 0: ranks compute on cores."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class Job:
         if process >= self.spec.ranks:
             return (process - self.spec.ranks) % self.resolved.nodes
         return process // self.resolved.ranks_per_node
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether several ranks compute on one accelerator: then NCCL cannot be used."""
+        ranks_of_host = -(-self.spec.ranks // len(self.hosts))
+        return self.resolved.device == "cuda" and 0 < self.resolved.devices < ranks_of_host
 
     @property
     def processes(self) -> int:
