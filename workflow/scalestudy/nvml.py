@@ -102,7 +102,11 @@ class Nvml:
         self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
         address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
         return NvmlDevice(
-            handle, self._text("nvmlDeviceGetName", handle), self._text("nvmlDeviceGetUUID", handle), address, memory.total
+            handle,
+            self._text("nvmlDeviceGetName", handle),
+            self._text("nvmlDeviceGetUUID", handle),
+            address,
+            memory.total,
         )
 
     def _text(self, name: str, handle: Any) -> str:

@@ -89,7 +89,9 @@ def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:
     if not spec.strategy.shares_devices:
         what = f"{ranks_on_host} ranks cannot share {devices} GPU{'s' if devices > 1 else ''}"
         why = "NCCL refuses two ranks on one GPU, and gloo has not all that this exchange needs on GPUs"
-        raise Skipped(f"{what} with strategy `{spec.strategy.name}`: {why}; use `allreduce`, `ring` or `parameter_server`")
+        raise Skipped(
+            f"{what} with strategy `{spec.strategy.name}`: {why}; use `allreduce`, `ring` or `parameter_server`"
+        )
 
 
 def _check_torch(found: Accelerators) -> None:

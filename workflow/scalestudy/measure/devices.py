@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -91,7 +92,7 @@ def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> f
         return None
     inside = [(clock, watts) for clock, watts in zip(clocks, power, strict=True) if begin < clock < end]
     points = [(begin, _at(clocks, power, begin)), *inside, (end, _at(clocks, power, end))]
-    pairs = zip(points, points[1:], strict=False)
+    pairs = itertools.pairwise(points)
     return sum((later - sooner) * (first + second) / 2 for (sooner, first), (later, second) in pairs)
 
 
@@ -116,4 +117,8 @@ def throttling(rows: Sequence[Mapping[str, float]], begin: float, end: float) ->
     counts: dict[str, int] = {}
     for reason in (reason for bits in inside for reason in throttled_by(bits)):
         counts[reason] = counts.get(reason, 0) + 1
-    return [f"{reason} ({count / len(inside):.0%} of samples)" for reason, count in counts.items() if count * 10 >= len(inside)]
+    return [
+        f"{reason} ({count / len(inside):.0%} of samples)"
+        for reason, count in counts.items()
+        if count * 10 >= len(inside)
+    ]

@@ -79,12 +79,8 @@ def combinations(document: Document, spec: StudySpec, scale: str, extent: Extent
     return Combinations(axes, exclude, exclude_place, included, change.repeats or spec.repeats)
 
 
-def _vary_axes(
-    document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent
-) -> Iterator[Axis]:
-    vary: dict[str, tuple[Any, KeyPath]] = {
-        key: (values, ("vary", key)) for key, values in spec.vary.items()
-    }
+def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent) -> Iterator[Axis]:
+    vary: dict[str, tuple[Any, KeyPath]] = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
     vary |= {key: (values, (*at, "vary", key)) for key, values in change.vary.items()}
     for key, (values, place) in vary.items():
         if isinstance(values, UpTo):

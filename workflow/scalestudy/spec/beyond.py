@@ -74,22 +74,25 @@ class Chosen:
     extent: Extent
 
     def lacking(self, claim: AnyClaim) -> str | None:
-        """Why a claim cannot be judged on this machine: the first value that it needs and that is beyond it."""
-        for side in sides(claim):
-            for key, wanted in side.items():
-                if key in LIMITED and (reason := self._lacks(key, wanted)):
+        """Why a claim cannot be judged on this machine; None where all that it compares is there."""
+        wanted = list(sides(claim))
+        for side in wanted:
+            for key, value in side.items():
+                if key in LIMITED and not is_end(key, value) and (reason := self._lacks(key, value)):
                     return reason
-        for side in map(self.extent.filter, sides(claim)):
-            if not chosen(self.rows, side) and chosen(self.left_out, side):
-                return f"needs runs that are left out: machine `{self.extent.name}` does not have what they ask for"
+        found = [chosen(self.rows, self.extent.filter(side)) for side in wanted]
+        alone = next((key for side in wanted for key, value in side.items() if is_end(key, value)), None)
+        alone = alone if alone and len(self.axes.get(alone, ())) == 1 else None
+        if alone and (not all(found) or (len(found) > 1 and found[0] == found[1])):
+            return f"needs more than one of `{alone}`, and machine `{self.extent.name}` has {self._has(alone)}"
+        if any(not rows and chosen(self.left_out, self.extent.filter(side)) for rows, side in zip(found, wanted, strict=True)):
+            return f"needs runs that are left out: machine `{self.extent.name}` does not have what they ask for"
         return None
 
     def _lacks(self, key: str, wanted: Any) -> str | None:
+        """Why no run has a wanted number: the machine has too few of it."""
         there = self.axes.get(key, ())
-        if is_end(key, wanted):
-            return self._only(key) if len(there) == 1 else None
-        known = [row.get(key) for row in self.rows]
-        if any(matches(value, wanted) for value in known):
+        if any(matches(row.get(key), wanted) for row in self.rows):
             return None
         asked_for = any(matches(row.get(key), wanted) for row in self.left_out)
         numbers = [one for one in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(one, int)]
@@ -97,9 +100,6 @@ class Chosen:
             said = ", ".join(map(str, numbers))
             return f"needs `{key}` {said}, and machine `{self.extent.name}` has {self._has(key)}"
         return None
-
-    def _only(self, key: str) -> str:
-        return f"needs more than one of `{key}`, and machine `{self.extent.name}` has {self._has(key)}"
 
     def _has(self, key: str) -> str:
         count, noun = self.extent.devices, "device"

@@ -136,7 +136,9 @@ METRICS: dict[str, Column] = {
         "Empty where NVML does not answer",
     ),
     "device_power_w": Column(
-        "Device power", "W", "Mean power of the run's accelerators in the window, all of them together, as NVML samples it"
+        "Device power",
+        "W",
+        "Mean power of the run's accelerators in the window, all of them together, as NVML samples it",
     ),
     "j_per_sample": Column(
         "Energy per sample",
