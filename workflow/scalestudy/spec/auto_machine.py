@@ -106,8 +106,9 @@ def memory_bytes() -> int:
     return min(there, int(text)) if text.isdigit() else there
 
 
-def sheet_of(found: Accelerators, known: Path = KNOWN) -> Mapping[str, str] | None:
+def sheet_of(found: Accelerators, known: Path | None = None) -> Mapping[str, str] | None:
     """The row of the accelerator's data sheet; None where it is not listed, or not all of it was found."""
+    known = known or KNOWN
     if len({device.name for device in found.devices}) != 1 or not known.is_file():
         return None
     device = found.devices[0]
