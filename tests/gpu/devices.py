@@ -243,7 +243,8 @@ def nvml_reads_the_device_at_the_stated_rate(suite: Suite) -> Values:
 def a_run_has_energy_per_sample(suite: Suite) -> Values:
     """The columns `j_per_sample`, `device_utilisation` and `device_power_w` of a run of some seconds."""
     steps = suite.size(200, 20)
-    data = "data={source: synthetic, samples: 65536, shape: [3, 96, 96]}"
+    side = suite.size(96, 28)
+    data = f"data={{source: synthetic, samples: 65536, shape: [3, {side}, {side}]}}"
     result = tried(suite, "energy", "model=resnet50" if not suite.dry else "model=small_cnn", data, "batch.per_rank=64",
                    "loader.mode=synthetic", f"measure.steps={steps}", "train.evaluate_every_epochs=0")  # fmt: skip
     metrics = valid(result)

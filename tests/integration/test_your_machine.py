@@ -58,6 +58,22 @@ def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(
     assert int(trained[1]) == (1 if left_out else 2)
 
 
+def test_check_and_plan_say_what_is_left_out(project: Project, tmp_path: Path) -> None:
+    seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
+    said = "beyond: 1 run: 4 ranks on a node need as many devices; machine `h100_80gb_hbm3_x1` has 1 on each"
+    plan = project.run("scalestudy", "plan", "beyond", "--config", "machine=auto", "--config", "scale=node", **seen)
+    assert plan.returncode == 0, plan.stdout
+    assert f"Left out     {said}" in plan.stdout
+
+    config = project.folder / "config/config.yaml"
+    before = config.read_text()
+    config.write_text("studies: [beyond]\nscale: node\nmachine: auto\n")
+    check = project.run("scalestudy", "check", **seen)
+    config.write_text(before)
+    assert check.returncode == 0, check.stdout
+    assert f"left out: node: {said}" in check.stdout
+
+
 def test_without_a_gpu_the_cpu_is_chosen_and_auto_refuses(project: Project, tmp_path: Path) -> None:
     seen = gpus.environment(tmp_path / "nvml", 0)
     here = project.run("scalestudy", "here", **seen)

@@ -85,7 +85,10 @@ class Chosen:
         alone = alone if alone and len(self.axes.get(alone, ())) == 1 else None
         if alone and (not all(found) or (len(found) > 1 and found[0] == found[1])):
             return f"needs more than one of `{alone}`, and machine `{self.extent.name}` has {self._has(alone)}"
-        if any(not rows and chosen(self.left_out, self.extent.filter(side)) for rows, side in zip(found, wanted, strict=True)):
+        if any(
+            not rows and chosen(self.left_out, self.extent.filter(side))
+            for rows, side in zip(found, wanted, strict=True)
+        ):
             return f"needs runs that are left out: machine `{self.extent.name}` does not have what they ask for"
         return None
 

@@ -89,7 +89,8 @@ def expand(
     tables = spec.tables if change.tables is None else change.tables
     # With other values for keys, what claims choose need not be there.
     claims, places = ([], Places(scale)) if changes else claims_at(document, scale)
-    chosen = Chosen([columns_of(each.run) for each in configurations], _of_machine(found), left_out.rows, extent)
+    rows = [columns_of(each.run) for each in configurations] if claims else []
+    chosen = Chosen(rows, _of_machine(found), left_out.rows, extent)
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
