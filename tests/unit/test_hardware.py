@@ -65,7 +65,7 @@ def test_a_gpu_that_is_hidden_is_not_found(see: See, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0100")
     assert [device.bus_id for device in accelerators().devices] == ["0000:11:00.0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert accelerators().count == 0
+    assert accelerators() == Accelerators("", (), "CUDA_VISIBLE_DEVICES hides all 2")
 
 
 def test_a_driver_that_is_not_loaded_is_said(see: See) -> None:
@@ -118,6 +118,11 @@ def test_an_accelerator_that_runs_cannot_use_is_none_of_theirs(monkeypatch: pyte
     asked(monkeypatch, json.dumps({"kind": "xpu", "devices": [{"name": "xpu", "memory_bytes": 0, "bus_id": None}]}))
     found = accelerators()
     assert (found.kind, len(found.devices), found.count) == ("xpu", 1, 0)
+
+
+def test_a_driver_of_which_torch_knows_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, json.dumps({"kind": "", "devices": []}))
+    assert accelerators().source == "the driver of one is here, and torch finds none that it can use"
 
 
 def test_a_torch_that_cannot_say_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
 """In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
 PROGRAMS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi")
+UNUSABLE = "the driver of one is here, and torch finds none that it can use"
 ASK_S = 120
 QUESTION = """
 import json, torch
@@ -94,7 +95,8 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
     finally:
         nvml.close()
     devices = visible(found, hidden[0])
-    return Accelerators("cuda" if devices else "", tuple(devices), "NVML")
+    source = "NVML" if devices or not found else f"{VISIBLE[0]} hides all {len(found)}"
+    return Accelerators("cuda" if devices else "", tuple(devices), source)
 
 
 def is_any_there(devices: Path = Path("/dev")) -> bool:
@@ -152,10 +154,11 @@ def ask_torch() -> Accelerators:
     except subprocess.TimeoutExpired:
         return Accelerators("", (), f"torch did not answer within {ASK_S} s")
     try:
-        return _from_plain({**json.loads(done.stdout.strip().splitlines()[-1]), "source": "torch"})
+        said = json.loads(done.stdout.strip().splitlines()[-1])
+        return _from_plain({**said, "source": "torch" if said["kind"] else UNUSABLE})
     except (ValueError, IndexError, KeyError, TypeError):
-        said = done.stderr.strip().splitlines()
-        return Accelerators("", (), f"torch could not say: {said[-1] if said else f'status {done.returncode}'}")
+        errors = done.stderr.strip().splitlines()
+        return Accelerators("", (), f"torch could not say: {errors[-1] if errors else f'status {done.returncode}'}")
 
 
 def _from_plain(plain: Any) -> Accelerators:
