@@ -142,7 +142,7 @@ class Nvml:
     def _answers(self, name: str, *arguments: Any) -> bool:
         """Whether a function is there and succeeds: not every device supports every one."""
         function = getattr(self._library, name, None)
-        return function is not None and function(*arguments) == 0
+        return function is not None and bool(function(*arguments) == 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
         function = getattr(self._library, name, None)

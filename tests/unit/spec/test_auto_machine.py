@@ -12,7 +12,9 @@ from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec import auto_machine as module
 from scalestudy.spec.auto_machine import auto_machine, name_of, sheet_of
-from scalestudy.spec.config import read_config, read_machine
+from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.yamlfile import parse_yaml
 from tests.stand_ins import gpus
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,11 +127,8 @@ def test_every_row_of_the_table_is_a_machine_file() -> None:
     assert len(rows) >= 15
 
 
-def written(text: str) -> module.Machine:
-    from scalestudy.spec.config import checked
-    from scalestudy.spec.yamlfile import parse_yaml
-
-    return checked(module.Machine, parse_yaml(text, "m.yaml"))
+def written(text: str) -> Machine:
+    return checked(Machine, parse_yaml(text, "m.yaml"))
 
 
 def test_the_sheets_of_the_shipped_machines_agree_with_the_table() -> None:

@@ -158,7 +158,7 @@ def test_a_claim_at_as_many_as_the_machine_has_is_about_that_number() -> None:
 def test_a_claim_that_compares_something_else_is_judged_on_one_device_too() -> None:
     claim = claimed(1, "{ranks: {to: machine}}", "{strategy: ring}", "{strategy: allreduce}").claims[0]
     assert claim.scales == ("mini", "node", "paper")
-    assert claim.where == {"ranks": 1}  # type: ignore[union-attr]
+    assert claim.where == {"ranks": 1}
 
 
 def test_a_claim_about_a_number_that_no_machine_would_have_is_wrong() -> None:
