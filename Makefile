@@ -1,4 +1,5 @@
-# make run    from a bare machine to figures of real training: three studies
+# make run    from a bare machine to figures of real training, on its GPU where it has one: two or three studies
+#             make run SCALE=mini  on this CPU
 # make all    every study
 # make check  linters, documentation and tests
 # make quick  linters and the tests that take no time, in about three minutes
@@ -12,9 +13,10 @@ SHELL := /bin/bash -o pipefail
 
 .PHONY: run all soak setup check lint docs gallery test quick format lock schemas bench-loader box
 
+# The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
 	@scalestudy check
-	@snakemake all --profile profiles/local --config studies=worker_items,loader_workers,gpu_scaling
+	@words=$$(scalestudy here --words $(SCALE:%=--scale %)) && snakemake all --profile profiles/local --config $$words
 
 all: setup
 	@scalestudy check

@@ -27,7 +27,7 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "workflow"), str(ROOT)]
     import torch
 
-    from tests.gpu import checks, measures, study
+    from tests.gpu import checks, devices, measures, study
     from tests.gpu.suite import Suite
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -37,7 +37,7 @@ def main() -> int:
     print(
         f"{'no GPU here: the dry part' if suite.dry else torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     )
-    functions = {"checks": checks.ALL, "measures": measures.ALL, "study": study.ALL}
+    functions = {"checks": (*checks.ALL, *devices.ALL), "measures": measures.ALL, "study": study.ALL}
     for part in arguments.parts or PARTS:
         for function in functions[part]:
             if arguments.only in function.__name__:

@@ -1,12 +1,8 @@
-"""Correctness on a GPU: clocks, equal weights, the loader's copies, devices, memory."""
+"""Correctness on a GPU: clocks, equal weights, the loader's copies; `devices.py` has the rest."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,8 +13,8 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tests.gpu.suite import NotHere, Suite, Values, paired, seconds_of, synchronise
-from tests.gpu.tries import CALL, DETERMINISTIC, ROOT, environment, scalestudy, tried, valid
+from tests.gpu.suite import Suite, Values, paired, seconds_of, synchronise
+from tests.gpu.tries import CALL, DETERMINISTIC, ROOT, environment, tried, valid
 
 SMALL = ("model=small_cnn", "train.epochs=6", "optimiser.learning_rate=0.05", "keep=weights")
 
@@ -288,138 +284,6 @@ def normalising_on_the_device_equals_the_cpu(suite: Suite) -> Values:
     return {"largest_difference": difference}
 
 
-# Devices and memory
-
-
-def nccl_works_with_one_rank(suite: Suite) -> Values:
-    """DistributedDataParallel over NCCL on one GPU; on a CPU over gloo."""
-    result = tried(suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", "train.epochs=12")
-    valid(result)
-    backend = result["resolved"]["backend"]
-    assert backend == ("gloo" if suite.dry else "nccl"), f"the backend is {backend}"
-    return {"backend": backend}
-
-
-def more_ranks_than_devices_are_refused_in_a_sentence(suite: Suite) -> Values:
-    """Two ranks on one GPU are skipped, not crashed, and the reason says what is there."""
-    suite.need_gpu("as many as there are")
-    ranks = torch.cuda.device_count() + 1
-    result = tried(suite, "crowded", "model=small_cnn", "strategy=allreduce", f"ranks={ranks}")
-    assert result["status"] == "skipped" and "GPU" in result["reason"], f"{result['status']}: {result['reason']}"
-    return {"reason": result["reason"]}
-
-
-def visible_devices_are_counted_as_cuda_does(suite: Suite) -> Values:
-    """`CUDA_VISIBLE_DEVICES` as indices, UUID, empty and -1."""
-    suite.need_gpu("CUDA's own count")
-    uuid = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    first = re.search(r"GPU-[0-9a-f-]+", uuid)
-    forms = ["0", "", "-1", "0,99", *([first[0]] if first else [])]
-    code = "import torch; from scalestudy.measure.placement import visible_gpus as v; print(len(v()), torch.cuda.device_count())"
-    found: Values = {}
-    for form in forms:
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(CUDA_VISIBLE_DEVICES=form),
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        found[form or "empty"] = done.stdout.strip()
-    wrong = {form: text for form, text in found.items() if len(set(text.split())) > 1}
-    assert not wrong, f"ours and CUDA's: {wrong}"
-    return found
-
-
-def a_batch_that_does_not_fit_says_so(suite: Suite) -> Values:
-    """Out of memory is a skipped run with a reason, not a crash."""
-    suite.need_gpu("its memory as a limit")
-    result = tried(suite, "too-large", "model=resnet50", "batch.per_rank=40000", "measure.steps=2", "measure.warmup_steps=0",
-                   "data={source: synthetic, samples: 40000, shape: [3, 224, 224]}")  # fmt: skip
-    assert result["status"] == "skipped", f"{result['status']}: {result['reason']}"
-    assert "fit" in result["reason"], result["reason"]
-    return {"reason": result["reason"]}
-
-
-def the_largest_batch_is_the_largest(suite: Suite) -> Values:
-    """What `largest-batch` finds trains; 5 % more does not."""
-    suite.need_gpu("its memory as a limit")
-    settings = ("model=resnet50", "data={source: synthetic, samples: 4096, shape: [3, 224, 224]}")
-    done = scalestudy("largest-batch", *settings)
-    assert done.returncode == 0, done.stdout[-1500:]
-    found = int(done.stdout.strip().split("\n")[-1].rpartition(":")[2].replace(",", ""))
-    steps = ("measure.steps=2", "measure.warmup_steps=1", "train.evaluate_every_epochs=0")
-    fits = {}
-    for batch in (found, round(1.05 * found)):
-        data = f"data={{source: synthetic, samples: {3 * batch}, shape: [3, 224, 224]}}"
-        out = suite.folder(f"largest-{batch}")
-        words = ("try", "model=resnet50", data, f"batch.per_rank={batch}", "device=cuda", *steps, "--out", str(out))
-        scalestudy(*words)
-        file = out / "result.json"
-        fits[batch] = file.exists() and '"status": "skipped"' not in file.read_text()
-        shutil.rmtree(out, ignore_errors=True)
-    assert list(fits.values()) == [True, False], f"found {found}; fits: {fits}"
-    return {"largest_batch": found}
-
-
-def a_killed_rank_frees_the_device(suite: Suite) -> Values:
-    """After SIGKILL of a rank the run ends with its name, and its memory is free again."""
-    suite.need_gpu("memory that is held")
-    free_before = torch.cuda.mem_get_info()[0]
-    out = suite.folder("killed")
-    words = ["try", "device=cuda", "model=resnet50", "batch.per_rank=64", "train.epochs=1000", "--out", str(out),
-             "data={source: synthetic, samples: 4096, shape: [3, 224, 224]}"]  # fmt: skip
-    process = subprocess.Popen([sys.executable, "-c", CALL, *words], cwd=ROOT, env=environment(),
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
-    try:
-        pids = _pids_on_device(process.pid, 90)
-        os.kill(pids[0], signal.SIGKILL)
-        output, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    for _ in range(50):
-        held = free_before - torch.cuda.mem_get_info()[0]
-        if held < 64 * 2**20:
-            break
-        time.sleep(0.2)
-    assert process.returncode == 1 and "rank 0" in output, f"status {process.returncode}: {output[-500:]}"
-    assert held < 64 * 2**20, f"{held / 2**20:,.0f} MiB are still held"
-    return {"held_mib": held / 2**20}
-
-
-def _pids_on_device(parent: int, patience_s: float) -> list[int]:
-    """Descendants of a process that hold the GPU."""
-    import psutil
-
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        listed = subprocess.run(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"],
-                                capture_output=True, text=True, check=False).stdout.split()  # fmt: skip
-        with contextlib.suppress(psutil.Error):
-            below = {child.pid for child in psutil.Process(parent).children(recursive=True)}
-            if found := [int(pid) for pid in listed if pid.isdigit() and int(pid) in below]:
-                time.sleep(5)
-                return found
-            # A container may not see host pids in nvidia-smi: the forked rank is the youngest descendant with CUDA mapped.
-            holders = [pid for pid in below if "libcuda" in _maps(pid) and "nvidia" in _maps(pid)]
-            if holders and time.monotonic() > end - patience_s + 20:
-                return [max(holders)]
-        time.sleep(0.5)
-    raise NotHere("no process of the run was seen on the device")
-
-
-def _maps(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def modes_of_the_device_are_said(suite: Suite) -> Values:
-    """MIG and compute mode, which are never changed, and whether NVML answers."""
-    suite.need_gpu("nvidia-smi")
-    asked = "mig.mode.current,compute_mode,persistence_mode,power.draw,clocks.sm,clocks_event_reasons.active"
-    done = subprocess.run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"], capture_output=True, text=True,
-                          check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(zip(asked.split(","), map(str.strip, done.stdout.split(",")), strict=False))
-
-
 ALL = (
     step_times_add_up_to_wall_time,
     step_times_agree_with_the_profiler,
@@ -433,11 +297,4 @@ ALL = (
     no_batch_is_overwritten_while_it_is_copied,
     copies_are_hidden_behind_compute,
     normalising_on_the_device_equals_the_cpu,
-    nccl_works_with_one_rank,
-    more_ranks_than_devices_are_refused_in_a_sentence,
-    visible_devices_are_counted_as_cuda_does,
-    a_batch_that_does_not_fit_says_so,
-    the_largest_batch_is_the_largest,
-    a_killed_rank_frees_the_device,
-    modes_of_the_device_are_said,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -68,10 +69,39 @@ def a_study_from_its_file_to_its_figures(suite: Suite) -> Values:
     return {"figures": ", ".join(figures) or "planned only"}
 
 
+def a_shipped_study_at_scale_node(suite: Suite) -> Values:
+    """`batch_and_precision` on the machine that `machine: auto` finds, as `make run` does; on a CPU only its plan."""
+    clone = suite.out / "clone"
+    if not clone.is_dir():
+        raise NotHere("the project was not copied; see the study before")
+    name = "batch_and_precision"
+    shutil.copy(ROOT / "config" / "studies" / f"{name}.yaml", clone / "config" / "studies")
+    path = f"{clone / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    machine = "local" if suite.dry else "auto"
+    words = [
+        name,
+        "--profile",
+        "profiles/local",
+        *(["-n"] if suite.dry else []),
+        "--config",
+        "scale=node",
+        f"machine={machine}",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", *words], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**environment(), "PYTHONPATH": f"{clone / 'workflow'}:{environment()['PYTHONPATH']}", "PATH": path},
+        timeout=420, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    said = done.stdout.partition("Found about the accelerators:")[2].strip().splitlines()
+    assert suite.dry or said, done.stdout[-2000:]
+    for file in clone.glob(f"results/*/node/*/{name}/*"):
+        shutil.copy(file, suite.out)
+    return {"found": " / ".join(line.strip() for line in said[:3]) or "planned only"}
+
+
 def _command(clone: Path) -> str:
     """A PATH on which the `scalestudy` that rules call is the clone's, installed or not."""
-    import os
-
     folder = clone / "bin"
     folder.mkdir()
     script = folder / "scalestudy"
@@ -82,4 +112,4 @@ def _command(clone: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-ALL = (a_study_from_its_file_to_its_figures,)
+ALL = (a_study_from_its_file_to_its_figures, a_shipped_study_at_scale_node)

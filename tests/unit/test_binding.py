@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.launch.binding import deal
-from scalestudy.measure.placement import Cpu, cpu_list, near_device, topology, visible_gpus
+from scalestudy.measure.placement import Cpu, cpu_list, near_device, topology
 from scalestudy.results.warnings import placement_warnings
 from scalestudy.training.report import Report
 
@@ -94,32 +94,3 @@ def test_a_rank_in_a_bad_place_is_warned_of(ranks: list[Report], binding: str, w
 def test_more_ranks_than_devices_are_warned_of() -> None:
     ranks = [rank(0, ["0:0"], "g"), rank(1, ["0:1"], "g"), rank(2, ["0:2"], "h")]
     assert "3 ranks have 2 devices on a" in "\n".join(placement_warnings(ranks, 1, "none"))
-
-
-@pytest.mark.parametrize(
-    ("visible", "addresses"),
-    [
-        (None, ["0000:3b:00.0", "0000:5e:00.0"]),
-        ("1,0", ["0000:5e:00.0", "0000:3b:00.0"]),
-        ("", []),
-        ("-1", []),
-        ("1,-1,0", ["0000:5e:00.0"]),
-        ("7", []),
-        ("NoDevFiles", []),
-        ("GPU-bb", ["0000:5e:00.0"]),
-        ("GPU-bb00, GPU-aa00", ["0000:5e:00.0", "0000:3b:00.0"]),
-        ("GPU-cc", []),
-        ("MIG-1234", [None]),
-    ],
-)
-def test_gpus_are_those_that_cuda_would_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, addresses: list[str | None]
-) -> None:
-    for address, uuid in (("0000:3b:00.0", "GPU-aa00"), ("0000:5e:00.0", "GPU-bb00")):
-        (tmp_path / address).mkdir()
-        (tmp_path / address / "information").write_text(f"Model: \t NVIDIA\nGPU UUID: \t {uuid}\n")
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus(tmp_path) == addresses

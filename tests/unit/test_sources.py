@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "config/reference"
 STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
 CITING = {
+    "accelerators": "source",
     "caltech_workers": "source",
     "dataset_sizes": "source_of_numbers",
     "furo_rannc": "source",

@@ -15,7 +15,7 @@ from scalestudy import __version__
 from scalestudy.errors import UserError, of_system
 
 VERBS = (
-    "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
+    "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip

@@ -40,6 +40,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
         ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
         ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of site.yaml"),
         ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than the machine file says", "devices_per_node"),
+        ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "n1 has an accelerator of a type that runs cannot use", "device: cpu"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
         ({"mpi": None}, "n1 has no mpirun", "Open MPI module"),
         ({"skew_s": -40.0}, "n1 has a clock that differs by more than a second from", "administrators"),

@@ -66,6 +66,16 @@ def expected(spec: dict[str, Any], machine: Machine | None = None, name: str = "
     return Expectation(name, machine or Machine(start_up_s=0.001)).of(run(**spec))
 
 
+def test_a_job_of_a_machine_of_one_node_starts_as_fast_as_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        Expectation("nowhere", Machine(nodes=1)).start_up_s
+        == Expectation("nowhere", Machine()).start_up_s
+        == (0.5, 10.0)
+    )
+    assert Expectation("nowhere", Machine(nodes=2)).start_up_s == (20.0, 120.0)
+
+
 def test_other_repeats_come_first() -> None:
     spec = {**RESNET, "ranks": 4}
     remember("mine", ({**spec, "seed": 1, "repeat": 1}, 100.0), ({**spec, "seed": 2, "repeat": 2}, 110.0))

@@ -342,10 +342,32 @@ BAD = [
         "    choose another number, or exclude this combination",
     ),
     Bad(
-        "more nodes than the machine has",
-        "question: How?\nbase: {strategy: allreduce}\nvary:\n  ranks:\n  - 8\n  - 64\n",
-        "s.yaml:6: vary.ranks[1]: 64 ranks need 16 nodes; machine `lab` has 2\n"
+        "nothing but more nodes than the machine has",
+        "question: How?\nbase: {strategy: allreduce}\nvary:\n  ranks:\n  - 64\n",
+        "s.yaml:5: vary.ranks[0]: 64 ranks need 16 nodes; machine `lab` has 2\n"
         "    vary smaller numbers, or exclude this combination",
+    ),
+    Bad(
+        "nothing but more ranks on a node than it has devices",
+        "question: How?\nbase: {strategy: allreduce, ranks: 8, ranks_per_node: 8}\n",
+        "s.yaml:2: base.ranks_per_node: 8 ranks on a node need as many devices; machine `lab` has 4 on each\n"
+        "    vary smaller numbers, or exclude this combination",
+    ),
+    Bad(
+        "a key that no machine has an end of",
+        "question: How?\nvary:\n  seed: {to: machine}\n",
+        "s.yaml:3: vary.seed: `seed` has no end that a machine sets\n"
+        "    write a list; as many as the machine has can be `ranks`, `nodes`, `loader.workers`",
+    ),
+    Bad(
+        "as many as something that is no machine",
+        "question: How?\nvary:\n  ranks: {to: moon}\n",
+        "s.yaml:3: vary.ranks.to: `moon` is not valid here\n    valid: machine, node",
+    ),
+    Bad(
+        "more than `to` in an axis that the machine ends",
+        "question: How?\nvary:\n  ranks: {to: machine, from: 2}\n",
+        "s.yaml:3: vary.ranks.from: unknown key `from`\n    write `{to: machine}` or `{to: node}`",
     ),
     Bad(
         "fault on a rank that is not there",

@@ -27,7 +27,7 @@ MEANINGS = {
     "reason": "Why it is not valid",
     "kind": "Kind of the training time: measured or extrapolated",
     "emulated": "Whether compute or network are emulated",
-    "oversubscribed": "Whether ranks computed with more threads than there are cores",
+    "oversubscribed": "Whether ranks computed with more threads than there are cores, or shared an accelerator",
     "disturbed": "Whether others used the machine during the window",
     "started": "When it began, ISO 8601",
     "ended": "When it ended, ISO 8601",

@@ -111,7 +111,7 @@ class Expectation:
             self.like[took.like].append(took)
             wall_s[took.run].append(took.seconds)
         given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
-        default = START_UP_S if machine.nodes is not None else START_UP_HERE_S
+        default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
         self.start_up_s = start_up_s or given or start_up(wall_s, read_ledger()) or default
 
     def of(self, run: Run) -> Estimate:

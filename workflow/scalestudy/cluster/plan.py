@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +72,16 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
         _makespans(tasks, jobs, draws, limits, wait_s or 0.0),
         wait_s,
         tuple(dict.fromkeys(_assumptions(project, submitted))),
+        tuple(_left_out(project, rows)),
     )
+
+
+def _left_out(project: Project, rows: Iterable[Row]) -> Iterator[str]:
+    """What the studies of the plan name and the machine does not have."""
+    planned = {row.study for row in rows}
+    for study in project.chosen:
+        if study.name in planned:
+            yield from (f"{study.name}: {said}" for said in study.left_out)
 
 
 def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:

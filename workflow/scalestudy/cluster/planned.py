@@ -129,6 +129,8 @@ class Plan:
     wait_s: float | None
     """Median wait in the queue of the jobs that this folder submitted: what further jobs of a chain wait."""
     assumed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What studies name and the machine does not have."""
 
     @property
     def awaiting(self) -> list[PlannedJob]:

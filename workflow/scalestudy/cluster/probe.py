@@ -20,6 +20,9 @@ from scalestudy.spec.config import Site, read_site
 TORCH = """
 import json, torch
 found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": torch.cuda.device_count()}
+accelerator = getattr(torch, "accelerator", None)
+if accelerator is not None and accelerator.is_available():
+    found["accelerator"] = accelerator.current_accelerator().type
 if torch.cuda.is_available():
     found["device_name"] = torch.cuda.get_device_name(0)
     found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))

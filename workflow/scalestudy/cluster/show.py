@@ -104,6 +104,8 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     yield "Requested    walltime of whole nodes: the P95 and five minutes, rounded up to six; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"
+    for text in plan.left_out:
+        yield f"Left out     {text}"
 
 
 def energy(plan: Plan) -> Iterator[str]:
@@ -161,6 +163,7 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
         },
         "awaiting_calibration": len(plan.awaiting),
         "assumed": list(plan.assumed),
+        "left_out": list(plan.left_out),
         "rows": [_row(plan, row) for row in plan.rows],
         "jobs": jobs,
     }

@@ -11,11 +11,22 @@ if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
 FILE = click.Path(path_type=Path)
+
+
+def _named(context: click.Context, option: click.Parameter, value: str) -> str:
+    """The machine that `auto` is; every other name as it is."""
+    from scalestudy.spec.auto_machine import AUTO, auto_machine
+
+    name, between, campaign = value.partition("+")
+    return f"{auto_machine()}{between}{campaign}" if name == AUTO else value
+
+
 MACHINE = click.option(
     "--machine",
     default="local",
     show_default=True,
-    help="Name of a file in config/machines/; MACHINE+CAMPAIGN for the runs of a campaign.",
+    callback=_named,
+    help="Name of a file in config/machines/, or auto; MACHINE+CAMPAIGN for the runs of a campaign.",
 )
 SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")

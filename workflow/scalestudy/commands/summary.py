@@ -46,12 +46,17 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     _print_verdicts(studies, machine)
     left_out: Counter[str] = Counter()
+    beyond: list[str] = []
     for study in studies:
         left_out += _print_study(study, machine, scale)
-    if left_out:
+        beyond += [f"{study.name}: {said}" for said in study.left_out]
+    if left_out or beyond:
         click.echo("\nLeft out:")
+        for sentence in beyond:
+            click.echo(f"  {sentence}")
         for reason, count in left_out.items():
             click.echo(f"  {count} × {reason}")
+    _print_devices(studies, machine)
     click.echo("")
     if holds(report_file(machine, scale), studies):
         _line("report", report_file(machine, scale))
@@ -71,6 +76,19 @@ def _print_verdicts(studies: list[Study], machine: str) -> None:
         click.echo(f"  {line}")
     for line in denominator(verdicts):
         click.echo(f"  {line}")
+
+
+def _print_devices(studies: list[Study], machine: str) -> None:
+    """What was found about the accelerators of this machine."""
+    from scalestudy.analysis.on_devices import about_devices
+    from scalestudy.results.stored import read_result
+
+    made = [(run.spec, found) for study in studies for run in study.runs if (found := read_result(machine, run))]
+    lines = about_devices(made)
+    if lines:
+        click.echo("\nFound about the accelerators:")
+        for line in lines:
+            click.echo(f"  {line}")
 
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:

@@ -117,4 +117,4 @@ def _too_few(pairs: int) -> str:
 
 def lower_is_better(column: str) -> bool:
     """Times, losses, stalls, costs and what is taken from the machine."""
-    return unit_of(column) in ("s", "device h", "B", "MiB") or column in ("loss", "data_stall", "cost")
+    return unit_of(column) in ("s", "device h", "B", "MiB", "J") or column in ("loss", "data_stall", "cost")

@@ -21,10 +21,11 @@ from scalestudy.files import write_json
 from scalestudy.launch.channel import Channel
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.launch.local import devices_of
 from scalestudy.launch.preload import preload
 from scalestudy.launch.ranks import Ranks
 from scalestudy.launch.reaper import IGNORED_SIGNALS, reaper
-from scalestudy.measure.system import Sampler
+from scalestudy.measure.system import UNMEASURED, Sampler
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -99,7 +100,9 @@ def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: s
     with reaper() as group:
         processes = Ranks(job, ranks, group, environment)
         processes.start()
-        sampler = Sampler(processes.pids, group)
+        host = job.host_of(ranks[0])
+        # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
+        sampler = Sampler(processes.pids, group, devices_of(job, host) if ranks[0] == job.on_host(host)[0] else ())
         sampler.start()
         try:
             return report(processes, channel, job.folder / f"system.{index}.json", sampler)
@@ -121,6 +124,8 @@ def report(processes: Ranks, channel: Channel, system: Path, sampler: Sampler) -
             done = True
             sampler.stop()
             write_json(system, sampler.rows)
+            if sampler.said:
+                system.with_name(f"{UNMEASURED}{system.name}").write_text(sampler.said, encoding="utf-8")
             channel.send({"done": not processes.failures})
         elif time.monotonic() - last >= INTERVAL_S:
             last = time.monotonic()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from scalestudy.measure.placement import Cpu, bus_ids, near_device, topology
+from scalestudy.hardware import bus_ids
+from scalestudy.measure.placement import Cpu, near_device, topology
 
 
 def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threads: int) -> list[list[int]]:

@@ -21,6 +21,7 @@ from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, raise_cause
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.launcher_processes import LauncherProcesses
+from scalestudy.measure.devices import COLUMNS as DEVICE_COLUMNS
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -179,14 +180,17 @@ def read_samples(file: Path) -> list[dict[str, float]]:
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
 
-    CPU times count from the start, so an agent that has ended stays at its last sample.
+    CPU times count from the start, so an agent that has ended stays at its last sample. One of them looks at the node's
+    devices.
     """
     rows = []
     for number in range(max(map(len, agents))):
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
-        summed = {name: sum(row[name] for row in at_once) for name in at_once[0]}
+        summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in DEVICE_COLUMNS}
+        devices = next((row for row in at_once if "devices" in row), {})
         latest = max(at_once, key=lambda row: row["clock_s"])
-        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest}})
+        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest},
+                     **{name: devices[name] for name in DEVICE_COLUMNS if name in devices}})  # fmt: skip
     return rows
 
 

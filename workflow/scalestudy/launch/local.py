@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from scalestudy.hardware import bus_ids
 from scalestudy.launch.failures import SETTLE_S, raise_cause
 from scalestudy.launch.preload import preload
 from scalestudy.launch.ranks import Ranks
-from scalestudy.measure.system import Sampler
+from scalestudy.measure.system import UNMEASURED, Sampler
 from scalestudy.training.job import Job
 
 
@@ -20,17 +21,27 @@ def run_here(job: Job, group: int) -> list[dict[str, float]]:
     ranks = Ranks(job, range(job.processes), group)
     try:
         ranks.start()
-        sampler = Sampler(ranks.pids, group)
+        sampler = Sampler(ranks.pids, group, devices_of(job, 0))
         sampler.start()
         try:
             _watch(ranks)
         finally:
             sampler.stop()
+        if sampler.said:
+            (job.folder / f"{UNMEASURED}0").write_text(sampler.said, encoding="utf-8")
     finally:
         ranks.end()
     if ranks.failures:
         raise_cause(ranks.failures, job)
     return [{"node": 0, **row} for row in sampler.rows]
+
+
+def devices_of(job: Job, host: int) -> list[str | None]:
+    """PCI addresses of the accelerators that a run uses on one of its machines; None where one is not known."""
+    if job.resolved.device != "cuda":
+        return []
+    ranks = sum(rank < job.spec.ranks for rank in job.on_host(host))
+    return bus_ids(min(ranks, job.resolved.devices) if job.shares_devices else ranks)
 
 
 def _watch(ranks: Ranks) -> None:

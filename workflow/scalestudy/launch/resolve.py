@@ -12,9 +12,9 @@ import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import SiteFault, Skipped, UserError
+from scalestudy.hardware import Accelerators, accelerators
 from scalestudy.launch.allocation import Allocation, lacking, where_to_run
 from scalestudy.launch.launchers import is_open_mpi
-from scalestudy.measure.placement import visible_gpus
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -38,11 +38,12 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking("mpirun", reason, site) if without_mpi else Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
-    devices = machine.devices_per_node or (len(visible_gpus()) if device == "cuda" else 0)
+    devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
         raise lacking("c++", "torch.compile needs a C++ compiler, and none was found (g++ or clang++)", site)
-    threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
+    sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
+    threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
     if threads > MOST_THREADS_PER_CORE * cores:
         most = MOST_THREADS_PER_CORE * cores
         raise Skipped(
@@ -52,10 +53,14 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices)
+        if len(where.hosts) == 1:
+            _check_torch(accelerators())
     if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
         raise Skipped(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
     promised = machine.transport
-    resolved = Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between)
+    resolved = Resolved(
+        nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices
+    )
     return resolved, where
 
 
@@ -66,12 +71,17 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     """
     if spec.accelerator is not None:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    device = spec.device or machine.device or ("cuda" if visible_gpus() else None)
-    if device is None and machine.devices_per_node:
+    if spec.device or machine.device:
+        return spec.device or machine.device or "", None
+    found = accelerators()
+    if found.kind and not found.count:
+        what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
+        raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
+    if not found.count and machine.devices_per_node:
         what = f"no GPU can be seen, and the machine file has {machine.devices_per_node} per node"
         remedy = "check how site.yaml requests GPUs, and the node's driver; `device: cpu` in the machine file computes on CPUs"
         raise SiteFault(what, platform.node(), remedy)
-    return device or "cpu", None
+    return "cuda" if found.count else "cpu", None
 
 
 def _check_interfaces(spec: RunSpec) -> None:
@@ -85,9 +95,27 @@ def _check_interfaces(spec: RunSpec) -> None:
 
 def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:
     ranks_on_host = -(-spec.ranks // len(where.hosts))
-    if ranks_on_host > devices:
-        of = "this machine has" if len(where.hosts) == 1 else "a node has"
-        raise Skipped(f"{ranks_on_host} ranks need as many GPUs; {of} {devices}")
+    if ranks_on_host <= devices:
+        return
+    of = "this machine has" if len(where.hosts) == 1 else "a node has"
+    if not spec.launch.oversubscribe or not devices:
+        may = "; `launch.oversubscribe: true` lets them share, over gloo" if devices else ""
+        raise Skipped(f"{ranks_on_host} ranks need as many GPUs; {of} {devices}{may}")
+    if not spec.strategy.shares_devices:
+        what = f"{ranks_on_host} ranks cannot share {devices} GPU{'s' if devices > 1 else ''}"
+        why = "NCCL refuses two ranks on one GPU, and gloo has not all that this exchange needs on GPUs"
+        raise Skipped(
+            f"{what} with strategy `{spec.strategy.name}`: {why}; use `allreduce`, `ring` or `parameter_server`"
+        )
+
+
+def _check_torch(found: Accelerators) -> None:
+    """The torch that is installed has to be one for GPUs: it would say so in a traceback of every rank."""
+    import torch
+
+    if found.count and not torch.backends.cuda.is_built():
+        what = f"this machine has {found.count} GPU{'s' if found.count > 1 else ''}, and torch {torch.__version__} is built for the CPU alone"
+        raise Skipped(f"{what}; install a torch for GPUs, or set `device: cpu` to measure the CPU")
 
 
 @contextmanager

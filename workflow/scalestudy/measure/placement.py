@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 SYSTEM = Path("/sys")
-GPUS = Path("/proc/driver/nvidia/gpus")
-"""One folder per GPU of NVIDIA's driver, named by its PCI address."""
 
 
 @dataclass(frozen=True)
@@ -57,45 +55,6 @@ def near_device(bus_id: str | None, system: Path = SYSTEM) -> list[int]:
         return cpu_list((folder / "local_cpulist").read_text())
     except (OSError, ValueError):
         return []
-
-
-def visible_gpus(gpus: Path = GPUS) -> list[str | None]:
-    """PCI addresses of the NVIDIA GPUs that this process may use, in CUDA's order (by PCI address); no CUDA is started.
-
-    CUDA_VISIBLE_DEVICES names GPUs by number, or by the beginning of a UUID; the list ends at the first name that is
-    not a GPU's, `-1` for example (CUDA C++ Programming Guide, "CUDA Environment Variables"). None is the address of a
-    part of a GPU (MIG), which the kernel does not tell.
-    """
-    found = sorted(gpus.glob("*"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return [gpu.name for gpu in found]
-    addresses: list[str | None] = []
-    for name in (part.strip() for part in visible.split(",")):
-        if name.isdigit() and int(name) < len(found):
-            addresses.append(found[int(name)].name)
-        elif name.startswith("GPU-") and (with_uuid := [gpu for gpu in found if _uuid(gpu).startswith(name)]):
-            addresses.append(with_uuid[0].name)
-        elif name.startswith("MIG-") and found:
-            addresses.append(None)
-        else:
-            break
-    return addresses
-
-
-def _uuid(gpu: Path) -> str:
-    """The UUID of a GPU, from its folder in /proc; empty where it is not known."""
-    try:
-        lines = (gpu / "information").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("GPU UUID")), "")
-
-
-def bus_ids(count: int) -> list[str | None]:
-    """PCI addresses of the first `count` GPUs that this process may use; None where that is not known."""
-    found = visible_gpus()
-    return [found[index] if index < len(found) else None for index in range(count)]
 
 
 def placement(bus_id: str | None) -> dict[str, Any]:

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import psutil
 
+from scalestudy.measure.devices import DeviceMeter
 from scalestudy.measure.throttling import throttled_seconds
 
 INTERVAL_S = 1.0
+UNMEASURED = "unmeasured."
+"""Beginning of the names of files, in a run's scratch folder, that say what of a host was not measured, and why."""
 MOST_FOREIGN = 0.05
 """Share of the cores that others may take during a window before it is disturbed."""
 LEAST_SPAN_S = 0.5
@@ -94,12 +97,15 @@ class Sampler:
 
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, anonymous bytes
-    of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage.
+    of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage; and, of
+    accelerators, the columns of `devices.py`.
     """
 
     pids: list[int]
     group: int
     """Process group of the run: `pids`, and worker processes of their loaders."""
+    devices: Sequence[str | None] = ()
+    """PCI addresses of the accelerators that the run uses on this host."""
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -107,6 +113,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._sample, name="system-sampler", daemon=True)
         self._begin = time.perf_counter()
         self._cores = frozenset(os.sched_getaffinity(0))
+        self._meter = DeviceMeter(self.devices)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -117,11 +124,17 @@ class Sampler:
         self._stop.set()
         self._thread.join(timeout=5 * INTERVAL_S)
 
+    @property
+    def said(self) -> str:
+        """Why accelerators were not measured; empty where they were, or the run uses none."""
+        return self._meter.said
+
     def _sample(self) -> None:
         self.rows.append(self._row())
         while not self._stop.wait(INTERVAL_S):
             self.rows.append(self._row())
         self.rows.append(self._row())
+        self._meter.close()
 
     def _row(self) -> dict[str, float]:
         clock_s = time.perf_counter()
@@ -138,7 +151,7 @@ class Sampler:
             except (psutil.Error, OSError):
                 continue
         row["machine_cpu_percent"] = psutil.cpu_percent()
-        return row
+        return row | self._meter.row()
 
     def _own_cpu_s(self) -> float:
         return cpu_seconds(os.getpid()) + sum(map(cpu_seconds, group_members(self.group)))

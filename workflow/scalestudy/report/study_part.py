@@ -135,6 +135,7 @@ def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[s
         ("Repeats", f"n = {study.repeats} per configuration, unless a row of a table says otherwise"),
         ("Measured", begun[0] if len(set(begun)) == 1 else f"{begun[0]} to {begun[-1]}" if begun else ""),
         ("Emulated", notes.emulated(rows) or "nothing"),
+        ("Left out", "; ".join(study.left_out)),
     ]
     return [(name, value) for name, value in facts if value]
 

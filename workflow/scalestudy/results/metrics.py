@@ -5,7 +5,7 @@ spec/columns.py has the unit and the meaning of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 import numpy as np
@@ -43,8 +43,9 @@ def metrics(
     memory_bytes: float | None,
     foreign_cpu_share: float | None = None,
     throttled_share: float | None = None,
+    devices: Mapping[str, float | None] | None = None,
 ) -> Values:
-    """All measured columns."""
+    """All measured columns; `devices` are those that were read off the accelerators."""
     if not measured.in_window.any():
         return dict.fromkeys(METRICS)
     reports = measured.reports
@@ -65,6 +66,7 @@ def metrics(
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
         **of_strategy(reports),
+        **(devices or {}),
     }
     return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
 

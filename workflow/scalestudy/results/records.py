@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from scalestudy.files import write_with
-from scalestudy.measure.system import foreign_share
+from scalestudy.measure.devices import energy_j, mean_of, throttling
+from scalestudy.measure.system import UNMEASURED, foreign_share
 from scalestudy.measure.throttling import throttled_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
@@ -75,27 +76,54 @@ def write_steps(measured: Measured, file: Path) -> None:
 
 def foreign_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
     """Largest over hosts: the share of a host's cores that others took in the window; None where no host knows."""
-    return _largest_in_window(job, samples, reports, foreign_share)
+    return _largest(foreign_share(*host) for host in windows_of_hosts(job, samples, reports))
 
 
 def throttled_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
     """Largest over hosts: the share of the window in which its cores were slowed down; None where no host knows."""
-    return _largest_in_window(job, samples, reports, throttled_share)
+    return _largest(throttled_share(*host) for host in windows_of_hosts(job, samples, reports))
 
 
-def _largest_in_window(
-    job: Job,
-    samples: Sequence[Mapping[str, float]],
-    reports: Sequence[Report],
-    share_of: Callable[[Sequence[Mapping[str, float]], float, float], float | None],
-) -> float | None:
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
+
+
+def windows_of_hosts(
+    job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]
+) -> list[tuple[list[Mapping[str, float]], float, float]]:
+    """For each host with a window: its samples, and the clocks at which the window began and ended."""
     found = []
     for host in range(len(job.hosts)):
         rows = [row for row in samples if row["node"] == host]
         clocks = [report.window_clock for report in reports if job.host_of(report.rank) == host and report.window_clock]
         if rows and clocks:
-            found.append(share_of(rows, *clocks[0]))
-    return max((share for share in found if share is not None), default=None)
+            found.append((rows, *clocks[0]))
+    return found
+
+
+def of_devices(
+    job: Job, samples: Sequence[Mapping[str, float]], measured: Measured
+) -> tuple[dict[str, float | None], list[str]]:
+    """What the run's accelerators did in the window, by column, and what was not as it should be."""
+    hosts = windows_of_hosts(job, samples, measured.reports)
+    trained = int(measured.in_window.sum()) * job.spec.global_batch
+    utilisation = _of_all([mean_of(rows, "device_utilisation", begin, end) for rows, begin, end in hosts])
+    power = _of_all([mean_of(rows, "device_power_w", begin, end) for rows, begin, end in hosts])
+    joules = _of_all([energy_j(rows, begin, end) for rows, begin, end in hosts])
+    values = {
+        "device_utilisation": sum(utilisation) / len(utilisation) if utilisation else None,
+        "device_power_w": sum(power) if power else None,
+        "j_per_sample": sum(joules) / trained if joules and trained else None,
+    }
+    slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
+    warned = [f"the clock of the devices was held down in the window: {', '.join(slowed)}"] if slowed else []
+    unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
+    return values, [*warned, *dict.fromkeys(unmeasured)]
+
+
+def _of_all(values: Sequence[float | None]) -> list[float]:
+    """The values of all hosts; none of them where one has none."""
+    return [] if None in values else [value for value in values if value is not None]
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

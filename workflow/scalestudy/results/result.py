@@ -14,6 +14,7 @@ from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
 from scalestudy.results.reads import judge_reads
 from scalestudy.results.records import (
     foreign_cpu_share,
+    of_devices,
     staleness,
     throttled_cpu_share,
     write_events,
@@ -48,7 +49,8 @@ def measured_result(
     others = foreign_cpu_share(job, samples, measured.reports)
     disturbed = others is not None and others > MOST_FOREIGN
     throttled = throttled_cpu_share(job, samples, measured.reports)
-    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled)
+    devices, about_devices = of_devices(job, samples, measured)
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled, devices)
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
@@ -77,6 +79,7 @@ def measured_result(
         "warnings": [
             *warnings(job, reports),
             *window_warnings(measured, others),
+            *about_devices,
             *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
         ],
         "staleness": staleness(job),
@@ -94,8 +97,10 @@ def is_emulated(spec: RunSpec) -> bool:
 
 
 def is_oversubscribed(job: Job) -> bool:
-    """Whether the ranks of a node compute with more threads than it has cores."""
+    """Whether the ranks of a node compute with more threads than it has cores, or share its accelerators."""
     resolved = job.resolved
+    if job.shares_devices:
+        return True
     if resolved.step_time_s is not None or resolved.device != "cpu":
         return False
     return resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores

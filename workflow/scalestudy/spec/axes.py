@@ -11,6 +11,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import KeyPath, shown
 from scalestudy.spec.study import MOST_REPEATS, ScaleSpec, StudySpec
+from scalestudy.spec.up_to import Extent, UpTo
 from scalestudy.spec.yamlfile import OPTION, Document
 
 
@@ -24,6 +25,8 @@ class Setting:
     origin: KeyPath
     place: KeyPath
     """Where the key is written; `origin` is where the value is written."""
+    of_machine: bool = False
+    """Whether the value follows from what the machine has."""
 
 
 Point = tuple[Setting, ...]
@@ -58,11 +61,14 @@ class Combinations:
         return [tuple(itertools.chain.from_iterable(points)) for points in itertools.product(*self.axes)]
 
 
-def combinations(document: Document, spec: StudySpec, scale: str) -> Combinations:
-    """The combinations of a study at one scale, whose parts replace those of the file."""
+def combinations(document: Document, spec: StudySpec, scale: str, extent: Extent) -> Combinations:
+    """The combinations of a study at one scale, whose parts replace those of the file.
+
+    `extent` gives the axes that are as many as the machine has their values.
+    """
     change = spec.scales.get(scale, ScaleSpec())
     at: KeyPath = ("scales", scale)
-    axes = [*_vary_axes(document, spec, change, at), *_zip_axes(document, spec, change, at)]
+    axes = [*_vary_axes(document, spec, change, at, extent), *_zip_axes(document, spec, change, at)]
     exclude, exclude_place = (
         (spec.exclude, KeyPath(("exclude",))) if change.exclude is None else (change.exclude, (*at, "exclude"))
     )
@@ -73,13 +79,16 @@ def combinations(document: Document, spec: StudySpec, scale: str) -> Combination
     return Combinations(axes, exclude, exclude_place, included, change.repeats or spec.repeats)
 
 
-def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath) -> Iterator[Axis]:
-    vary: dict[str, tuple[list[Any] | None, KeyPath]] = {
-        key: (values, ("vary", key)) for key, values in spec.vary.items()
-    }
+def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent) -> Iterator[Axis]:
+    vary: dict[str, tuple[Any, KeyPath]] = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
     vary |= {key: (values, (*at, "vary", key)) for key, values in change.vary.items()}
     for key, (values, place) in vary.items():
-        if values is not None:
+        if isinstance(values, UpTo):
+            yield [
+                (Setting(key, value, None, place, place, of_machine=True),)
+                for value in extent.values(key, values, document.where(place))
+            ]
+        elif values is not None:
             yield [(_setting(document, key, value, (*place, index), place),) for index, value in enumerate(values)]
 
 

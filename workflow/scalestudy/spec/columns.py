@@ -140,6 +140,23 @@ METRICS: dict[str, Column] = {
         "Share of the window in which the processor was slowed down against heat, mean over the cores that the run may use, "
         "largest of hosts; empty where the kernel does not count it",
     ),
+    "device_utilisation": Column(
+        "Device utilisation",
+        "",
+        "Share of the window in which a kernel ran on the accelerator, as NVML samples it once a second; mean over devices. "
+        "Empty where NVML does not answer",
+    ),
+    "device_power_w": Column(
+        "Device power",
+        "W",
+        "Mean power of the run's accelerators in the window, all of them together, as NVML samples it",
+    ),
+    "j_per_sample": Column(
+        "Energy per sample",
+        "J",
+        "Energy of the run's accelerators from the window's begin to its end, what lies between its steps included, over the "
+        "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power",
+    ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
@@ -175,7 +192,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
-    "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share",
+    "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
@@ -217,7 +234,7 @@ STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "distu
 
 MEASURED = {**METRICS, **DERIVED}
 
-LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s")
+LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s", "W", "J")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
 """Columns without a unit that are positive by their nature."""
 NEARLY_NONE = ("read_bytes", "staged_bytes")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
@@ -39,7 +40,8 @@ class Config(Spec):
     scale: Literal["mini", "node", "paper"] = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
-    """Name of a file in config/machines/; results are stored in results/<machine>/."""
+    """Name of a file in config/machines/; results are stored in results/<machine>/. `auto`: the one with accelerators that
+    this is; its file, named after what was found, is written where there is none."""
     campaign: Name | None = None
     """Measures the same runs again, beside those that are there: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
     tags: tuple[Name, ...] = ()
@@ -89,7 +91,7 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
     assert value is not None
-    return value
+    return value.model_copy(update={"machine": auto_machine()}) if value.machine == AUTO else value
 
 
 M = TypeVar("M", bound=Spec)

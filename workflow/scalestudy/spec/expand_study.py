@@ -12,6 +12,7 @@ from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
+from scalestudy.spec.beyond import Chosen, LeftOut, beyond_problems, on_this_machine
 from scalestudy.spec.check_claims import claim_problems
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
@@ -19,12 +20,13 @@ from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_key
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.expand_claims import Places, claim_in_bytes, claims_at, raise_problems
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
-from scalestudy.spec.machine import Machine, machine_problems
+from scalestudy.spec.machine import Machine
 from scalestudy.spec.matching import matches
 from scalestudy.spec.merge import Draft, applied, overlay
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
 from scalestudy.spec.study import Run, ScaleSpec, Study, StudySpec
+from scalestudy.spec.up_to import Extent
 from scalestudy.spec.yamlfile import Document
 
 
@@ -44,9 +46,9 @@ class _Expansion:
     document: Document
     base: Draft
     found: Combinations
-    machine: Machine
-    machine_name: str
+    extent: Extent
     extensions: Path
+    left_out: LeftOut
 
 
 def expand(
@@ -61,15 +63,19 @@ def expand(
 ) -> Study:
     """All runs of a study at one scale, validated; raises UserError listing what is wrong and on which line.
 
-    `changes` are keys that get other values than the file says, and then duplicate runs count once.
+    What the machine does not have is left out, and listed in `left_out` of the study; a study of which nothing remains is
+    wrong. `changes` are keys that get other values than the file says, and then duplicate runs count once.
     """
-    base, found = _base(spec, scale), combinations(document, spec, scale)
+    base = _base(spec, scale)
+    extent = Extent(machine, machine_name, _device_of(base))
+    found = combinations(document, spec, scale, extent)
     found = override(found, changes) if changes else found
     check_keys(document, found)
     check_size(document, found)
-    expansion = _Expansion(document, base, found, machine, machine_name, extensions)
-    configurations = _configurations(expansion)
+    left_out = LeftOut()
+    configurations = _configurations(_Expansion(document, base, found, extent, extensions, left_out))
     if not configurations:
+        left_out.raise_errors()
         raise UserError(
             f"`exclude` leaves no run at scale `{scale}`", document.where(found.exclude_place), "exclude fewer"
         )
@@ -83,6 +89,8 @@ def expand(
     tables = spec.tables if change.tables is None else change.tables
     # With other values for keys, what claims choose need not be there.
     claims, places = ([], Places(scale)) if changes else claims_at(document, scale)
+    rows = [columns_of(each.run) for each in configurations] if claims else []
+    chosen = Chosen(rows, _of_machine(found), left_out.rows, extent)
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
@@ -96,9 +104,10 @@ def expand(
         labels=_labels(document, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in figures),
         tables=tuple(where_in_bytes(table, machine) for table in tables),
-        claims=tuple(claim_in_bytes(claim, machine) for claim in claims),
+        claims=tuple(claim_in_bytes(on_this_machine(claim, scale, chosen), machine) for claim in claims),
         target_accuracy=spec.target_accuracy if change.target_accuracy is None else change.target_accuracy,
         cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
+        left_out=left_out.sentences,
     )
     _check_figures(document, study, change)
     raise_problems(claim_problems(study), places, document)
@@ -110,6 +119,18 @@ def _base(spec: StudySpec, scale: str) -> Draft:
     overlay(base, spec.base, ("base",))
     overlay(base, spec.scales.get(scale, ScaleSpec()).base, ("scales", scale, "base"))
     return base
+
+
+def _device_of(base: Draft) -> str | None:
+    """The device that a study's base sets, where it is one."""
+    device = base.data.get("device")
+    return device if isinstance(device, str) else None
+
+
+def _of_machine(found: Combinations) -> dict[str, list[int]]:
+    """The values of the axes that are as many as the machine has."""
+    settings = [setting for axis in found.axes for point in axis for setting in point if setting.of_machine]
+    return {key: [each.value for each in settings if each.key == key] for key in {each.key for each in settings}}
 
 
 def _check_figures(document: Document, study: Study, change: ScaleSpec) -> None:
@@ -134,6 +155,10 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             continue
         if run is not None:
             wrong = list(_run_problems(run, expansion))
+            if beyond := _beyond(run, point, wrong, expansion):
+                errors_of = [UserError(p.what, draft.where(document, p.path), p.remedy) for p in beyond]
+                expansion.left_out.add(run, repeats, beyond, errors_of)
+                continue
         for problem in wrong:
             error = UserError(problem.what, draft.where(document, problem.path), problem.remedy)
             errors[str(error)] = error
@@ -141,7 +166,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             errors[""] = UserError("may have more errors; the first are listed", document.file)
             break
         if run is not None and not wrong:
-            configurations.append(Configuration(in_bytes(run, expansion.machine), point, repeats))
+            configurations.append(Configuration(in_bytes(run, expansion.extent.machine), point, repeats))
     raise_all(list(errors.values()))
     return configurations
 
@@ -157,8 +182,16 @@ def _points(found: Combinations) -> Iterator[tuple[Point, int, bool]]:
 def _run_problems(run: RunSpec, expansion: _Expansion) -> Iterator[Problem]:
     yield from own_code_problems(run, expansion.extensions)
     yield from run_problems(run)
-    yield from machine_problems(run, expansion.machine, expansion.machine_name)
     yield from repeat_problems(run, expansion.found.repeats)
+
+
+def _beyond(run: RunSpec, point: Point, wrong: list[Problem], expansion: _Expansion) -> list[Problem]:
+    """Why a run is left out rather than wrong: the machine does not have it, or its number, which the machine chose, does
+    not go with the rest of the run."""
+    of_machine = [setting.key for setting in point if setting.of_machine]
+    if wrong:
+        return wrong if of_machine else []
+    return list(beyond_problems(run, expansion.extent, "loader.workers" in of_machine))
 
 
 def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) -> bool:

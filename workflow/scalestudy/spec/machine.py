@@ -145,8 +145,8 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
     """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
     What the study does not set, the machine determines: a rank per device, and the least number of nodes that shares the
-    ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones: where there are too
-    few nodes, more ranks share a node.
+    ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones, and shared ones are meant
+    for several ranks: where there are too few nodes, more ranks share a node.
     """
     ranks = spec.ranks
     if spec.nodes is not None:
@@ -158,22 +158,33 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
     if not devices:
         return 1, ranks
     nodes = next(n for n in range(-(-ranks // devices), ranks + 1) if ranks % n == 0)
-    if spec.accelerator and machine.nodes is not None and nodes > machine.nodes:
-        nodes = next(n for n in range(machine.nodes, 0, -1) if ranks % n == 0)
+    most = 1 if spec.launch.oversubscribe and machine.nodes is None else machine.nodes
+    if (spec.accelerator or spec.launch.oversubscribe) and most is not None and nodes > most:
+        nodes = next(n for n in range(most, 0, -1) if ranks % n == 0)
     return nodes, ranks // nodes
 
 
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
-    """What is impossible in a spec on this machine."""
+    """What of a spec this machine does not have."""
     if spec.accelerator and spec.nodes is None and spec.ranks_per_node is None:
         return
     if spec.nodes is not None and spec.ranks % spec.nodes:
         return  # reported elsewhere
-    nodes, _ = geometry(spec, machine)
-    most = most_nodes(machine)
+    nodes, per_node = geometry(spec, machine)
+    most, devices = most_nodes(machine), _devices_of_node(spec, machine)
     if most is not None and nodes > most:
         what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
         yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")
+    elif devices and per_node > devices and not spec.launch.oversubscribe:
+        key = "nodes" if spec.nodes is not None else "ranks_per_node"
+        what = f"{per_node} ranks on a node need as many devices; machine `{name}` has {devices} on each"
+        yield Problem((key,), what, "vary smaller numbers, or exclude this combination")
+
+
+def _devices_of_node(spec: RunSpec, machine: Machine) -> int:
+    """Accelerators that a run has on each node, as far as the machine says; 0: it uses none, or that is not known."""
+    uses = (spec.device or machine.device or "cuda") == "cuda"
+    return machine.devices_per_node or 0 if uses else 0
 
 
 def most_nodes(machine: Machine) -> int | None:

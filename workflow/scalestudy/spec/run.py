@@ -180,6 +180,9 @@ class Launch(Spec):
     """How other nodes are reached; unset: as the site says. `mpirun` starts every rank itself, on one node too."""
     binding: Literal["none", "core", "socket"] = "none"
     """`core`: each process has `threads_per_rank` cores to itself; `socket`: all cores of one socket, its device's or in turn."""
+    oversubscribe: bool = False
+    """Whether more ranks than devices of a node may share them, over gloo: NCCL refuses two ranks on one device. Such a run
+    is marked oversubscribed."""
 
 
 class SlowRank(Spec):

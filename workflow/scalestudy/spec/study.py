@@ -15,8 +15,11 @@ from scalestudy.spec.base import Spec
 from scalestudy.spec.claims import AnyClaim
 from scalestudy.spec.config import Name
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.up_to import AXIS_SCHEMA, OrUpTo
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
+VaryAxes = dict[str, Annotated[list[Any], Field(min_length=1), OrUpTo, AXIS_SCHEMA] | None]
+"""As `Axes`; `{to: machine}` may stand for a list, and is an `UpTo`."""
 MOST_REPEATS = 10_000
 TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
@@ -30,7 +33,7 @@ class ScaleSpec(Spec):
 
     base: dict[str, Any] = {}
     """Changes to `base`; a map with another `source` or `name` replaces that of the file."""
-    vary: Axes = {}
+    vary: VaryAxes = {}
     """Axes replaced or, by null, removed."""
     zip: list[Axes] | Axes | None = None
     """Replaces `zip`."""
@@ -65,8 +68,9 @@ class StudySpec(Spec):
     """Words to select studies by."""
     base: dict[str, Any] = {}
     """The run that everything else is a variation of: keys of a run."""
-    vary: Axes = {}
-    """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`."""
+    vary: VaryAxes = {}
+    """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
+    `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has."""
     zip: list[Axes] | Axes = []
     """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
@@ -119,6 +123,8 @@ class Study:
     target_accuracy: float | None = None
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
+    left_out: tuple[str, ...] = ()
+    """What the study names and this machine does not have: how many runs, and why; a sentence each."""
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 

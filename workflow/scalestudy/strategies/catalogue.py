@@ -51,6 +51,12 @@ class StrategySpec(Spec):
         return True
 
     @property
+    def shares_devices(self) -> bool:
+        """Whether it works where ranks share an accelerator: over gloo, which has broadcast and all-reduce for tensors of a
+        GPU, or through the host, as with dedicated servers."""
+        return self.servers_beside > 0
+
+    @property
     def needs_build(self) -> bool:
         """Whether it needs something that is compiled on the machine first, after the runs that do not."""
         return False
@@ -105,11 +111,19 @@ class AllReduce(StrategySpec):
     compression: Literal["none", "fp16", "bf16"] = "none"
     """What gradients are rounded to on the wire."""
 
+    @property
+    def shares_devices(self) -> bool:
+        return True
+
 
 class Ring(Scheduled):
     """All-reduce of gloo (a segmented ring) or NCCL, in one call, or in one per parameter (ChainerMN's naive and flat)."""
 
     name: Literal["ring"]
+
+    @property
+    def shares_devices(self) -> bool:
+        return self.schedule != "overlapped"
 
 
 class HalvingDoubling(Scheduled):

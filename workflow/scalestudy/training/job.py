@@ -24,6 +24,8 @@ class Resolved:
     """What NCCL has to use inside a node, as its log names it; None: the machine's description does not say."""
     transport_between: str | None = None
     """The same between nodes."""
+    devices: int = 0
+    """Accelerators of a machine; 0: ranks compute on cores."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class Job:
         if process >= self.spec.ranks:
             return (process - self.spec.ranks) % self.resolved.nodes
         return process // self.resolved.ranks_per_node
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether several ranks compute on one accelerator: then NCCL cannot be used."""
+        ranks_of_host = -(-self.spec.ranks // len(self.hosts))
+        return self.resolved.device == "cuda" and 0 < self.resolved.devices < ranks_of_host
 
     @property
     def processes(self) -> int:

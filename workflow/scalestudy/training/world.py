@@ -18,12 +18,14 @@ def join(job: Job, rank: int) -> World:
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
-        device = torch.device("cuda", job.local_rank(rank))
+        place = job.local_rank(rank)
+        device = torch.device("cuda", place % resolved.devices if job.shares_devices else place)
         torch.cuda.set_device(device)
     workers = control = None
     if job.processes > 1 or spec.strategy.name != "single":
-        # Servers are CPU processes: with them, a GPU run exchanges through the host.
-        backend = "nccl" if device.type == "cuda" and not spec.strategy.servers_beside else "gloo"
+        # Servers are CPU processes: with them, a GPU run exchanges through the host. NCCL refuses two ranks on one device.
+        through_host = bool(spec.strategy.servers_beside) or job.shares_devices
+        backend = "nccl" if resolved.device == "cuda" and not through_host else "gloo"
         dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=job.processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None

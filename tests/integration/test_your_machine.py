@@ -1,0 +1,92 @@
+"""`make run` on a machine with GPUs, by stand-ins: what it chooses, plans, leaves out and says. Nothing is trained."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.project import ROOT, Project, make_project
+from tests.stand_ins import gpus
+
+BEYOND = """\
+question: What does this machine not have?
+base: {model: mlp, strategy: allreduce, data: {source: digits}, ranks_per_node: 4}
+vary: {ranks: [1, 4]}
+scales: {node: {}}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with the studies that `make run` chooses on a GPU, and one that needs four."""
+    project = make_project(tmp_path_factory.mktemp("yours") / "clone")
+    for name in ("batch_and_precision", "loader_workers"):
+        shutil.copy(ROOT / f"config/studies/{name}.yaml", project.study.parent)
+    project.study.unlink()
+    (project.study.parent / "beyond.yaml").write_text(BEYOND)
+    return project
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(1, True), (8, False)])
+def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(
+    project: Project, tmp_path: Path, count: int, left_out: bool
+) -> None:
+    seen = gpus.environment(tmp_path / "nvml", count, **gpus.H100)
+    name = f"h100_80gb_hbm3_x{count}"
+    here = project.run("scalestudy", "here", **seen)
+    assert here.returncode == 0, here.stdout
+    assert f"{count} x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here.stdout
+    assert (project.folder / f"config/machines/{name}.yaml").is_file()
+
+    words = project.run("scalestudy", "here", "--words", **seen).stdout.splitlines()[-1].split()
+    planned = project.snakemake("-n", "all", "--config", *words, **seen)
+    assert planned.returncode == 0, planned.stdout
+    assert f"results/{name}/node/studies/batch_and_precision" in planned.stdout
+    trained = re.search(r"^train +(\d+)$", planned.stdout, re.MULTILINE)
+    assert trained is not None
+    assert int(trained[1]) >= 12
+
+    beyond = project.snakemake("-n", "all", "--config", "studies=beyond", "scale=node", "machine=auto", **seen)
+    said = f"left out: beyond: 1 run: 4 ranks on a node need as many devices; machine `{name}` has {count} on each"
+    assert (said in beyond.stdout) is left_out, beyond.stdout
+    trained = re.search(r"^train +(\d+)$", beyond.stdout, re.MULTILINE)
+    assert trained is not None
+    assert int(trained[1]) == (1 if left_out else 2)
+
+
+def test_check_and_plan_say_what_is_left_out(project: Project, tmp_path: Path) -> None:
+    seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
+    said = "beyond: 1 run: 4 ranks on a node need as many devices; machine `h100_80gb_hbm3_x1` has 1 on each"
+    plan = project.run("scalestudy", "plan", "beyond", "--config", "machine=auto", "--config", "scale=node", **seen)
+    assert plan.returncode == 0, plan.stdout
+    assert f"Left out     {said}" in plan.stdout
+
+    config = project.folder / "config/config.yaml"
+    before = config.read_text()
+    config.write_text("studies: [beyond]\nscale: node\nmachine: auto\n")
+    check = project.run("scalestudy", "check", **seen)
+    config.write_text(before)
+    assert check.returncode == 0, check.stdout
+    assert f"left out: node: {said}" in check.stdout
+
+
+def test_without_a_gpu_the_cpu_is_chosen_and_auto_refuses(project: Project, tmp_path: Path) -> None:
+    seen = gpus.environment(tmp_path / "nvml", 0)
+    here = project.run("scalestudy", "here", **seen)
+    assert "no accelerator is here (NVML): scale mini, on this CPU" in here.stdout
+    refused = project.snakemake("-n", "all", "--config", "machine=auto", **seen)
+    assert refused.returncode != 0
+    assert "machine: auto: no accelerator was found here" in refused.stdout
+    assert "Traceback" not in refused.stdout
+
+
+@pytest.mark.parametrize(("given", "option"), [("SCALE=mini", " --scale mini)"), ("", " here --words )")])
+def test_make_run_hands_the_wish_for_a_scale_on(given: str, option: str) -> None:
+    command = ["make", "-n", "run", *filter(None, [given])]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert option in shown
+    assert "snakemake all --profile profiles/local --config $words" in shown

@@ -1,0 +1,126 @@
+"""More ranks than devices: refused, unless a study asks for it; then they share them over gloo, and the run is marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scalestudy.errors import Skipped
+from scalestudy.hardware import Accelerators, Device
+from scalestudy.launch.local import devices_of
+from scalestudy.launch.resolve import resolve
+from scalestudy.results.result import is_oversubscribed
+from scalestudy.spec.config import Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.training import world
+from scalestudy.training.job import Job, Resolved
+
+EIGHT_CORES = Machine.model_validate({"cores_per_node": 8})
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one stand-in GPU."""
+    found = Accelerators("cuda", (Device("Stand-in GPU", 1 << 34, "0000:10:00.0"),), "a stand-in")
+    monkeypatch.setattr("scalestudy.launch.resolve.accelerators", lambda: found)
+    monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: found)
+
+
+def run(strategy: str = "allreduce", oversubscribe: bool = True, ranks: int = 2, **more: Any) -> RunSpec:
+    plain = {"ranks": ranks, "strategy": strategy, "batch": {"per_rank": 8}, "launch": {"oversubscribe": oversubscribe}}
+    return RunSpec.model_validate({**plain, **more})
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_two_ranks_on_one_gpu_are_refused_and_the_reason_names_the_key() -> None:
+    with pytest.raises(Skipped, match=r"2 ranks need as many GPUs; this machine has 1; `launch\.oversubscribe: true`"):
+        resolve(run(oversubscribe=False), EIGHT_CORES, Site())
+
+
+@pytest.mark.usefixtures("one_gpu")
+@pytest.mark.parametrize("strategy", ["allreduce", "ring", "parameter_server", "async_parameter_server"])
+def test_ranks_that_may_share_have_one_node_and_their_share_of_its_cores(strategy: str) -> None:
+    resolved, where = resolve(run(strategy), EIGHT_CORES, Site())
+    assert (resolved.device, resolved.devices, resolved.nodes, resolved.ranks_per_node) == ("cuda", 1, 1, 2)
+    assert resolved.threads_per_rank == 4
+    assert len(where.hosts) == 1
+
+
+@pytest.mark.usefixtures("one_gpu")
+@pytest.mark.parametrize("strategy", ["halving_doubling", "hierarchical", "zero1", "fsdp", "pipeline"])
+def test_an_exchange_that_gloo_does_not_have_on_gpus_is_refused(strategy: str) -> None:
+    with pytest.raises(Skipped, match="NCCL refuses two ranks on one GPU, and gloo has not all"):
+        resolve(run(strategy), EIGHT_CORES, Site())
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_one_rank_per_gpu_may_use_every_strategy_whatever_was_allowed() -> None:
+    resolved, _ = resolve(run("halving_doubling", ranks=1), EIGHT_CORES, Site())
+    assert (resolved.devices, resolved.ranks_per_node, resolved.threads_per_rank) == (1, 1, 8)
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_torch_for_cpus_alone_is_said_and_the_cpu_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    with pytest.raises(Skipped, match=r"has 1 GPU, and torch .* is built for the CPU alone") as caught:
+        resolve(run(ranks=1), EIGHT_CORES, Site())
+    assert "set `device: cpu`" in str(caught.value)
+    assert resolve(run(ranks=1, device="cpu"), EIGHT_CORES, Site())[0].device == "cpu"
+
+
+def test_an_accelerator_that_runs_cannot_use_is_said_and_the_cpu_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    xpu = Accelerators("xpu", (Device("xpu", 0, None),), "a stand-in")
+    monkeypatch.setattr("scalestudy.launch.resolve.accelerators", lambda: xpu)
+    with pytest.raises(Skipped, match="one of type `xpu`, which runs cannot use; set `device: cpu`"):
+        resolve(run(ranks=1), EIGHT_CORES, Site())
+
+
+def job(spec: RunSpec, devices: int, hosts: tuple[str, ...] = ("a",)) -> Job:
+    resolved = Resolved(len(hosts), spec.ranks // len(hosts), 1, "cuda", 8, None, devices)
+    return Job("r", spec, resolved, Path(), Path(), Path(), None, Path(), hosts)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices", "hosts", "shared"),
+    [
+        (2, 1, ("a",), True),
+        (2, 2, ("a",), False),
+        (4, 2, ("a", "b"), False),
+        (6, 2, ("a", "b"), True),
+        (2, 0, ("a",), False),
+    ],
+)
+def test_ranks_share_where_a_machine_has_fewer_devices(
+    ranks: int, devices: int, hosts: tuple[str, ...], shared: bool
+) -> None:
+    made = job(run(ranks=ranks), devices, hosts)
+    assert made.shares_devices is shared
+    assert is_oversubscribed(made) is shared
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_shared_device_is_measured_once() -> None:
+    assert devices_of(job(run(ranks=3), 1), 0) == ["0000:10:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "devices", "device", "backend"),
+    [(0, 1, 0, "gloo"), (1, 1, 0, "gloo"), (2, 2, 0, "gloo"), (1, 4, 1, "nccl")],
+)
+def test_ranks_that_share_take_turns_on_devices_and_exchange_by_gloo(
+    monkeypatch: pytest.MonkeyPatch, rank: int, devices: int, device: int, backend: str
+) -> None:
+    # Stand-ins for CUDA and for the process group, of which only what is asked for is seen.
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(world.dist, "init_process_group", lambda backend, **_: asked.append(backend))
+    monkeypatch.setattr(world, "rendezvous_store", lambda *_: None)
+    monkeypatch.setattr(world, "new_group", lambda *_: None)
+    threads = torch.get_num_threads()
+    found = world.join(job(run(ranks=4), devices), rank)
+    torch.set_num_threads(threads)
+    assert (found.device, asked) == (torch.device("cuda", device), [backend])

@@ -1,0 +1,115 @@
+"""What a run's accelerators do: sampled by NVML, here a stand-in for it, and what follows for the window."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, mean_of, throttling
+from scalestudy.measure.system import Sampler
+from tests.stand_ins import gpus
+
+See = Callable[..., None]
+
+
+@pytest.fixture
+def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> See:
+    """`see(2)`: two stand-in GPUs."""
+    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
+    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
+
+
+def row(clock_s: float, energy: float = math.nan, power: float = math.nan, throttle: float = 0.0) -> dict[str, float]:
+    return {"clock_s": clock_s, "devices": 1.0, "device_energy_j": energy, "device_power_w": power,
+            "device_throttle": throttle, "device_utilisation": 0.5}  # fmt: skip
+
+
+COUNTED = [row(0, 1000.0), row(1, 1300.0), row(2, 1500.0), row(3, 1900.0)]
+POWERED = [row(0, power=100.0), row(1, power=300.0), row(2, power=300.0), row(3, power=100.0)]
+
+
+@pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 900), (1, 2, 200), (0.5, 2.5, 550), (1.25, 1.75, 100)])
+def test_energy_is_the_difference_of_the_counters_at_both_ends(begin: float, end: float, joules: float) -> None:
+    assert energy_j(COUNTED, begin, end) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 700), (1, 2, 300), (0.5, 2.5, 550)])
+def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, end: float, joules: float) -> None:
+    assert energy_j(POWERED, begin, end) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 4), (1, 1.25)])
+def test_energy_outside_the_samples_or_of_an_instant_is_not_guessed(begin: float, end: float) -> None:
+    assert energy_j(COUNTED, begin, end) is None
+
+
+def test_without_devices_there_is_no_energy() -> None:
+    assert energy_j([{"clock_s": 0.0}, {"clock_s": 3.0}], 0, 3) is None
+    assert energy_j([row(0), row(3)], 0, 3) is None
+    assert mean_of([{"clock_s": 1.0}], "device_utilisation", 0, 3) is None
+    assert mean_of(COUNTED, "device_utilisation", 0, 3) == 0.5
+
+
+def test_what_holds_the_clock_down_in_a_tenth_of_the_samples_is_said() -> None:
+    rows = [row(clock, throttle=4.0 if clock < 2 else 0.0) for clock in range(10)]
+    assert throttling(rows, 0, 9) == ["power cap (20% of samples)"]
+    assert throttling(rows, 2, 9) == []
+
+
+def test_readings_of_two_devices_are_one_row(see: See) -> None:
+    see(2, STAND_IN_GPU_WATTS="250", STAND_IN_THROTTLE="4")
+    meter = DeviceMeter(["0000:10:00.0", "0000:11:00.0"])
+    found = meter.row()
+    meter.close()
+    assert set(found) == set(COLUMNS)
+    assert found["devices"] == 2
+    assert found["device_power_w"] == 500
+    assert found["device_utilisation"] == 0.75
+    assert found["device_memory_bytes"] == 2 * 1024 * 2**20
+    assert found["device_clock_mhz"] == 1500
+    assert found["device_throttle"] == 4
+    assert meter.row() == {}
+
+
+def test_what_a_device_does_not_tell_is_not_a_number(see: See) -> None:
+    see(1, STAND_IN_NO_ENERGY="1")
+    meter = DeviceMeter(["0000:10:00.0"])
+    found = meter.row()
+    meter.close()
+    assert math.isnan(found["device_energy_j"])
+    assert found["device_power_w"] == 300
+
+
+def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(1)
+    of = "utilisation, power and energy of the devices are not measured: "
+    assert DeviceMeter(["0000:99:00.0"]).said == f"{of}NVML does not know 1 device"
+    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}there is no libnothing.so.9"
+    assert DeviceMeter([]).said == ""
+
+
+def test_the_sampler_adds_devices_to_its_rows_and_their_energy_is_that_of_the_time_between(see: See) -> None:
+    see(2, STAND_IN_GPU_WATTS="200")
+    sampler = Sampler([os.getpid()], os.getpgrp(), ["0000:10:00.0", "0000:11:00.0"])
+    sampler.start()
+    time.sleep(0.7)
+    sampler.stop()
+    assert all(each["devices"] == 2 for each in sampler.rows)
+    begin, end = sampler.rows[0]["clock_s"], sampler.rows[-1]["clock_s"]
+    joules = energy_j(sampler.rows, begin, end)
+    assert joules is not None
+    # The counter is read some milliseconds after the clock of its row, under load more.
+    assert joules == pytest.approx(400 * (end - begin), rel=0.3)
+    assert sampler.said == ""
+
+
+def test_a_run_on_the_cpu_has_no_columns_of_devices() -> None:
+    sampler = Sampler([os.getpid()], os.getpgrp())
+    sampler.start()
+    sampler.stop()
+    assert not set(sampler.rows[0]) & set(COLUMNS)

@@ -1,0 +1,69 @@
+"""Energy, power and utilisation of a run's window, from samples of its hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalestudy.results.records import of_devices
+from scalestudy.results.reports import Measured
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job, Resolved
+from scalestudy.training.report import Report
+
+
+def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
+    run = RunSpec.model_validate({"strategy": "allreduce", "ranks": 2, "batch": {"per_rank": 8}})
+    resolved = Resolved(len(hosts), 2 // len(hosts), 1, "cuda", 8, None, 2)
+    return Job("r", run, resolved, folder, folder, folder, None, folder, hosts)
+
+
+def measured(clocks: tuple[float, float] | None = (1.0, 3.0)) -> Measured:
+    """Two ranks with ten steps each, the first two of them warm-up."""
+    reports = [Report(rank, window=(2, 10), steps_done=10, window_clock=clocks) for rank in range(2)]
+    return Measured(reports, np.zeros((2, 10, 7)), np.zeros((2, 10)))
+
+
+def samples(node: int, watts: float, throttle: float = 0.0) -> list[dict[str, float]]:
+    """One a second for five seconds, at a constant power."""
+    return [
+        {"node": node, "clock_s": float(second), "devices": 1.0, "device_utilisation": 0.9, "device_power_w": watts,
+         "device_energy_j": 1000.0 + watts * second, "device_throttle": throttle}
+        for second in range(5)
+    ]  # fmt: skip
+
+
+def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_path: Path) -> None:
+    values, warnings = of_devices(job(tmp_path), samples(0, 320.0), measured())
+    # 320 W for 2 s, over 8 steps of 16 samples.
+    assert values == {"device_utilisation": 0.9, "device_power_w": 320.0, "j_per_sample": pytest.approx(5.0)}
+    assert warnings == []
+
+
+def test_the_energy_of_all_hosts_counts(tmp_path: Path) -> None:
+    rows = [*samples(0, 320.0), *samples(1, 640.0)]
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, measured())
+    assert values["device_power_w"] == 960.0
+    assert values["j_per_sample"] == pytest.approx(15.0)
+
+
+def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
+    rows = [*samples(0, 320.0), *({"node": 1, "clock_s": float(second)} for second in range(5))]
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, measured())
+    assert set(values.values()) == {None}
+
+
+def test_without_samples_or_window_nothing_is_known(tmp_path: Path) -> None:
+    assert set(of_devices(job(tmp_path), [], measured())[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), samples(0, 1.0), measured(None))[0].values()) == {None}
+
+
+def test_a_clock_that_was_held_down_and_devices_that_were_not_measured_are_said(tmp_path: Path) -> None:
+    (tmp_path / "unmeasured.0").write_text("not measured: there is no library", encoding="utf-8")
+    _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), measured())
+    assert warnings == [
+        "the clock of the devices was held down in the window: power cap (100% of samples)",
+        "not measured: there is no library",
+    ]

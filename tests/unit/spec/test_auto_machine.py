@@ -1,0 +1,141 @@
+"""`machine: auto`: the file that it writes of stand-in GPUs, and when it writes none."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.hardware import Accelerators, Device
+from scalestudy.spec import auto_machine as module
+from scalestudy.spec.auto_machine import auto_machine, name_of, sheet_of
+from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.yamlfile import parse_yaml
+from tests.stand_ins import gpus
+
+ROOT = Path(__file__).resolve().parents[3]
+KNOWN = ROOT / "config/reference/accelerators.csv"
+See = Callable[..., None]
+
+
+@pytest.fixture
+def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
+    """`see(2)`: two stand-in GPUs, in an empty project with the table of accelerators."""
+    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config/machines").mkdir(parents=True)
+    monkeypatch.setattr(module, "KNOWN", KNOWN)
+    monkeypatch.setenv(module.NAMED, "")
+    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_file_has_what_was_found_and_what_the_data_sheet_says(see: See, count: int) -> None:
+    see(count, **gpus.H100)
+    name = auto_machine()
+    assert name == f"h100_80gb_hbm3_x{count}"
+    machine = read_machine(name)
+    assert (machine.nodes, machine.devices_per_node, machine.device) == (1, count, "cuda")
+    assert machine.device_name == "NVIDIA H100 80GB HBM3"
+    assert machine.device_memory_gib == 79.65
+    assert machine.peak_tflops["bfloat16"] == 989.5
+    assert machine.device_memory_gb_per_s == 3350
+    assert machine.power is not None and machine.power.device_watts == 700
+    assert machine.cores_per_node == module.cores()
+    assert machine.sources["peak_tflops"].startswith("NVIDIA H100 Tensor Core GPU, data sheet, 2023")
+    assert machine.sources["device_name"].startswith("found here on ")
+
+
+def test_the_configuration_names_the_machine_that_was_found(see: See, tmp_path: Path) -> None:
+    see(2, **gpus.H100)
+    (tmp_path / "config/config.yaml").write_text("machine: local\n")
+    assert read_config(tmp_path / "config/config.yaml", {"machine": "auto"}).machine == "h100_80gb_hbm3_x2"
+    assert read_config(tmp_path / "config/config.yaml").machine == "local"
+
+
+def test_commands_that_a_call_starts_take_its_answer(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(1, **gpus.H100)
+    monkeypatch.setenv(module.NAMED, "another_x4")
+    assert auto_machine() == "another_x4"
+
+
+def test_a_file_that_is_there_is_kept_and_one_of_another_machine_is_an_error(
+    see: See, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(1, **gpus.H100)
+    file = tmp_path / "config/machines/h100_80gb_hbm3_x1.yaml"
+    file.write_text("devices_per_node: 1\nprices: {currency: EUR, per_device_hour: 2.0}\n")
+    assert auto_machine() == "h100_80gb_hbm3_x1"
+    assert "prices" in file.read_text()
+    file.write_text("devices_per_node: 1\ncores_per_node: 4096\n")
+    monkeypatch.delenv(module.NAMED)
+    with pytest.raises(UserError, match=r"x1\.yaml:2: cores_per_node: says 4096, and \d+ was found here"):
+        auto_machine()
+
+
+def test_a_gpu_that_is_not_in_the_table_has_no_peaks_and_the_file_says_so(see: See, tmp_path: Path) -> None:
+    see(1, STAND_IN_GPU_NAME="Stand-in GPU")
+    name = auto_machine()
+    assert name == "stand_in_gpu_x1"
+    assert read_machine(name).peak_tflops == {}
+    assert "is not in" in (tmp_path / f"config/machines/{name}.yaml").read_text()
+
+
+def test_a_part_of_a_gpu_does_not_get_the_peaks_of_the_whole() -> None:
+    def found(gib: float) -> Accelerators:
+        return Accelerators("cuda", (Device("NVIDIA H100 80GB HBM3", int(gib * 2**30), None),), "a stand-in")
+
+    assert sheet_of(found(79.6), KNOWN) is not None
+    assert sheet_of(found(9.9), KNOWN) is None
+
+
+@pytest.mark.parametrize(
+    ("driver_says", "name"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx_4090_x1"),
+        ("Tesla V100-SXM2-16GB", "v100_sxm2_16gb_x1"),
+        ("AMD Instinct MI300X", "mi300x_x1"),
+        ("", "accelerator_x1"),
+        ("NVIDIA 4090", "gpu_4090_x1"),
+    ],
+)
+def test_a_machine_is_named_after_its_accelerator(driver_says: str, name: str) -> None:
+    assert name_of(Accelerators("cuda", (Device(driver_says, 0, None),), "a stand-in")) == name
+
+
+def test_without_an_accelerator_the_cpu_is_not_taken(see: See, tmp_path: Path) -> None:
+    see(0)
+    with pytest.raises(UserError, match="no accelerator was found here") as caught:
+        auto_machine()
+    assert "`machine: local`" in caught.value.remedy
+    assert list((tmp_path / "config/machines").iterdir()) == []
+
+
+def test_every_row_of_the_table_is_a_machine_file() -> None:
+    with open(KNOWN, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    for row in rows:
+        facts = {"nodes": 1, "devices_per_node": 1, "device": "cuda", "device_name": row["device_name"],
+                 "device_memory_gib": float(row["memory_gib"]), "cores_per_node": 8, "memory_gib": 64.0}  # fmt: skip
+        machine = written(module.text_of(facts, row))
+        assert machine.peak_tflops["float16"] == float(row["float16"])
+        assert machine.sources["peak_tflops"] == row["source"]
+    assert len(rows) >= 15
+
+
+def written(text: str) -> Machine:
+    return checked(Machine, parse_yaml(text, "m.yaml"))
+
+
+def test_the_sheets_of_the_shipped_machines_agree_with_the_table() -> None:
+    with open(KNOWN, encoding="utf-8", newline="") as stream:
+        rows = {row["device_name"]: row for row in csv.DictReader(stream)}
+    a100 = read_machine("gpu_cluster", ROOT / "config/machines")
+    sheet = module.from_sheet(rows[str(a100.device_name)])
+    assert a100.peak_tflops == sheet["peak_tflops"]
+    assert a100.device_memory_gb_per_s == sheet["device_memory_gb_per_s"]
+    assert a100.power is not None and a100.power.device_watts == sheet["power"]["device_watts"]

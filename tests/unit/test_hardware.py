@@ -1,0 +1,144 @@
+"""Which accelerators a process may use: by NVML, else by torch, and never the CPU in their place."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalestudy import hardware
+from scalestudy.hardware import Accelerators, Device, accelerators, ask_torch, bus_ids, is_any_there, visible
+from scalestudy.nvml import Nvml, NvmlDevice, NvmlError, throttled_by
+from tests.stand_ins import gpus
+
+See = Callable[..., None]
+TWO = [
+    NvmlDevice(None, "Some GPU", "GPU-aa00", "0000:3b:00.0", 1 << 34),
+    NvmlDevice(None, "Some GPU", "GPU-bb00", "0000:5e:00.0", 1 << 34),
+]
+
+
+@pytest.fixture
+def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> See:
+    """`see(2)`: two stand-in GPUs."""
+    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
+    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
+
+
+@pytest.mark.parametrize(
+    ("named", "addresses"),
+    [
+        (None, ["0000:3b:00.0", "0000:5e:00.0"]),
+        ("1,0", ["0000:5e:00.0", "0000:3b:00.0"]),
+        ("", []),
+        ("-1", []),
+        ("1,-1,0", ["0000:5e:00.0"]),
+        ("7", []),
+        ("NoDevFiles", []),
+        ("GPU-bb", ["0000:5e:00.0"]),
+        ("GPU-bb00, GPU-aa00", ["0000:5e:00.0", "0000:3b:00.0"]),
+        ("GPU-cc", []),
+        ("MIG-1234", [None]),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_show(named: str | None, addresses: list[str | None]) -> None:
+    assert [device.bus_id for device in visible(TWO, named)] == addresses
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_as_many_gpus_are_found_as_nvml_has(see: See, count: int) -> None:
+    see(count, STAND_IN_GPU_NAME="Stand-in GPU", STAND_IN_GPU_MIB="16384")
+    found = accelerators()
+    assert (found.kind, found.count, found.source) == ("cuda", count, "NVML")
+    assert found.devices[0] == Device("Stand-in GPU", 16384 << 20, "0000:10:00.0")
+    assert bus_ids(2) == ["0000:10:00.0", "0000:11:00.0" if count > 1 else "0000:10:00.0"]
+
+
+def test_a_gpu_that_is_hidden_is_not_found(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0100")
+    assert [device.bus_id for device in accelerators().devices] == ["0000:11:00.0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert accelerators() == Accelerators("", (), "CUDA_VISIBLE_DEVICES hides all 2")
+
+
+def test_a_driver_that_is_not_loaded_is_said(see: See) -> None:
+    see(1, STAND_IN_NO_DRIVER="1")
+    with pytest.raises(NvmlError, match="nvmlInit_v2: Driver Not Loaded"):
+        Nvml()
+
+
+def test_a_library_that_is_not_there_is_said() -> None:
+    with pytest.raises(NvmlError, match=r"there is no libnothing\.so\.9"):
+        Nvml("libnothing.so.9")
+
+
+@pytest.mark.parametrize("name", ["kfd", "nvidia0", "accel/accel0", "dxg"])
+def test_the_file_of_a_driver_shows_that_there_is_something_to_ask_torch_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not is_any_there(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    assert is_any_there(tmp_path)
+
+
+AMD = {"kind": "cuda", "devices": [{"name": "AMD Stand-in", "memory_bytes": 64 << 30, "bus_id": "0000:c1:00.0"}] * 2}
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """No NVML, the file of a driver, and a stand-in for torch that prints an answer."""
+    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    monkeypatch.setattr(hardware, "is_any_there", lambda: True)
+    monkeypatch.setattr(hardware, "QUESTION", f"print({answer!r})")
+    monkeypatch.setattr(hardware, "_accelerators", inspect.unwrap(hardware._accelerators))
+    monkeypatch.setenv(hardware.FOUND, "null")
+
+
+def test_where_nvml_does_not_answer_torch_is_asked_once_and_its_answer_handed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked(monkeypatch, json.dumps(AMD))
+    first = accelerators()
+    assert (first.count, first.devices[1].name, first.source) == (2, "AMD Stand-in", "torch")
+    monkeypatch.setattr(hardware, "QUESTION", "raise SystemExit('asked again')")
+    assert accelerators() == first
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    assert "asked again" in accelerators().source
+
+
+def test_an_accelerator_that_runs_cannot_use_is_none_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, json.dumps({"kind": "xpu", "devices": [{"name": "xpu", "memory_bytes": 0, "bus_id": None}]}))
+    found = accelerators()
+    assert (found.kind, len(found.devices), found.count) == ("xpu", 1, 0)
+
+
+def test_a_driver_of_which_torch_knows_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, json.dumps({"kind": "", "devices": []}))
+    assert accelerators().source == "the driver of one is here, and torch finds none that it can use"
+
+
+def test_a_torch_that_cannot_say_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "QUESTION", "raise RuntimeError('no such thing')")
+    assert ask_torch() == Accelerators("", (), "torch could not say: RuntimeError: no such thing")
+
+
+def test_looking_for_accelerators_imports_no_torch(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
+    code = "import sys; from scalestudy.hardware import accelerators as a; print(a().count, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **gpus.environment(folder, 8)},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.split() == ["8", "False"]
+
+
+def test_what_holds_a_clock_down_is_said_in_words() -> None:
+    assert throttled_by(0x1) == []
+    assert throttled_by(0x4 | 0x20) == ["power cap", "temperature"]
+    assert throttled_by(float("nan")) == []

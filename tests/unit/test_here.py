@@ -1,0 +1,84 @@
+"""What `make run` chooses, by stand-in GPUs, and what it says at its end of the GPU that it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.analysis.on_devices import about_devices
+from scalestudy.commands.here import Choice, chosen
+from scalestudy.errors import UserError
+from scalestudy.hardware import Accelerators, Device
+from scalestudy.spec.base import parse
+from scalestudy.spec.run import RunSpec
+from tests.stand_ins import gpus
+
+See = Callable[..., None]
+
+
+@pytest.fixture
+def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
+    """`see(2)`: two stand-in GPUs, in an empty project."""
+    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config/machines").mkdir(parents=True)
+    monkeypatch.setenv("SCALESTUDY_MACHINE", "")
+    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(see: See, count: int) -> None:
+    see(count, STAND_IN_GPU_NAME="Stand-in GPU")
+    found = chosen()
+    assert (found.scale, found.machine) == ("node", "auto")
+    assert found.why.startswith(f"{count} x Stand-in GPU is here: scale node, on machine stand_in_gpu_x{count}")
+    assert found.words == "studies=batch_and_precision,loader_workers scale=node machine=auto"
+
+
+def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
+    see(0)
+    assert chosen().words == "studies=worker_items,loader_workers,gpu_scaling scale=mini machine=local"
+    with pytest.raises(UserError, match="scale `node` needs an accelerator"):
+        chosen("node")
+
+
+def test_the_cpu_can_be_asked_for(see: See) -> None:
+    see(2)
+    found = chosen("mini")
+    assert found == Choice("mini", "local", ("worker_items", "loader_workers", "gpu_scaling"), found.why)
+
+
+def test_an_accelerator_that_runs_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    xpu = Accelerators("xpu", (Device("xpu", 0, None),), "a stand-in")
+    monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: xpu)
+    with pytest.raises(UserError, match="one of type `xpu`") as caught:
+        chosen()
+    assert "make run SCALE=mini" in caught.value.remedy
+
+
+def made(
+    rate: float, device: str = "Stand-in GPU", status: str = "valid", **spec: Any
+) -> tuple[RunSpec, dict[str, Any]]:
+    run, problems = parse(RunSpec, {"model": "resnet50", "batch": {"per_rank": 32}, **spec})
+    assert run is not None, problems
+    metrics = {"throughput_samples_per_s": rate, "j_per_sample": 0.25, "device_power_w": 500.0}
+    return run, {"status": status, "metrics": metrics, "instrument": {"device_name": device}}
+
+
+def test_the_best_of_each_precision_is_said_with_its_energy() -> None:
+    bfloat16 = {"autocast": "bfloat16", "memory_format": "channels_last"}
+    runs = [made(1000.0), made(1100.0), made(1200.0), made(900.0, batch={"per_rank": 8}), made(2500.0, **bfloat16)]
+    assert about_devices(runs) == [
+        "Stand-in GPU:",
+        "  resnet50, float32: 1,100 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 3)",
+        "  resnet50, bfloat16, channels last: 2,500 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 1)",
+    ]
+
+
+def test_runs_on_the_cpu_and_runs_that_are_not_valid_say_nothing_of_a_gpu() -> None:
+    emulated = made(5.0)
+    emulated[1]["emulated"] = True
+    assert about_devices([made(10.0, "cpu"), made(10.0, status="invalid"), emulated]) == []

@@ -1,0 +1,74 @@
+"""`scalestudy here`: what this machine is, and what `make run` runs on it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+import click
+
+from scalestudy.errors import UserError
+
+ON_CPU = ("worker_items", "loader_workers", "gpu_scaling")
+"""What `make run` runs on a machine without an accelerator, at scale `mini`."""
+ON_GPU = ("batch_and_precision", "loader_workers")
+"""What it runs on one with an accelerator, at scale `node`: at most ten minutes."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is run here: scale, machine, studies, and why, in a sentence."""
+
+    scale: str
+    machine: str
+    studies: tuple[str, ...]
+    why: str
+
+    @property
+    def words(self) -> str:
+        """For Snakemake's `--config`."""
+        return shlex.join([f"studies={','.join(self.studies)}", f"scale={self.scale}", f"machine={self.machine}"])
+
+
+def chosen(scale: str | None = None) -> Choice:
+    """What `make run` runs: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
+
+    Raises UserError where there is an accelerator that runs cannot use: the CPU is not taken in its place unasked.
+    """
+    from scalestudy.hardware import accelerators
+    from scalestudy.spec.auto_machine import AUTO, auto_machine
+
+    if scale == "mini":
+        return Choice("mini", "local", ON_CPU, "scale mini, as asked: this CPU, and accelerators that are emulated")
+    found = accelerators()
+    if found.devices and not found.count:
+        what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
+        raise UserError(what, remedy="`make run SCALE=mini` measures the CPU")
+    if found.count:
+        names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
+        name = auto_machine()
+        why = f"{found.count} x {names} is here: scale node, on machine {name}; `make run SCALE=mini` measures the CPU"
+        return Choice("node", AUTO, ON_GPU, why)
+    if scale == "node":
+        raise UserError(
+            f"scale `node` needs an accelerator, and none is here: {found.source}", remedy="choose SCALE=mini"
+        )
+    return Choice("mini", "local", ON_CPU, f"no accelerator is here ({found.source}): scale mini, on this CPU")
+
+
+@click.command(name="here")
+@click.option("--scale", type=click.Choice(["mini", "node"]), default=None, help="Not the one that fits this machine.")
+@click.option(
+    "--words", is_flag=True, help="Print what Snakemake's --config takes; the sentence goes to standard error."
+)
+def command(scale: str | None, words: bool) -> None:
+    """Say what `make run` runs on this machine, and why.
+
+    Where there is an accelerator, its machine file is written.
+
+    Example: scalestudy here
+    """
+    choice = chosen(scale)
+    click.echo(f"make run: {choice.why}; studies {', '.join(choice.studies)}", err=words)
+    if words:
+        click.echo(choice.words)

@@ -1,0 +1,171 @@
+"""Which accelerators this process may use. CUDA is not started here, and torch is not imported: it is asked elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
+
+FOUND = "SCALESTUDY_ACCELERATORS"
+"""Environment variable by which the commands that a process starts on its host learn what torch has told it, as JSON."""
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that hide accelerators from a process."""
+DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
+"""In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
+PROGRAMS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi")
+UNUSABLE = "the driver of one is here, and torch finds none that it can use"
+ASK_S = 120
+QUESTION = """
+import json, torch
+kind, devices = "", []
+accelerator = getattr(torch, "accelerator", None)
+if accelerator is not None and accelerator.is_available():
+    kind = accelerator.current_accelerator().type
+elif torch.cuda.is_available():
+    kind = "cuda"
+if kind == "cuda":
+    for index in range(torch.cuda.device_count()):
+        p = torch.cuda.get_device_properties(index)
+        parts = [getattr(p, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+        address = None if None in parts else "%04x:%02x:%02x.0" % tuple(parts)
+        devices.append({"name": p.name, "memory_bytes": p.total_memory, "bus_id": address})
+elif kind:
+    devices = [{"name": kind, "memory_bytes": 0, "bus_id": None} for _ in range(accelerator.device_count())]
+print(json.dumps({"kind": kind, "devices": devices}))
+"""
+"""What torch says of its accelerators; a GPU of AMD is one of `cuda` to torch."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator, in the order in which torch numbers them."""
+
+    name: str
+    """As its vendor's driver has it; empty for a part of a GPU (MIG)."""
+    memory_bytes: int
+    bus_id: str | None
+    """PCI address as the kernel writes it; None where it is not told."""
+
+
+@dataclass(frozen=True)
+class Accelerators:
+    """What a process may use."""
+
+    kind: str
+    """torch's name of their type: `cuda` for NVIDIA and AMD, `xpu`, …; empty: there is none."""
+    devices: tuple[Device, ...]
+    source: str
+    """Who says so."""
+
+    @property
+    def count(self) -> int:
+        """How many a run can use: runs use those of type `cuda`."""
+        return len(self.devices) if self.kind == "cuda" else 0
+
+
+def accelerators() -> Accelerators:
+    """The accelerators that are visible here: by NVML where it answers, else by torch in a process of its own.
+
+    torch is asked only where a driver or its tool shows that there is something. A process that has the answer hands it
+    to those that it starts.
+    """
+    return _accelerators(tuple(os.environ.get(name) for name in VISIBLE))
+
+
+@functools.cache
+def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
+    try:
+        nvml = Nvml()
+    except NvmlError:
+        return _other() if is_any_there() else Accelerators("", (), "no driver of an accelerator is here")
+    try:
+        found = nvml.devices()
+    except NvmlError as error:
+        return Accelerators("", (), str(error))
+    finally:
+        nvml.close()
+    devices = visible(found, hidden[0])
+    source = "NVML" if devices or not found else f"{VISIBLE[0]} hides all {len(found)}"
+    return Accelerators("cuda" if devices else "", tuple(devices), source)
+
+
+def is_any_there(devices: Path = Path("/dev")) -> bool:
+    """Whether a driver of an accelerator, or a tool of one, is on this machine."""
+    return any(any(devices.glob(pattern)) for pattern in DEVICE_FILES) or any(map(shutil.which, PROGRAMS))
+
+
+def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
+    """Of the GPUs by PCI address, those that `named`, CUDA_VISIBLE_DEVICES, leaves visible, in its order.
+
+    It names GPUs by number, or by the beginning of a UUID; the list ends at the first name that is not a GPU's, `-1` for
+    example (CUDA C++ Programming Guide, "CUDA Environment Variables"). A part of a GPU (MIG) has no name and address.
+    """
+    in_order = sorted(found, key=lambda device: device.bus_id)
+    everything = [Device(device.name, device.memory_bytes, device.bus_id) for device in in_order]
+    if named is None:
+        return everything
+    chosen: list[Device] = []
+    for name in (part.strip() for part in named.split(",")):
+        by_uuid = [index for index, device in enumerate(in_order) if name and device.uuid.startswith(name)]
+        if name.isdigit() and int(name) < len(everything):
+            chosen.append(everything[int(name)])
+        elif name.startswith("GPU-") and by_uuid:
+            chosen.append(everything[by_uuid[0]])
+        elif name.startswith("MIG-") and everything:
+            chosen.append(Device("", 0, None))
+        else:
+            break
+    return chosen
+
+
+def _other() -> Accelerators:
+    """What torch says, asked once for a process and those that it starts on its host."""
+    asked = _place()
+    try:
+        known = json.loads(os.environ.get(FOUND, "null"))
+        if known is not None and known["place"] == asked:
+            return _from_plain(known)
+    except (ValueError, KeyError, TypeError):
+        pass
+    found = ask_torch()
+    os.environ[FOUND] = json.dumps({"place": asked, **asdict(found)})
+    return found
+
+
+def _place() -> list[str | None]:
+    return [platform.node(), sys.executable, *(os.environ.get(name) for name in VISIBLE)]
+
+
+def ask_torch() -> Accelerators:
+    """What torch says of its accelerators, in a process of its own: it may start a driver, and take seconds."""
+    command = [sys.executable, "-c", QUESTION]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Accelerators("", (), f"torch did not answer within {ASK_S} s")
+    try:
+        said = json.loads(done.stdout.strip().splitlines()[-1])
+        return _from_plain({**said, "source": "torch" if said["kind"] else UNUSABLE})
+    except (ValueError, IndexError, KeyError, TypeError):
+        errors = done.stderr.strip().splitlines()
+        return Accelerators("", (), f"torch could not say: {errors[-1] if errors else f'status {done.returncode}'}")
+
+
+def _from_plain(plain: Any) -> Accelerators:
+    return Accelerators(plain["kind"], tuple(Device(**each) for each in plain["devices"]), plain["source"])
+
+
+def bus_ids(count: int) -> list[str | None]:
+    """PCI addresses of the first `count` accelerators; None where one is not known. More than there are begin again."""
+    found = [device.bus_id for device in accelerators().devices]
+    return [found[index % len(found)] if found else None for index in range(count)]

@@ -1,0 +1,172 @@
+"""`machine: auto`: a machine file of what is found here, named after it, with its accelerator's data sheet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError, raise_all
+from scalestudy.files import write_text
+from scalestudy.hardware import Accelerators, accelerators
+from scalestudy.spec.base import parse
+from scalestudy.spec.machine import GIB, Machine
+from scalestudy.spec.yamlfile import read_yaml
+
+AUTO = "auto"
+NAMED = "SCALESTUDY_MACHINE"
+"""Environment variable by which the commands that a call starts learn which machine `auto` is."""
+FOLDER = Path("config/machines")
+KNOWN = Path("config/reference/accelerators.csv")
+MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
+"""Words that a name of a machine does without."""
+LONGEST = 48
+CLOSE_TO_SHEET = (0.85, 1.02)
+"""Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
+ALIKE = 0.02
+CPUS = Path("/sys/devices/system/cpu")
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def auto_machine(folder: Path = FOLDER) -> str:
+    """The name of the machine that is here; its file is written where there is none.
+
+    Raises UserError where there is no accelerator that runs can use, and where the file of that name describes another
+    machine: what is measured on one must not stand beside the other's numbers.
+    """
+    if named := os.environ.get(NAMED):
+        return named
+    found = accelerators()
+    if not found.count:
+        raise UserError(_nothing(found), "machine: auto", "choose `machine: local` to measure the CPU")
+    facts = facts_of(found)
+    name = name_of(found)
+    file = folder / f"{name}.yaml"
+    if file.exists():
+        raise_all(list(_differences(file, facts)))
+    else:
+        write_text(file, text_of(facts, sheet_of(found)))
+    os.environ[NAMED] = name
+    return name
+
+
+def _nothing(found: Accelerators) -> str:
+    if found.devices:
+        return f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
+    return f"no accelerator was found here ({found.source}), and the CPU is not taken in its place"
+
+
+def name_of(found: Accelerators) -> str:
+    """`h100_80gb_hbm3_x8`: the accelerator, without its maker, and how many."""
+    words = re.findall(r"[a-z0-9]+", found.devices[0].name.lower())
+    kept = [word for word in words if word not in MAKERS] or ["accelerator"]
+    text = "_".join(kept)[:LONGEST].rstrip("_")
+    return f"{text if text[0].isalpha() else f'gpu_{text}'}_x{found.count}"
+
+
+def facts_of(found: Accelerators) -> dict[str, Any]:
+    """What was found, by key of a machine file."""
+    first = found.devices[0]
+    memory = {"device_memory_gib": round(first.memory_bytes / GIB, 2)} if first.memory_bytes else {}
+    names = dict.fromkeys(device.name for device in found.devices)
+    return {
+        "nodes": 1,
+        "devices_per_node": found.count,
+        "device": "cuda",
+        **({"device_name": " and ".join(names)} if all(names) else {}),
+        **memory,
+        "cores_per_node": cores(),
+        "memory_gib": round(memory_bytes() / GIB, 1),
+    }
+
+
+def cores() -> int:
+    """Physical cores that this process may use."""
+    siblings = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            siblings.add((CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii"))
+        except OSError:
+            siblings.add(str(cpu))
+    return len(siblings)
+
+
+def memory_bytes() -> int:
+    """Main memory, or what a container may use of it."""
+    there = Machine().memory_bytes
+    try:
+        text = LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return there
+    return min(there, int(text)) if text.isdigit() else there
+
+
+def sheet_of(found: Accelerators, known: Path | None = None) -> Mapping[str, str] | None:
+    """The row of the accelerator's data sheet; None where it is not listed, or not all of it was found."""
+    known = known or KNOWN
+    if len({device.name for device in found.devices}) != 1 or not known.is_file():
+        return None
+    device = found.devices[0]
+    with open(known, encoding="utf-8", newline="") as stream:
+        row = next((row for row in csv.DictReader(stream) if row["device_name"] == device.name), None)
+    if row is None:
+        return None
+    least, most = (share * float(row["memory_gib"]) for share in CLOSE_TO_SHEET)
+    return row if least <= device.memory_bytes / GIB <= most else None
+
+
+def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
+    """The machine file."""
+    day = date.today().isoformat()
+    what = facts.get("device_name", "accelerators")
+    values = {"description": f"{facts['devices_per_node']} x {what}, found by `machine: auto` on {day}", **facts}
+    sources = dict.fromkeys(values, f"found here on {day}")
+    of_sheet = from_sheet(sheet) if sheet is not None else {}
+    values |= of_sheet
+    sources |= dict.fromkeys(of_sheet, sheet["source"] if sheet is not None else "")
+    known = (
+        ""
+        if sheet is not None
+        else f"# The data sheet of this accelerator is not in {KNOWN}: set its peaks yourself.\n"
+    )
+    lines = [f"{key}: {json.dumps(value)}\n" for key, value in values.items()]
+    said = [f"  {key}: {json.dumps(value)}\n" for key, value in sources.items()]
+    return (
+        "# yaml-language-server: $schema=../../workflow/schemas/machine.schema.json\n"
+        "# Written by `machine: auto`. Change what is wrong, and add prices: it is not written again.\n"
+        f"{known}{''.join(lines)}sources:\n{''.join(said)}"
+    )
+
+
+PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
+
+
+def from_sheet(sheet: Mapping[str, str]) -> dict[str, Any]:
+    """Keys of a machine file from a row of the table; what is empty there is left out."""
+    peaks = {name: float(sheet[name]) for name in PRECISIONS if sheet[name]}
+    found: dict[str, Any] = {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
+    found["peak_tflops"] = peaks
+    for key in ("device_memory_gb_per_s", "device_link_gb_per_s"):
+        found |= {key: float(sheet[key])} if sheet[key] else {}
+    return found | ({"power": {"device_watts": float(sheet["device_watts"])}} if sheet["device_watts"] else {})
+
+
+def _differences(file: Path, facts: Mapping[str, Any]) -> Iterator[UserError]:
+    """In what a machine file that is there differs from what was found."""
+    document = read_yaml(file)
+    machine, _ = parse(Machine, document.data)
+    if machine is None:
+        return  # its errors are said where it is read
+    for key in ("devices_per_node", "device_name", "cores_per_node", "memory_gib"):
+        said, found = getattr(machine, key), facts.get(key)
+        alike = said == found
+        if isinstance(said, float) and isinstance(found, float):
+            alike = abs(said - found) <= ALIKE * found
+        if said is not None and found is not None and not alike:
+            what = f"says {json.dumps(said)}, and {json.dumps(found)} was found here"
+            yield UserError(what, document.where((key,)), "rename the file, or correct it if it is of this machine")
