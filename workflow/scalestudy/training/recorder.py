@@ -40,7 +40,7 @@ OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "paramete
 LEAST_PRECISE_STEPS = 20
 """A window never ends by precision before it has so many steps: of fewer, a half-width is little more than a guess."""
 MOST_NOT_TALLIED = 1 << 16
-"""Samples of which one number is made at a time; it takes about a millisecond."""
+"""Samples of which one number is made at a time; it takes a few milliseconds at most."""
 MOST_LOSSES = 1000
 """Losses that are kept one by one; on a GPU each takes a block of memory."""
 
