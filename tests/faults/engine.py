@@ -178,7 +178,8 @@ def _again(again: Running, step: Step, case: Case, control: Control) -> Iterator
 
 def _messages(said: str) -> list[str]:
     """The lines that tell what went wrong."""
-    return [line for line in said.splitlines() if MESSAGE.search(line) and not NOT_MESSAGES.match(line)]
+    lines = said.replace("WorkflowError:\n", "WorkflowError: ").splitlines()
+    return [line for line in lines if MESSAGE.search(line) and not NOT_MESSAGES.match(line)]
 
 
 def _ending(met: Met) -> str:

@@ -170,6 +170,10 @@ class Case:
         """The process id of a command that was started without a prefix."""
         return running.process.pid
 
+    def go_on(self, running: Running, stopped: int) -> None:
+        """Let a process go on that was stopped."""
+        os.kill(stopped, signal.SIGCONT)
+
     def holding(self, files: str) -> How:
         """The first process that writes to a file of this pattern waits before it does, until `release`."""
         return How(environment=told("hold", files, "w", self.mark))
