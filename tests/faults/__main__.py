@@ -58,6 +58,9 @@ def matrix(words: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=None, help="Begin no case after that.")
     parser.add_argument("--stop-s", type=float, default=None, help="Seconds of SIGSTOP; 60 where unset.")
     parser.add_argument("--keep", action="store_true", help="Keep the folders of all cases.")
+    parser.add_argument(
+        "--base", type=Path, default=None, help="A project whose studies are made, as --keep leaves one."
+    )
     given = parser.parse_args(words)
     for fault in ALL:
         if given.stop_s is not None and isinstance(fault, Stopped):
@@ -66,7 +69,7 @@ def matrix(words: Sequence[str]) -> int:
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     print(f"{time.strftime('%Y-%m-%d')}, {machine()}, {os.cpu_count()} cores, {_user()}", flush=True)
     well = True
-    with _world(given.keep) as world:
+    with _world(given.keep, given.base) as world:
         for cell in _cells(world, cases, given.keep):
             well &= cell.status != BROKE
             _save(given.out, cell)
@@ -109,11 +112,11 @@ def _save(out: Path, cell: Cell) -> None:
 
 
 @contextmanager
-def _world(keep: bool = False) -> Iterator[World]:
+def _world(keep: bool = False, base: Path | None = None) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o755)
     try:
-        yield make_world(folder)
+        yield make_world(folder, base)
     finally:
         if keep:
             print(f"kept: {folder}")

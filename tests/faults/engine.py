@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.faults.faults import LIMIT_S, Fault, Met, Stopped
+from tests.faults.faults import LIMIT_S, Fault, Limited, Met, Stopped
 from tests.faults.steps import Outcome, Step
 from tests.faults.world import PREFIX, ROOT, Case, NotHere, Running, World
 
@@ -27,6 +27,8 @@ ORPHANS_S = 45.0
 MESSAGE = re.compile(r"^\s*(scalestudy: |WorkflowError)|\bFAILED ")
 """The line of a message: of a command, of Snakemake, of a driver about a job."""
 NOT_MESSAGES = re.compile(r"^scalestudy: (waiting for|warning|notice|process \d+ stops)")
+TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^[ |]*File \".*\", line \d+, in ", re.MULTILINE)
+"""Also the end of one, in the last lines of a log."""
 TAIL = re.compile(r"^    (\| .*|last .* of .*)$", re.MULTILINE)
 """The end of a log that a message quotes."""
 NEXT = re.compile(r"same command|[Tt]o resume|^    \S|give .* again|start again|[Ww]ait for it", re.MULTILINE)
@@ -104,6 +106,8 @@ class Matrix:
             mets = fault.provoke(case, step)
             if fault.must_act and not case.mark.exists():
                 raise NotHere("the stand-in saw no such call: nothing was provoked")
+            if isinstance(fault, Limited) and all(_well(met) for met in mets):
+                raise NotHere("it ended well: the limit was not reached")
             broken = [each for met in mets for each in _broken_by(met, fault)]
             if fault.ends_well and not any(_well(met) for met in mets):
                 broken.append("no command ended well")
@@ -132,7 +136,7 @@ def _broken_by(met: Met, fault: Fault) -> Iterator[str]:
     if met.hung:
         yield f"the command hung: {_short(said[-300:])}"
         return
-    if "Traceback (most recent call last)" in said:
+    if TRACEBACK.search(said):
         yield f"a traceback: {_short(said[-300:])}"
     if _well(met) or met.killed:
         return
@@ -174,7 +178,8 @@ def _again(again: Running, step: Step, case: Case, control: Control) -> Iterator
 
 def _messages(said: str) -> list[str]:
     """The lines that tell what went wrong."""
-    return [line for line in said.splitlines() if MESSAGE.search(line) and not NOT_MESSAGES.match(line)]
+    lines = said.replace("WorkflowError:\n", "WorkflowError: ").splitlines()
+    return [line for line in lines if MESSAGE.search(line) and not NOT_MESSAGES.match(line)]
 
 
 def _ending(met: Met) -> str:

@@ -116,7 +116,7 @@ class Stopped(AtMoment):
         case.release()
         time.sleep(self.stop_s)
         with suppress(ProcessLookupError):  # a run ends a rank that is stopped for longer than its heartbeat allows
-            os.kill(writer, signal.SIGCONT)
+            case.go_on(running, writer)
         return False
 
 

@@ -116,7 +116,7 @@ def _stage(dataset: str) -> Step:
         "*/scalestudy-staged-*/train-000002.tar",
         "*/bulk/train-000002.tar",
         _copies,
-        memory_mib=500,
+        memory_mib=200,
         room_kib=40,
         exempt={
             **NO_NETWORK, **NO_DRIVER,
@@ -151,7 +151,7 @@ def _summarise() -> Step:
         "*/studies/tiny/.summary.*",
         "*/runs/*/result.json",
         lambda case: digests(case, [f"{folder}/runs.parquet", f"{folder}/summary.csv"]),
-        memory_mib=500,
+        memory_mib=220,
         exempt=NO_NETWORK,
     )
 
@@ -166,7 +166,7 @@ def _figures() -> Step:
         "*/figures/tiny/.ends.*",
         "*/studies/tiny/runs.parquet",
         lambda case: digests(case, names),
-        memory_mib=600,
+        memory_mib=250,
         exempt=NO_NETWORK,
     )
 
@@ -181,7 +181,7 @@ def _claims() -> Step:
         "*/claims/.tiny.*.csv",
         "*/studies/tiny/runs.parquet",
         lambda case: digests(case, names),
-        memory_mib=500,
+        memory_mib=220,
         exempt=NO_NETWORK,
     )
 
@@ -195,7 +195,7 @@ def _plan(run: str) -> Step:
         "*/.plan.*",
         "*/config/studies/tiny.yaml",
         lambda case: digests(case, ["plan.csv", "plan.json"]),
-        memory_mib=400,
+        memory_mib=200,
         open_files=12,
         exempt={**NO_NETWORK, **NO_DRIVER},
     )

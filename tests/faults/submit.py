@@ -86,6 +86,12 @@ class BoxCase(Case):
     def pid(self, running: Running) -> int:
         return python_below(running.process.pid)
 
+    def go_on(self, running: Running, stopped: int) -> None:
+        """`runuser` stops itself with its child."""
+        started = psutil.Process(running.process.pid)
+        for process in (*started.children(recursive=True), started):
+            process.resume()
+
     def processes(self) -> list[psutil.Process]:
         """Drivers; jobs go on without one, and are taken up again."""
         found, box = [], Path(f"/proc/{self.box.init}/ns/pid").readlink()

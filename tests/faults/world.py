@@ -170,6 +170,10 @@ class Case:
         """The process id of a command that was started without a prefix."""
         return running.process.pid
 
+    def go_on(self, running: Running, stopped: int) -> None:
+        """Let a process go on that was stopped."""
+        os.kill(stopped, signal.SIGCONT)
+
     def holding(self, files: str) -> How:
         """The first process that writes to a file of this pattern waits before it does, until `release`."""
         return How(environment=told("hold", files, "w", self.mark))
@@ -247,11 +251,13 @@ class World:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def make_world(folder: Path) -> World:
-    """Make both studies in a new project below `folder`, through the driver as a user does."""
+def make_world(folder: Path, base: Path | None = None) -> World:
+    """Make both studies in a new project below `folder`, through the driver as a user does; or take a project that has."""
     for name in ("locks", "runtime"):
         (folder / name).mkdir()
-    world = World(folder, folder / "base", compiled(folder))
+    world = World(folder, base or folder / "base", compiled(folder))
+    if base is not None:
+        return world
     new_project(world.base)
     case, begin = Case(world, world.base, folder), time.monotonic()
     made = case.start([*DRIVER, "all"])

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -245,6 +246,15 @@ def test_a_run_has_the_affinity_and_umask_of_its_client_though_a_warm_parent_liv
         os.umask(mask)
     assert attempt.result["affinity"] == [cores[:1]]
     assert (attempt.out / "result.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_has_the_tmpdir_of_its_client_though_a_warm_parent_was_started_under_another(tmp_path: Path) -> None:
+    small = ("model={name: mlp, hidden: 16, layers: 2}", "train.epochs=2")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        attempt = make(tmp_path / name, *small)
+        assert made(attempt.process.returncode, attempt.said), attempt.said
+        shutil.rmtree(tmp_path / name / "tmp")
 
 
 def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(tmp_path: Path) -> None:

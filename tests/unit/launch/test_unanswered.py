@@ -16,7 +16,8 @@ from scalestudy.errors import Skipped
 from scalestudy.launch.unanswered import LOOK_S, Unanswered, retransmitting, unanswered
 from tests.integration.processes import wait_until
 
-# Two idle connections, one that sends for the first time, one that has sent again 6 times, a window probe, a listener.
+# A listener, an idle connection, one that sends for the first time, one that has sent again 6 times, one with a probe that
+# was answered and one with 3 that were not, and one that is closed.
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:9C40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1 0 100 0 0 10 0
@@ -24,7 +25,8 @@ TABLE = """\
    2: 01004D0A:9C41 02004D0A:8888 01 00000400:00000000 01:00000014 00000000     0        0 102 1 0 20 4 30 10 -1
    3: 01004D0A:9C42 02004D0A:8888 01 00000400:00000000 01:00000514 00000006     0        0 103 1 0 20 4 30 10 -1
    4: 01004D0A:9C43 02004D0A:8888 01 00000400:00000000 04:00000514 00000006     0        0 104 1 0 20 4 30 10 -1
-   5: 01004D0A:9C44 03004D0A:8888 06 00000000:00000000 03:00000514 00000000     0        0 0 3 0
+   5: 01004D0A:9C45 04004D0A:8888 01 00000400:00000000 04:00000514 00000000     0        3 105 1 0 20 4 30 10 -1
+   6: 01004D0A:9C44 03004D0A:8888 06 00000000:00000000 03:00000514 00000000     0        0 0 3 0
 """
 TABLE_6 = """\
   sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -41,7 +43,7 @@ while True:
 
 
 def test_only_what_was_sent_again_and_is_not_acknowledged_counts() -> None:
-    assert list(retransmitting(TABLE)) == [("103", "10.77.0.2")]
+    assert list(retransmitting(TABLE)) == [("103", "10.77.0.2"), ("105", "10.77.0.4")]
     assert list(retransmitting(TABLE_6)) == [("200", "10.77.0.2")]
 
 
@@ -69,7 +71,8 @@ def test_silence_adds_up_while_it_lasts_and_a_pause_of_all_counts_little(monkeyp
     assert watched.longest(7) == ("", 0.0)
 
 
-def test_a_link_that_is_taken_down_shows_at_the_sender() -> None:
+@pytest.mark.parametrize("at_sender", [False, True])
+def test_a_link_that_is_taken_down_shows_at_the_sender(at_sender: bool) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and `ip`, to take down a link in a network namespace")
     try:
@@ -82,7 +85,8 @@ def test_a_link_that_is_taken_down_shows_at_the_sender() -> None:
             try:
                 assert sender.stdout is not None and sender.stdout.readline() == b"connected\n"
                 assert unanswered(sender.pid) == set()
-                down = ["nsenter", "-t", str(there.keeper), "-n", "ip", "link", "set", "net0", "down"]
+                end = here if at_sender else there
+                down = ["nsenter", "-t", str(end.keeper), "-n", "ip", "link", "set", "net0", "down"]
                 subprocess.run(down, check=True)
                 assert wait_until(lambda: unanswered(sender.pid) == {there.address}, 10)
             finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 LOOK_S = 5.0
 """How often is looked."""
-ESTABLISHED, RETRANSMITS = "01", "01"
+ESTABLISHED, RETRANSMITS, PROBES = "01", "01", "04"
 """State of a connection, and of its timer, in /proc/net/tcp (Linux: Documentation/networking/proc_net_tcp.rst)."""
 
 
@@ -57,13 +57,18 @@ def unanswered(process: int) -> set[str]:
 
 
 def retransmitting(table: str) -> Iterator[tuple[str, str]]:
-    """Inode and peer's address of the connections in a table of /proc/net whose last bytes were sent more than once."""
+    """Inode and peer's address of the connections in a table of /proc/net whose last bytes were sent more than once.
+
+    Or whose probes stay without an answer: they take the place of bytes that this machine has no route for, and ask for
+    room at a peer that does not read, which answers each.
+    """
     for line in table.splitlines()[1:]:
         fields = line.split()
         if len(fields) < 10:
             continue
-        timer, retransmits = fields[5].partition(":")[0], int(fields[6], 16)
-        if (fields[3], timer) == (ESTABLISHED, RETRANSMITS) and retransmits:
+        timer, retransmits, probes = fields[5].partition(":")[0], int(fields[6], 16), int(fields[8])
+        again = (timer == RETRANSMITS and retransmits > 0) or (timer == PROBES and probes > 1)
+        if fields[3] == ESTABLISHED and again:
             yield fields[9], _address(fields[2].partition(":")[0])
 
 

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -178,6 +179,7 @@ def _work(request: Request, work: Work) -> NoReturn:
         os.chdir(request.folder)
         os.environ.clear()
         os.environ.update(request.environment)
+        tempfile.tempdir = None  # this process has the parent's in mind; the client's TMPDIR counts
         warm.this_is_a_child()
         status = work(request.arguments)
     except BaseException:
