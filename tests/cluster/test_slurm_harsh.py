@@ -109,7 +109,7 @@ def test_the_same_command_goes_on_after_a_kill_and_after_two_ctrl_c(
         driver.kill(signal.SIGINT)
         time.sleep(0.3)
     code, output = driver.wait()
-    assert code == 1
+    assert code in (1, 130)  # where the jobs were deleted before it came, the second one ends the driver at once
     assert "cancelling 2 jobs; this may take a while" in output
     code, output = workflow.drive()
     assert code == 0, output

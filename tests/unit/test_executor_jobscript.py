@@ -65,7 +65,7 @@ def test_a_set_up_that_failed_is_a_fault_of_the_node_in_the_end(tmp_path: Path) 
 
 
 def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:
-    folder = script(tmp_path, "echo 'no GPU = none' >$SCALESTUDY_FAULT; exit 2")
+    folder = script(tmp_path, "echo 'no GPU = none' >\"$SCALESTUDY_FAULT\"; exit 2")
     assert run(folder).returncode == 2
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
@@ -85,6 +85,15 @@ def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_e
         process.wait(0.5)
     (folder / "marks").mkdir()
     assert process.wait(20) == 0
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.code == 0
+
+
+def test_a_status_that_a_full_disk_has_cut_off_is_that_of_the_command(tmp_path: Path) -> None:
+    # An empty file that cannot be written stands for what a full disk leaves.
+    folder = script(tmp_path, "ln -s /dev/full marks/job.code")
+    assert run(folder).returncode == 0
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert end.code == 0

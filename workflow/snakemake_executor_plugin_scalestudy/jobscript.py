@@ -82,7 +82,8 @@ while :; do
     kill -0 "$child" 2>/dev/null || break
 done
 # A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
-[ -e "$status_files/$name.code" ] && read -r code <"$status_files/$name.code"
+# A disk that was full leaves an empty file.
+[ -s "$status_files/$name.code" ] && read -r code <"$status_files/$name.code"
 rm -f "$status_files/$name.code"
 pkill -P "$heart" 2>/dev/null
 kill "$heart" 2>/dev/null
