@@ -83,7 +83,7 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     low, middle, high = map(span, plan.makespan_percentiles_s)
     yield f"Makespan     {middle} (P10 {low}, P90 {high}), {span(plan.makespan_s[0])} if every job takes its whole walltime ({QUEUEING})"
     limits = plan.machine.limits
-    if plan.machine.nodes and not (limits.most_nodes_running or limits.most_jobs):
+    if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"

@@ -12,7 +12,7 @@ from scalestudy.errors import UserError
 ON_CPU = ("worker_items", "loader_workers", "gpu_scaling")
 """What `make run` runs on a machine without an accelerator, at scale `mini`."""
 ON_GPU = ("batch_and_precision", "loader_workers")
-"""What it runs on one with an accelerator, at scale `node`: at most ten minutes."""
+"""What it runs on one with an accelerator, at scale `node`: meant for ten minutes at most, which no GPU has shown yet."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
     """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
     What the study does not set, the machine determines: a rank per device, and the least number of nodes that shares the
-    ranks equally. Without devices all ranks are on one node. Emulated devices need no real ones, and shared ones are meant
+    ranks equally. Without devices, or on the CPU, all ranks are on one node. Emulated devices need no real ones, and shared ones are meant
     for several ranks: where there are too few nodes, more ranks share a node.
     """
     ranks = spec.ranks
@@ -155,7 +155,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
         per_node = min(spec.ranks_per_node, ranks)
         return -(-ranks // per_node), per_node
     devices = machine.devices_per_node or devices
-    if not devices:
+    if not devices or spec.device == "cpu":
         return 1, ranks
     nodes = next(n for n in range(-(-ranks // devices), ranks + 1) if ranks % n == 0)
     most = 1 if spec.launch.oversubscribe and machine.nodes is None else machine.nodes
