@@ -14,7 +14,7 @@ from scalestudy.launch.control import added
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
-from scalestudy.launch.launchers import commands, environment_for, write_script
+from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
 from scalestudy.launch.resolve import resolve
 from scalestudy.results.warnings import gloo_warnings, nccl_transports, nccl_warnings
 from scalestudy.spec.config import Site
@@ -144,6 +144,25 @@ def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path
     assert "PYTHONPATH=x y:'z'\n" in said
     assert "SECRET" not in said and "SSH_TTY" not in said and "CUDA_VISIBLE" not in said
     assert said.endswith(f"|agent|{folder}|1|")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it_stays(
+    tmp_path: Path, inside: bool
+) -> None:
+    """A stand-in for Apptainer, which notes that it was called and makes the folder that an image has."""
+    image, apptainer = tmp_path / "of_image", tmp_path / "apptainer"
+    apptainer.write_text(f'#!/bin/sh\necho "into $2"\nmkdir {image}\nshift 2\nexec "$@"\n')
+    apptainer.chmod(0o755)
+    script = node_script(tmp_path, 'echo "$GREETING $1"', {"SCALESTUDY_WRAPPER": f"'{apptainer}' exec my.sif"})
+    script.write_text(script.read_text().replace("/.singularity.d", str(image)))
+    if inside:
+        image.mkdir()
+    done = subprocess.run(
+        ["sh", str(script), "3"], env={"GREETING": "node"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ("" if inside else "into my.sif\n") + "node 3\n"
+    assert script.stat().st_mode & 0o777 == 0o700
 
 
 def test_ssh_and_qrsh_start_the_first_node_here_and_the_others_there() -> None:

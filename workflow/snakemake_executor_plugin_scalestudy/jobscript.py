@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from snakemake_executor_plugin_scalestudy.software import FAILED, checked, hand_on, shell_line
+
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
 BEAT_S = 30
 TEXT = """\
@@ -55,6 +57,11 @@ trap 'signalled=TERM' TERM
     trap '' USR1 USR2
     trap : TERM  # this shell outlives a TERM to all, or the exit status of the command would be lost
     cd {workdir} || exit 1
+    setup_failed() {{  # setup_failed STATUS COMMAND: what the site lacks today is no result of the command
+        echo "the job's set-up failed (exit status $1): $2" >&2
+        echo {failed} >"$status_files/$name.code"
+        exit {failed}
+    }}
 {setup}
     {command}
     echo $? >"$status_files/$name.code"
@@ -109,11 +116,15 @@ class Script:
     wrapper: Sequence[str]
     script: Path
     """Where this script lies until its driver has its result."""
+    container: Sequence[str] = ()
+    """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
     beat_s: float = BEAT_S
 
     def text(self) -> str:
-        """The whole script."""
+        """The whole script. ValueError where the set-up is no shell."""
         command = self.command
+        if self.container:
+            command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
         if self.wrapper:
             command = f"{shlex.join(self.wrapper)} /bin/bash -c {shlex.quote(command)}"
         return TEXT.format(
@@ -126,7 +137,8 @@ class Script:
             second_start_s=self.beat_s * 1.5,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
-            setup="\n".join(f"    {line}" for line in self.setup),
+            setup=checked([*self.setup, *hand_on(self.container or self.wrapper)]),
+            failed=FAILED,
             command=command,
         )
 

@@ -26,10 +26,24 @@ SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TAS
                 "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
                 "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE")  # fmt: skip
 AGENT = "from scalestudy.cli import main; main()"
+WRAPPER = "SCALESTUDY_WRAPPER"
+"""Variable with the shell words that run a command in the job's image; the executor's job script sets it."""
+OF_IMAGE = Path("/.singularity.d")
+"""A folder that every image has in which Apptainer runs something, and no node."""
 
 
 def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """The script that every node runs: folder, environment, agent. Its arguments need no quotes, which qrsh loses."""
+    """The script that starts an agent on a node."""
+    agent = f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\""
+    return node_script(folder, agent, environment)
+
+
+def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """The script that every node runs: into the job's image, folder, environment, then `command`, a line of shell.
+
+    Its arguments need no quotes, which qrsh loses. What a launcher starts begins outside of the image, on the first node
+    too where a daemon starts it. Only the user can read the script: the environment may hold keys of object stores.
+    """
     kept = {
         name: value
         for name, value in sorted(environment.items())
@@ -37,16 +51,25 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> P
     }
     if not warm.wanted():
         kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on a node, whose environment may not name the job
+    script = folder / "node.sh"
     lines = [
         "#!/bin/sh",
+        *_into_image(environment.get(WRAPPER), script),
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
         *(f"export {name}={shlex.quote(value)}" for name, value in kept.items()),
-        f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\"",
+        command,
     ]
-    script = folder / "node.sh"
-    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    script.chmod(0o700)
+    descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
     return script
+
+
+def _into_image(wrapper: str | None, script: Path) -> list[str]:
+    if not wrapper:
+        return []
+    again = f'exec {wrapper} /bin/sh {shlex.quote(str(script))} "$@"'
+    return [f"if [ ! -d {OF_IMAGE} ]; then", f"    {again}", "fi"]
 
 
 def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:

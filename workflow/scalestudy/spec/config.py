@@ -55,6 +55,21 @@ class Config(Spec):
         return folder_name(self.machine, self.campaign)
 
 
+class Container(Spec):
+    """An image that jobs run in, on every node."""
+
+    image: Annotated[str, Field(min_length=1)]
+    """A file, from the project's folder, or an address such as `docker://…`. `envs/scalestudy.def` makes one."""
+    command: Annotated[str, Field(min_length=1)] = "apptainer"
+    """`apptainer` or `singularity`, with its folder where it is not in PATH."""
+    options: tuple[str, ...] = ("--nv",)
+    """Options of `apptainer exec`; `--nv` brings NVIDIA's driver into the image, `--rocm` AMD's."""
+    bind: tuple[str, ...] = ()
+    """Folders that jobs see besides the project's: data, scratch. `$VARIABLES` are those of the job."""
+    python: Annotated[str, Field(min_length=1)] = "python3"
+    """The image's Python, which has what `envs/requirements.txt` pins; the driver's own Python is not used in jobs."""
+
+
 class Site(Spec):
     """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
 
@@ -68,6 +83,12 @@ class Site(Spec):
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
+    modules: tuple[str, ...] = ()
+    """Modules that each job loads first, in this order."""
+    conda: Annotated[str, Field(min_length=1)] | None = None
+    """Name or folder of a conda environment that each job activates; its Python is that of the jobs."""
+    container: Container | None = None
+    """Unset: jobs run without a container."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 
