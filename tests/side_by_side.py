@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO
 
 SLURM = "tests/cluster/test_slurm.py"
+DAY_ONE = "tests/cluster/test_day_one.py"
 GRID_ENGINE = "tests/cluster/test_sge.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"
 POLL_S = 0.2
@@ -37,10 +38,10 @@ class Group:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
-OWN = (SLURM, GRID_ENGINE, HOROVOD)
+OWN = (SLURM, DAY_ONE, GRID_ENGINE, HOROVOD)
 GROUPS = (
     Group("all others", ["tests", *(f"--ignore={path}" for path in OWN)]),
-    Group("Slurm", [SLURM]),
+    Group("Slurm", [SLURM, DAY_ONE]),
     Group("Grid Engine", [GRID_ENGINE]),
     Group("Horovod", [HOROVOD], nice=10),
 )

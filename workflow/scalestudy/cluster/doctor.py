@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalestudy.cluster import write_site
+from scalestudy.cluster.compare_site import WORDS, differences
+from scalestudy.cluster.facts import facts_of
 from scalestudy.cluster.findings import Finding, devices, node_findings
 from scalestudy.cluster.probe import main as probe_here
-from scalestudy.cluster.probe_job import probe_in_job, reports_in, write_token
+from scalestudy.cluster.probe_job import probe_in_job, reports_in, site_file, write_token
 from scalestudy.errors import UserError
-from scalestudy.spec.config import Config, read_machine, read_site
+from scalestudy.spec.base import printable
+from scalestudy.spec.config import NAME, SITE, Config, read_machine, read_site
 
 
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
@@ -25,11 +30,55 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
+    facts = facts_of(scheduler.kind, scheduler.run)
+    findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
     try:
         reports = probe_in_job(scheduler, machine, nodes, wait_s)
     except UserError as error:
-        return [], [*findings, Finding(f"{error.where}: {error.what}", error.remedy)]
+        return [], [*findings, _finding(error)]
     return reports, [*findings, *node_findings(reports, nodes, machine, machine_file(config.machine))]
+
+
+def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], list[dict[str, Any]], list[Finding]]:
+    """Write the machine file and the profile `name` for the cluster of this host, ask its nodes, and write what they say.
+
+    The files, what each node has, and the findings. Raises UserError where there is no batch system here, or where one of
+    the files is there.
+    """
+    from snakemake_executor_plugin_scalestudy.schedulers import detected_kind
+
+    if not re.fullmatch(NAME, name):
+        remedy = "use small letters, digits and `_`, beginning with a letter"
+        raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
+    write_site.refuse_existing(name)
+    kind = detected_kind()
+    if kind is None:
+        raise UserError("neither sbatch nor qsub is in PATH", "--write", "run it on a login node of the cluster")
+    facts = facts_of(kind)
+    if not facts.nodes:
+        what = f"{WORDS[kind]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
+        raise UserError(what, "--write", "try the command by hand, and run this again once it answers")
+    files = write_site.write_files(name, facts, None)
+    os.environ[SITE] = str(write_site.files_of(name)["site"].absolute())
+    scheduler, findings = chosen_scheduler()
+    machine, file, reports = read_machine(name), machine_file(name), list[dict[str, Any]]()
+    nodes = min(nodes, len(facts.nodes))
+    if scheduler is not None:
+        try:
+            reports = probe_in_job(scheduler, machine, nodes, wait_s)
+        except UserError as error:
+            findings.append(_finding(error))
+    if reports:
+        files = write_site.write_files(name, facts, reports[0])
+        machine = read_machine(name)
+        findings += node_findings(reports, nodes, machine, file)
+    if scheduler is not None:
+        findings += differences(machine, file, scheduler.settings, site_file(), facts)
+    return files, reports, findings
+
+
+def _finding(error: UserError) -> Finding:
+    return Finding(f"{error.where}: {error.what}", error.remedy)
 
 
 def machine_file(name: str) -> str:
