@@ -36,7 +36,7 @@ def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBo
     assert (machine["nodes"], machine["devices_per_node"], machine["cores_per_node"]) == (4, 4, 16)
     assert machine["device"] == "cpu"  # the GPUs of the box are a fiction, and torch sees none
     assert "shows torch no GPU" in said
-    assert list(machine["queues"])[0] == "gpu"
+    assert next(iter(machine["queues"])) == "gpu"
     assert Machine.model_validate(machine).queues["gpu"].walltime_limit_h == 1
 
     status, said = call("snakemake", "through", "--profile", "profiles/fresh", *QUICK)

@@ -28,7 +28,8 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "pip", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(module, "calls", calls, raising=False)
     monkeypatch.setattr(sys, "argv", ["venv.py"])
-    monkeypatch.delenv("TORCH_INDEX", raising=False)
+    for name in ("TORCH_INDEX", "LOCK", "VENV"):
+        monkeypatch.delenv(name, raising=False)
     return module
 
 
@@ -116,6 +117,85 @@ def test_a_path_that_no_launcher_can_hold_is_refused_before_anything_is_made(
         setup.main()
     assert f"no virtual environment works at a path with {character!r}" in str(end.value)
     assert list(setup.ROOT.iterdir()) == []
+
+
+def locks_installed(setup: ModuleType) -> list[str]:
+    """The lock files that pip was given so far."""
+    return [Path(call[-1]).name for call in setup.calls if "--require-hashes" in call]
+
+
+def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(setup)
+    (setup.ROOT / "envs/requirements-cuda126.txt").write_text("torch==0.9 \\\n    --hash=sha256:1\n")
+    monkeypatch.setenv("LOCK", "cuda126")
+    setup.main()
+    monkeypatch.delenv("LOCK")
+    setup.main()
+    assert locks_installed(setup) == ["requirements.txt", "requirements-cuda126.txt"]
+    monkeypatch.setenv("LOCK", "default")
+    setup.main()
+    assert locks_installed(setup)[2:] == ["requirements.txt"]
+
+
+def test_a_lock_that_is_not_there_is_refused_with_those_that_are(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(setup)
+    (setup.ROOT / "envs/requirements-cuda126.txt").write_text("")
+    for name in ("cuda12", "dev"):
+        monkeypatch.setenv("LOCK", name)
+        with pytest.raises(SystemExit, match=f"there is no lock file {name}\n    known: default, cuda126"):
+            setup.main()
+
+
+def test_the_environment_can_lie_elsewhere_and_is_made_again_where_that_place_was_emptied(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch" / "venv"
+    monkeypatch.setenv("VENV", str(scratch))
+    made(setup)
+    assert setup.VENV.is_symlink() and setup.VENV.resolve() == scratch
+    assert said(". .venv/bin/activate && python -c 'import sys; print(sys.prefix)'", setup.ROOT) == f"{scratch}\n"
+
+    calls = len(setup.calls)
+    monkeypatch.delenv("VENV")
+    setup.main()
+    assert len(setup.calls) == calls
+
+    shutil.rmtree(scratch)
+    setup.main()
+    assert (scratch / "bin/python").exists()
+    assert [call[0] for call in setup.calls[calls:]] == ["install", "install"]
+
+
+def test_a_clone_whose_environment_lies_elsewhere_moves_without_a_repair(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VENV", str(tmp_path / "scratch"))
+    made(setup)
+    setup.ROOT.rename(tmp_path / "moved")
+    place(setup, tmp_path / "moved", monkeypatch)
+    setup.main()
+    assert [call[:2] for call in setup.calls[2:]] == [("install", "--no-deps")]
+    assert setup.calls[-1][-1] == str(tmp_path / "moved")
+
+
+@pytest.mark.parametrize("there", ["own .venv", "other things"])
+def test_nothing_is_overwritten_where_the_environment_is_to_lie(
+    setup: ModuleType, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "data"
+    target.mkdir()
+    if there == "own .venv":
+        setup.VENV.mkdir()
+    else:
+        (target / "thesis.tex").write_text("")
+    monkeypatch.setenv("VENV", str(target))
+    with pytest.raises(SystemExit, match=r"is a folder here already|holds something else than an environment"):
+        setup.main()
+    assert [path.name for path in target.iterdir()] == ([] if there == "own .venv" else ["thesis.tex"])
 
 
 def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
