@@ -32,7 +32,8 @@ LOCKS = (
     Lock("", "envs/requirements.txt", (13, 0), (7, 5)),
     Lock("cuda126", "envs/requirements-cuda126.txt", (12, 6), (5, 0)),
 )
-"""The newest torch first. Architectures as in the build scripts of PyTorch's wheels for these versions of CUDA."""
+"""The newest torch first. Architectures of CUDA 12.6: PyTorch, .ci/manywheel/build_cuda.sh; of 13.0: `sm_75` and newer, as the
+locked wheel says of itself."""
 CODE = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?")
 
 

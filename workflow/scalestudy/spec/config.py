@@ -83,6 +83,9 @@ class Site(Spec):
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
+    internet: bool | None = None
+    """Whether nodes reach addresses outside. `false`: what a job would download is an error before anything is submitted;
+    unset: it is only said. `scalestudy fetch` brings it beforehand."""
     modules: tuple[str, ...] = ()
     """Modules that each job loads first, in this order."""
     conda: Annotated[str, Field(min_length=1)] | None = None

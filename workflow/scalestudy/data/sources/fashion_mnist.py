@@ -21,6 +21,7 @@ from scalestudy.data.catalogue import FashionMNIST
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays
 from scalestudy.errors import Skipped, UserError
+from scalestudy.files import atomic_path
 from scalestudy.spec.config import Site
 
 IMAGES: dict[Split, str] = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
@@ -63,6 +64,29 @@ def provide(spec: FashionMNIST, site: Site) -> Arrays:
             return _read(folder)
     _fetch(cache)
     return _read(cache)
+
+
+def is_fetched(spec: FashionMNIST, site: Site) -> bool:
+    """Whether a job on another host finds the files: where a folder is named, or in the user's cache."""
+    named = spec.root is not None or "fashion_mnist" in site.data_roots
+    return named or _holds(cache_folder())
+
+
+def fetch_for_jobs() -> Path:
+    """Fill the user's cache, from the package of this host or the network; its folder. Raises Skipped where that fails."""
+    cache = cache_folder()
+    if not _holds(cache):
+        if _holds(PACKAGED):
+            cache.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                file = _file(PACKAGED, name)
+                assert file is not None
+                with atomic_path(cache / file.name) as temporary:
+                    shutil.copyfile(file, temporary)
+        else:
+            _fetch(cache)
+    _read(cache)
+    return cache
 
 
 def cache_folder() -> Path:
