@@ -9,6 +9,7 @@ import click
 from scalestudy.commands.options import FILE
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
+from scalestudy.site_fault import SiteFault, in_job
 
 
 @click.command(name="build")
@@ -17,7 +18,8 @@ from scalestudy.files import write_json
 def command(what: str, out: Path | None) -> None:
     """Compile what has to be compiled on this machine, once: Horovod, in some minutes.
 
-    With --out a failure is an outcome too, and the exit status is 0.
+    With --out a failure is an outcome too, and the exit status is 0; but not in a job, where the site lacks a compiler or
+    the network.
 
     Example: scalestudy build horovod
     """
@@ -26,6 +28,9 @@ def command(what: str, out: Path | None) -> None:
 
     with measured_run("the build of Horovod"):
         result = horovod_build.build()
+    if result["status"] == "failed" and in_job() and str(result["reason"]).startswith(horovod_build.OF_SITE):
+        remedy = "on a host with internet: scalestudy fetch; a compiler: `modules` of the site"
+        raise SiteFault(f"Horovod could not be built: {result['reason']}", remedy)
     if out is not None:
         write_json(out, result)
     elif result["status"] == "failed":

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scalestudy.errors import Skipped
 from scalestudy.launch import warm
 from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.site_fault import lacking
 from scalestudy.training.job import Job
 
 # What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
@@ -136,9 +136,9 @@ def as_root() -> list[str]:
 
 
 def is_open_mpi(command: str) -> bool:
-    """Whether a launcher is Open MPI's. Raises Skipped where there is none."""
+    """Whether a launcher is Open MPI's. Raises Skipped where there is none, in a job SiteFault."""
     if shutil.which(command) is None:
-        raise Skipped(f"there is no `{command}` here: install Open MPI, or load its module in the site's `setup`")
+        raise lacking(f"there is no `{command}` here: install Open MPI, or load its module: `modules` of the site")
     done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     return "open mpi" in (done.stdout + done.stderr).lower() or "openrte" in (done.stdout + done.stderr).lower()
 

@@ -30,6 +30,10 @@ ARCHIVE = f"horovod-{VERSION}.tar.gz"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4")
 """What its set-up script needs and ours does not have: newer setuptools lack pkg_resources, newer CMakes its policies."""
 LIMIT_S = 3600
+NO_TOOLS, NO_SOURCES = "its build tools could not be had", "its sources could not be had"
+NO_COMPILER = "there is no C++ compiler"
+OF_SITE = (NO_TOOLS, NO_SOURCES, NO_COMPILER)
+"""Begins of the reasons that another node or another day can remedy."""
 BUILD = "scalestudy build horovod"
 
 
@@ -134,7 +138,7 @@ def build() -> dict[str, Any]:
     """
     now = toolchain()
     if now is None:
-        return {"status": "failed", "reason": "there is no C++ compiler"}
+        return {"status": "failed", "reason": NO_COMPILER}
     record = now.folder / "build.json"
     with exclusive(now.folder.with_name(f"{now.folder.name}.lock")):
         if (now.folder / "site").is_dir():
@@ -163,10 +167,10 @@ def _attempt(now: Toolchain, work: Path) -> str | None:
     """Fetch, change, compile, install below `work`; None, or why it went wrong."""
     steps: list[tuple[str, Callable[[], None]]] = [
         (
-            "its build tools could not be had",
+            NO_TOOLS,
             lambda: _pip(work, "install", *_fetched(), "--target", str(work / "tools"), *TOOLS),
         ),
-        ("its sources could not be had", lambda: _fetch(work)),
+        (NO_SOURCES, lambda: _fetch(work)),
         ("its sources are not as expected", lambda: _adapt(work / f"horovod-{VERSION}", now)),
         ("it did not compile", lambda: _compile(now, work)),
         ("its wheel could not be installed", lambda: _install(work)),
