@@ -15,6 +15,7 @@ from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
+from scalestudy.launch.passed_on import passed_on
 from scalestudy.launch.resolve import resolve
 from scalestudy.results.warnings import gloo_warnings, nccl_transports, nccl_warnings
 from scalestudy.spec.config import Site
@@ -181,6 +182,47 @@ def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
         ["-n", "0", "--"],
         ["-n", "2", "--"],
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "http_proxy", "HTTPS_PROXY", "no_proxy", "AWS_ACCESS_KEY_ID", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PSM2_CUDA",
+        "I_MPI_FABRICS", "PRTE_MCA_plm", "UCX_TLS", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "OMPI_MCA_btl", "LD_LIBRARY_PATH",
+    ],
+)  # fmt: skip
+def test_what_multi_node_runs_need_goes_to_the_other_nodes(name: str) -> None:
+    assert passed_on({name: "x", "HOSTNAME": "a", "SSH_CONNECTION": "b", "MY_TOKEN": "c"}) == {name: "x"}
+
+
+def test_a_site_adds_names_and_beginnings_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("environment: [MY_FABRIC, 'LAB_*']\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    given = {"MY_FABRIC": "1", "MY_FABRICS": "2", "LAB_A": "3", "LAB_B": "it's", "CUDA_VISIBLE_DEVICES": "0"}
+    text = write_script(tmp_path, given).read_text()
+    exported = [line for line in text.splitlines() if line.startswith("export") and "SCALESTUDY_WARM" not in line]
+    assert exported == ["export LAB_A=3", """export LAB_B='it'"'"'s'""", "export MY_FABRIC=1"]
+
+
+def test_srun_gets_the_sites_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("srun_options: [--mpi=none]\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    (words,) = commands("srun", job(("a", "b")), Path("/runs/node.sh"))
+    assert words[-3:] == ["--mpi=none", "/bin/sh", "/runs/node.sh"]
+
+
+def test_ranks_that_speak_mpi_are_started_by_srun_where_the_site_says_so_and_a_job_of_slurm_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site.yaml").write_text("srun_mpi: pmix\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert commands("mpirun", job(("a", "b")), Path("s"))[0][0] == "mpirun"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (words,) = commands("mpirun", job(("a", "b")), Path("s"))
+    assert words[:2] == ["srun", "--mpi=pmix"]
+    assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=a,b"} <= set(words)
+    assert JobEnvironment({"SLURM_NODEID": "1", "PMIX_RANK": "3"}).process_number("mpirun") == 3
 
 
 def test_sruns_one_task_per_node_does_not_inherit_a_ranks_share() -> None:

@@ -12,15 +12,11 @@ from pathlib import Path
 
 from scalestudy.launch import warm
 from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.launch.passed_on import passed_on
 from scalestudy.site_fault import lacking
+from scalestudy.spec.config import Site, read_site
 from scalestudy.training.job import Job
 
-# What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
-# launcher or the node sets its own. Grid Engine does not pass on LD_LIBRARY_PATH, PBS and ssh pass on nothing.
-KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "TZ")
-KEPT_PREFIXES = ("PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NCCL_", "GLOO_", "UCX_",
-                 "FI_", "OMPI_MCA_", "HOROVOD_", "TORCH", "PYTORCH_", "CUDA_", "MALLOC_")  # fmt: skip
-LEFT = ("CUDA_VISIBLE_DEVICES",)
 # Options of the job with which srun would give its one task per node less than the node.
 SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",
                 "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
@@ -44,11 +40,7 @@ def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.
     Its arguments need no quotes, which qrsh loses. What a launcher starts begins outside of the image, on the first node
     too where a daemon starts it. Only the user can read the script: the environment may hold keys of object stores.
     """
-    kept = {
-        name: value
-        for name, value in sorted(environment.items())
-        if (name in KEPT or name.startswith(KEPT_PREFIXES)) and name not in LEFT and name.isidentifier()
-    }
+    kept = passed_on(environment, read_site().environment)
     if not warm.wanted():
         kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on a node, whose environment may not name the job
     script = folder / "node.sh"
@@ -74,7 +66,10 @@ def _into_image(wrapper: str | None, script: Path) -> list[str]:
 
 def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:
     """The commands that start all agents. Those of `mpirun` have one process each, all others those of one host."""
-    return [mpirun(job, script)] if launcher == "mpirun" else node_commands(launcher, job.hosts, script)
+    if launcher != "mpirun":
+        return node_commands(launcher, job.hosts, script)
+    site = read_site()
+    return [srun_of_ranks(job, script, site) if mpi_by_srun(site) else mpirun(job, script)]
 
 
 def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[list[str]]:
@@ -82,7 +77,7 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
     here, others = ["/bin/sh", str(script), "0"], list(enumerate(hosts))[1:]
     match launcher:
         case "srun":
-            return [srun(hosts, script)]
+            return [srun(hosts, script, read_site().srun_options)]
         case "mpiexec":
             return [mpiexec(hosts, script)]
         case "pbsdsh":
@@ -96,11 +91,28 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
     raise AssertionError(launcher)
 
 
-def srun(hosts: Sequence[str], script: Path) -> list[str]:
-    """One task per node, with all that the job has there; binding.py does the binding."""
+ALL_OF_THE_JOB = ("--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered")
+"""Options by which srun's tasks have all that the job has on a node; binding.py does the binding."""
+
+
+def srun(hosts: Sequence[str], script: Path, options: Sequence[str] = ()) -> list[str]:
+    """One task per node; `options` are the site's."""
     count = str(len(hosts))
     return ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--nodelist=" + ",".join(hosts),
-            "--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered",
+            *ALL_OF_THE_JOB, *options, "/bin/sh", str(script)]  # fmt: skip
+
+
+def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
+    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
+
+
+def srun_of_ranks(job: Job, script: Path, site: Site) -> list[str]:
+    """Every process of the run, rank after rank on node after node, which find each other through srun's PMI."""
+    nodes, each = len(job.hosts), len(job.on_host(0))
+    where = ["--nodelist=" + ",".join(job.hosts)] if nodes > 1 else []
+    return ["srun", f"--mpi={site.srun_mpi}", f"--nodes={nodes}", f"--ntasks={job.processes}",
+            f"--ntasks-per-node={each}", "--distribution=block", *where, *ALL_OF_THE_JOB, *site.srun_options,
             "/bin/sh", str(script)]  # fmt: skip
 
 

@@ -15,14 +15,14 @@ import psutil
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped, UserError
 from scalestudy.launch.allocation import Allocation, where_to_run
-from scalestudy.launch.launchers import is_open_mpi
+from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
 from scalestudy.measure.placement import visible_gpus
 from scalestudy.site_fault import SiteFault, lacking
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.strategies.available import missing, missing_on_node
+from scalestudy.strategies.available import missing_build, missing_on_node
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
@@ -36,9 +36,11 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
 
     Raises Skipped where the run cannot be made here, in a job SiteFault where the node lacks what the run needs.
     """
-    if reason := missing_on_node(spec.strategy):
+    site = read_site() if site is None else site
+    by_srun = mpi_by_srun(site)
+    if reason := missing_on_node(spec.strategy, "srun" if by_srun else "mpirun"):
         raise lacking(reason)
-    if reason := missing(spec.strategy):
+    if reason := missing_build(spec.strategy):
         raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
@@ -53,10 +55,10 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
             f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
         )
     _check_interfaces(spec)
-    where = where_to_run(spec, nodes, read_site() if site is None else site)
+    where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine)
-    if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
+    if where.launcher == "mpirun" and not by_srun and not is_open_mpi("mpirun"):
         raise lacking(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
     return Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s), where
 

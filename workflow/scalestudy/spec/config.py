@@ -81,6 +81,14 @@ class Site(Spec):
     """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
+    environment: tuple[str, ...] = ()
+    """Variables that processes on other nodes get besides those that they always get (proxies, and what CUDA, NCCL, UCX,
+    libfabric, MPI and object stores read); `NAME*` stands for all that begin so."""
+    srun_options: tuple[str, ...] = ()
+    """Further options of `srun`, such as `--mpi=none`."""
+    srun_mpi: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
+    """In jobs of Slurm, ranks that speak MPI are started by `srun --mpi=` with this kind of PMI (`srun --mpi=list` names
+    them; `pmix` for Open MPI) in place of mpirun. Unset: mpirun."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     internet: bool | None = None
