@@ -1,8 +1,12 @@
-"""A cluster that has no files yet: `scalestudy doctor --write` on a real Slurm, and a study with what it wrote."""
+"""A cluster that has no files yet: `scalestudy doctor --write` on a real Slurm, and a study with what it wrote.
+
+The driver is a job too.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -14,8 +18,6 @@ from tests.cluster.study import THROUGH
 from tests.cluster.try_box import command_of, copy_of_project
 
 pytestmark = pytest.mark.slow
-
-QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 
 
 def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBox) -> None:
@@ -39,10 +41,14 @@ def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBo
     assert next(iter(machine["queues"])) == "gpu"
     assert Machine.model_validate(machine).queues["gpu"].walltime_limit_h == 1
 
-    status, said = call("snakemake", "through", "--profile", "profiles/fresh", *QUICK)
+    status, said = call("scalestudy", "drive", "through", "--profile", "profiles/fresh", "--hours", "0.5")
     assert status == 0, said
-    assert list(clone.glob("results/fresh/runs/*/result.json"))
-    assert list(clone.glob("results/fresh/mini/figures/through/*.svg"))
+    found = re.search(r"runs in job (\d+); its log: (\S+)", said)
+    assert found is not None, said
+    slurm.until(["scontrol", "-o", "show", "job", found[1]], "JobState=COMPLETED", 200)
+    log = (clone / found[2]).read_text()
+    assert list(clone.glob("results/fresh/runs/*/result.json")), log
+    assert list(clone.glob("results/fresh/mini/figures/through/*.svg")), log
 
     status, said = call("scalestudy", "doctor", "--write", "fresh")
     assert status == 2

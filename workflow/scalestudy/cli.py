@@ -13,7 +13,7 @@ from scalestudy import __version__
 from scalestudy.errors import UserError
 
 VERBS = (
-    "build", "check", "claims", "compare", "doctor", "export", "fetch", "figure", "forget", "import", "judge", "keys",
+    "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip

@@ -265,13 +265,14 @@ class Executor(RemoteExecutor):
     # signals
 
     def _listen(self) -> None:
-        """TERM, and HUP where it is not ignored: leave at once, and let the jobs go on; INT cancels them.
+        """TERM, XCPU, and HUP where it is not ignored: leave at once, and let the jobs go on; INT cancels them.
 
-        A driver is sent TERM where its own batch job or its login node ends; its jobs have their own walltime, and
-        the same command started again takes them up.
+        A driver is sent TERM where its own batch job or its login node ends, and XCPU where a login node limits the time
+        of the processor; its jobs have their own walltime, and the same command started again takes them up.
         """
         try:
             signal.signal(signal.SIGTERM, self._leave)
+            signal.signal(signal.SIGXCPU, self._leave)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, _interrupt_once)
                 self.interruptible = True
@@ -281,6 +282,7 @@ class Executor(RemoteExecutor):
             pass
 
     def _leave(self, number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
         stopped = DriverStopped(
             f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs go on. "
             "The same command takes them up again."
