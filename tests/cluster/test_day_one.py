@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBox) -> None:
-    clone = copy_of_project(slurm)
+    clone = copy_of_project(slurm, "day_one")
     study = clone / "config/studies/through.yaml"
     study.write_text(THROUGH.replace("ranks: [1, 2, 4]", "ranks: [2]"))
     os.chown(study, clone.stat().st_uid, clone.stat().st_gid)

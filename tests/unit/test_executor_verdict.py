@@ -50,6 +50,7 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
         (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Outcome.FAILURE, "the loss is not a number"),
         (FAILED, ended(Cause.COMMAND), OLD, Outcome.FAILURE, "its command failed (WORDS)"),
         (FAILED, None, None, Outcome.FAILURE, "its command failed"),
+        (End(78, "", 1, 2, "n"), ended(Cause.COMMAND), None, Outcome.FAILURE, "its set-up failed, before its command (WORDS)"),
         (None, ended(Cause.SIGNAL, signal=9), None, Outcome.FAILURE, "killed by signal 9, cause unknown (WORDS)"),
         (End(137, "", 1, 2, "n"), None, None, Outcome.FAILURE, "killed by signal 9, cause unknown"),
         (TERMINATED, None, None, Outcome.FAILURE, "ended after signal TERM, cause unknown"),

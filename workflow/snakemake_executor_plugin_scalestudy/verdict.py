@@ -10,6 +10,7 @@ from snakemake_executor_plugin_scalestudy.job import Asked
 from snakemake_executor_plugin_scalestudy.records import Attempt
 from snakemake_executor_plugin_scalestudy.runstate import RunState
 from snakemake_executor_plugin_scalestudy.schedulers import Cause, State, Status
+from snakemake_executor_plugin_scalestudy.software import FAILED
 from snakemake_executor_plugin_scalestudy.status_files import End
 
 FRUITLESS_ATTEMPTS = 2
@@ -204,4 +205,6 @@ def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
         return f"killed by signal {end.code - 128}, cause unknown{said}"
     if end is None and cause is not Cause.COMMAND:
         return f"ended, cause unknown{said}"
+    if end is not None and end.code == FAILED:
+        return f"its set-up failed, before its command{said}"
     return f"its command failed{said}"

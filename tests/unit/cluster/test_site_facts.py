@@ -9,7 +9,8 @@ import pytest
 
 from scalestudy.cluster import write_site
 from scalestudy.cluster.compare_site import differences
-from scalestudy.cluster.facts import ClusterFacts, Node, NodeKind, QueueFacts, facts_of, mebibytes, minutes
+from scalestudy.cluster.facts import facts_of
+from scalestudy.cluster.facts.model import ClusterFacts, Node, NodeKind, QueueFacts, mebibytes, minutes
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site, checked, read_machine
 from scalestudy.spec.machine import Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalestudy.cluster.facts import ClusterFacts, NodeKind
+from scalestudy.cluster.facts.model import ClusterFacts, NodeKind
 from scalestudy.cluster.findings import Finding
 from scalestudy.cluster.resources import memory_mb
 from scalestudy.errors import nearest

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.compare_site import WORDS
-from scalestudy.cluster.facts import ClusterFacts, NodeKind, ParallelEnvironment, QueueFacts
+from scalestudy.cluster.facts.model import ClusterFacts, NodeKind, ParallelEnvironment, QueueFacts
 from scalestudy.cluster.findings import devices
 from scalestudy.errors import UserError
 from scalestudy.files import write_text

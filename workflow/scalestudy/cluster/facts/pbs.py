@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from scalestudy.cluster.facts import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, mebibytes, minutes
+from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, mebibytes, minutes
 
 OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
 """`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scalestudy.cluster.facts import (
+from scalestudy.cluster.facts.model import (
     Asked,
     ClusterFacts,
     Node,

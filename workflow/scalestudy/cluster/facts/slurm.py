@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 
-from scalestudy.cluster.facts import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, minutes
+from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, minutes
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:(\d+)")
