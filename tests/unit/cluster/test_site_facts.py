@@ -166,14 +166,29 @@ def test_what_is_written_is_read_again_and_agrees_with_the_scheduler_that_it_cam
 def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project: Path) -> None:
     write_site.write_files("mine", slurm(), report())
     machine = read_machine("mine")
-    assert (machine.nodes, machine.cores_per_node, machine.memory_gib, machine.walltime_limit_h) == (3, 32, 250.0, 36.0)
+    assert (machine.nodes, machine.cores_per_node, machine.memory_gib) == (3, 32, 250.0)
     assert (machine.device, machine.device_name, machine.device_memory_gib) == ("cuda", "NVIDIA A100-SXM4-40GB", 39.4)
     assert machine.accelerator == "a100"
-    assert (machine.limits.most_jobs, machine.limits.most_nodes) == (40, 2)
+    assert machine.limits.most_jobs == 40
+    gpu, cpu = machine.queues["gpu"], machine.queues["cpu"]
+    assert list(machine.queues) == ["gpu", "cpu"]
+    assert (gpu.walltime_limit_h, gpu.most_nodes, gpu.most_jobs, gpu.devices_per_node) == (36, 2, 20, None)
+    assert (cpu.walltime_limit_h, cpu.most_nodes, cpu.devices_per_node) == (48, 1, 0)
     assert machine.sources["nodes"] == "scontrol show node"
     site = read_yaml("profiles/mine/site.yaml").data
     assert site["scheduler"]["account"] == "physics"
     assert read_yaml("profiles/mine/config.yaml").data["jobs"] == 40
+
+
+def test_of_a_single_queue_the_limits_are_those_of_the_machine(project: Path) -> None:
+    write_site.write_files("mine", facts_of("pbs", Recorded(PBS)), None)
+    machine = read_machine("mine")
+    assert (machine.walltime_limit_h, machine.limits.most_nodes, machine.limits.most_jobs) == (24, 8, 30)
+    assert machine.queues == {}
+    request = read_yaml("profiles/mine/site.yaml").data["scheduler"]["request"]
+    assert request.startswith(
+        "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}]"
+    )
 
 
 def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(project: Path) -> None:

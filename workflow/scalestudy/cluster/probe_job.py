@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.resources import memory_mb
+from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.resources import memory_mb, queue_for
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch.allocation import allocation
@@ -58,9 +59,9 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
     script.write_text(job_script(scheduler.settings, read_site(), tries, folder, token), encoding="utf-8")
     script.chmod(0o700)
     gpus = machine.devices_per_node or 0
-    request = Request(
-        name, script, log, nodes, max(1, gpus), gpus, 1, min(8000, memory_mb(machine)), WALLTIME_MIN, None
-    )
+    queue = queue_for(machine, nodes, Estimate(0.0, 0.0, "unknown"), devices=gpus > 0)
+    memory = min(8000, memory_mb(machine))
+    request = Request(name, script, log, nodes, max(1, gpus), gpus, 1, memory, WALLTIME_MIN, queue)
     print("$ " + shlex.join(scheduler.submit_command(request)), file=sys.stderr, flush=True)
     job = None
     try:

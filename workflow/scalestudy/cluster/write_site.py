@@ -95,9 +95,13 @@ def machine_text(name: str, facts: ClusterFacts, report: dict[str, Any] | None) 
 
 
 def useful_queues(facts: ClusterFacts) -> list[QueueFacts]:
-    """The queues whose nodes have accelerators, the default one first; all where none has."""
-    with_gpus = [queue for queue in facts.queues if (kind := facts.kind_of(queue.name)) is not None and kind.gpus]
-    return with_gpus or list(facts.queues)
+    """The queues whose nodes have accelerators, the default one first; then those of CPU nodes, for jobs that use none."""
+
+    def has_none(queue: QueueFacts) -> bool:
+        kind = facts.kind_of(queue.name)
+        return kind is None or not kind.gpus
+
+    return sorted(facts.queues, key=has_none)
 
 
 def _device_lines(kind: NodeKind, report: dict[str, Any] | None) -> list[str]:
