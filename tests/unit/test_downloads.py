@@ -77,6 +77,7 @@ class OfStudies:
     """As much of a project as is asked for: one dataset, and a study's name."""
 
     chosen = (SimpleNamespace(name="clothes"),)
+    config = SimpleNamespace(studies=("clothes",), scale="paper")
 
     def __init__(self, site: Path | None) -> None:
         self.site = site
@@ -101,7 +102,7 @@ def test_what_jobs_would_download_is_said_before_they_are_submitted(capsys: pyte
     downloads.say_downloads(about_to_submit(), OfStudies(None))  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert "jobs will download Fashion-MNIST (31 MB), and the sources of Horovod" in said
-    assert "scalestudy fetch clothes" in said
+    assert "scalestudy fetch clothes --config scale=paper" in said
     downloads.say_downloads(about_to_submit(local=True), OfStudies(None))  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
 
@@ -114,6 +115,7 @@ def test_where_nodes_have_no_internet_nothing_is_submitted(tmp_path: Path, capsy
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert f"{site}: jobs would download Fashion-MNIST" in said
+    assert f"scalestudy fetch clothes --profile {tmp_path}" in said
     site.write_text("internet: false\ndata_roots: {fashion_mnist: /data}\n")
     folder = horovod_build.downloads()
     folder.mkdir(parents=True)

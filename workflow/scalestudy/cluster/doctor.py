@@ -26,7 +26,7 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     if not read_site().scheduler:
         here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
         reports = _here()
-        return reports, [here, *node_findings(reports, 1, machine, machine_file(config.machine))]
+        return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, machine_file(config.machine))]
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
@@ -79,6 +79,14 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
 
 def _finding(error: UserError) -> Finding:
     return Finding(f"{error.where}: {error.what}", error.remedy)
+
+
+def _unused_software() -> list[Finding]:
+    """Keys that mean nothing where nothing is submitted."""
+    site = read_site()
+    named = [key for key in ("modules", "conda", "container") if getattr(site, key)]
+    remedy = "load the software before the command, or use a profile that submits jobs"
+    return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
 
 
 def machine_file(name: str) -> str:

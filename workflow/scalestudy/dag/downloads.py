@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -75,6 +76,13 @@ def _is_built(machine: str) -> bool:
     return Path(f"results/{machine}/builds/horovod.json").exists()
 
 
+def fetch_command(project: Project) -> str:
+    """What brings it beforehand."""
+    names = [] if project.config.studies == "all" else [study.name for study in project.chosen]
+    where = [] if project.site is None else ["--profile", str(Path(project.site).parent)]
+    return shlex.join(["scalestudy", "fetch", *names, *where, "--config", f"scale={project.config.scale}"])
+
+
 def say_downloads(workflow: Any, project: Project) -> None:
     """Where jobs are about to be submitted: say what they would download; end where their nodes have no internet."""
     if workflow.local_exec:
@@ -84,8 +92,7 @@ def say_downloads(workflow: Any, project: Project) -> None:
     if not wanted:
         return
     named = ", and ".join(each.what for each in wanted)
-    names = " ".join(study.name for study in project.chosen)
-    remedy = f"on a host with internet: scalestudy fetch {names}"
+    remedy = f"on a host with internet: {fetch_command(project)}"
     if site.internet is False:
         end(UserError(f"jobs would download {named}, and `internet: false`", str(project.site), remedy))
     sys.stderr.write(
