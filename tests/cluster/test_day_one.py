@@ -41,6 +41,14 @@ def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBo
     assert next(iter(machine["queues"])) == "gpu"
     assert Machine.model_validate(machine).queues["gpu"].walltime_limit_h == 1
 
+    file = clone / "config/machines/fresh.yaml"
+    written = file.read_text()
+    file.write_text(written.replace("nodes: 4\n", "nodes: 9\n", 1))
+    status, said = call("scalestudy", "doctor", "--profile", "profiles/fresh", "--wait", "1")
+    assert status == 1
+    assert "config/machines/fresh.yaml: `nodes: 9`, and Slurm has 4 nodes in its queues" in said
+    file.write_text(written)
+
     status, said = call("scalestudy", "drive", "through", "--profile", "profiles/fresh", "--hours", "0.5")
     assert status == 0, said
     found = re.search(r"runs in job (\d+); its log: (\S+)", said)

@@ -117,6 +117,8 @@ def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
         ({"walltime_limit_h": None}, {}, f"{MACHINE}: `walltime_limit_h` is not set, and a job in gpu", "chain of jobs"),
         ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "{most_jobs: 40}"),
         ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
+        ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
+        ({"queues": {"gpu": {"most_nodes": 9}}}, {}, f"{MACHINE}: `queues.gpu.most_nodes: 9`, and Slurm has 3 nodes in gpu", "would never run"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
         ({"queues": {"admins": {}}}, {}, f"{MACHINE}: `queues.admins`: Slurm has no open queue `admins`", "valid: cpu, gpu"),
         ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is none of yours", "did you mean `physics`?"),

@@ -24,6 +24,12 @@ def differences(
         own = settings.queue or (default.name if default is not None else None)
         queues: Sequence[str | None] = list(machine.queues) or [own]
         yield from _unknown_queues(machine, machine_file, settings, site_file, facts)
+        in_queues = {node.name for queue in machine.queues for node in facts.nodes_of(queue)}
+        if machine.queues and machine.nodes is not None and machine.nodes > len(in_queues):
+            yield Finding(
+                f"{machine_file}: `nodes: {machine.nodes}`, and {said} has {len(in_queues)} nodes in its queues",
+                f"set `nodes: {len(in_queues)}` there: jobs with more nodes would never run",
+            )
         for queue in queues:
             if queue is None or facts.queue(queue) is not None:
                 yield from _of_nodes(machine, machine_file, queue, facts)
@@ -55,7 +61,7 @@ def _of_nodes(machine: Machine, file: str, queue: str | None, facts: ClusterFact
     said, there = WORDS[facts.system], facts.nodes_of(queue)
     where = f" in {queue}" if queue else ""
     limits = machine.queues.get(queue or "", Queue())
-    wanted = limits.most_nodes or machine.nodes
+    wanted = limits.most_nodes if machine.queues else machine.nodes
     if wanted is not None and wanted > len(there):
         key = f"queues.{queue}.most_nodes" if limits.most_nodes else "nodes"
         yield Finding(
