@@ -13,7 +13,7 @@ from scalestudy.launch.allocation import Allocation, allocation, uneven, where_t
 from scalestudy.launch.control import added
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
-from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
+from scalestudy.launch.job_environment import JobEnvironment, slurm_hosts, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
 from scalestudy.launch.passed_on import passed_on
 from scalestudy.launch.resolve import resolve
@@ -52,6 +52,15 @@ def test_grid_engine_writes_slots_after_the_host(tmp_path: Path) -> None:
 
 def test_slurm_writes_tasks_in_a_short_form() -> None:
     assert slurm_tasks("2(x3),1") == [2, 2, 2, 1]
+
+
+def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}
+    assert allocation(job, Site()) == Allocation(("n1", "n2"), "srun", (4, 4))
+    assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
+        "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
+    ]  # fmt: skip
 
 
 def test_a_list_of_nodes_that_is_gone_is_named(tmp_path: Path) -> None:
