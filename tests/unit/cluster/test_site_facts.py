@@ -201,6 +201,21 @@ def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(pro
     assert any("or lab" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"torch": {"error": "No module named 'torch'"}},
+        {"torch": {"version": "2.14.1", "devices": 0}, "gpu": {"devices": 4, "capability": [7, 0]}},
+    ],
+)
+def test_gpus_that_torch_cannot_use_yet_are_no_reason_to_compute_on_the_cpu(
+    node: dict[str, Any], project: Path
+) -> None:
+    files = write_site.write_files("mine", slurm(), report(**node))
+    assert read_machine("mine").device == "cuda"
+    assert any("torch cannot use the GPUs of n1 yet" in line for line in write_site.to_correct(files))
+
+
 def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path) -> None:
     write_site.write_files("mine", facts_of("sge", Recorded(SGE)), None)
     request = read_yaml("profiles/mine/site.yaml").data["scheduler"]["request"]

@@ -115,11 +115,16 @@ def _device_lines(kind: NodeKind, report: dict[str, Any] | None) -> list[str]:
             *lines,
             f"device: cuda  # {CORRECT}: no node was asked yet; cpu where its GPUs are not meant to be used",
         ]
+    gpu = report.get("gpu") or {}
+    if "error" in report["torch"] or (gpu.get("devices") and not devices(report)):
+        return [
+            *lines,
+            f"device: cuda  # {CORRECT}: torch cannot use the GPUs of {report['host']} yet: see what the doctor says",
+        ]
     if not devices(report):
         why = f"{report['host']} shows torch no GPU, though {kind.gpus} are counted; cuda once it does"
         return [*lines, f"device: cpu  # {CORRECT}: {why}"]
-    name = str(report["torch"].get("device_name") or (report.get("gpu") or {}).get("name") or "")
-    memory = (report.get("gpu") or {}).get("memory_gib")
+    name, memory = str(report["torch"].get("device_name") or gpu.get("name") or ""), gpu.get("memory_gib")
     lines += ["device: cuda", f"device_name: {_text(name)}"]
     lines += [f"device_memory_gib: {memory}"] if memory else []
     known = accelerator(name)
