@@ -142,8 +142,9 @@ def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
 def test_a_lock_that_is_not_there_is_refused_with_those_that_are(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made(setup)
-    (setup.ROOT / "envs/requirements-cuda126.txt").write_text("")
+    (setup.ROOT / "envs").mkdir()
+    for lock in ("requirements.txt", "requirements-dev.txt", "requirements-cuda126.txt"):
+        (setup.ROOT / "envs" / lock).write_text("")
     for name in ("cuda12", "dev"):
         monkeypatch.setenv("LOCK", name)
         with pytest.raises(SystemExit, match=f"there is no lock file {name}\n    known: default, cuda126"):
@@ -208,9 +209,29 @@ def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
 
 
 def test_the_lock_files_name_no_index_and_pin_by_hash() -> None:
-    for lock in (ROOT / "envs" / "requirements.txt", ROOT / "envs" / "requirements-dev.txt"):
+    for lock in sorted((ROOT / "envs").glob("requirements*.txt")):
         text = lock.read_text()
         assert "://" not in text and "--index" not in text and "--find-links" not in text
         pins = [line for line in text.splitlines() if line and line[0].isalpha()]
         assert pins and all("==" in line for line in pins)
         assert text.count("--hash=sha256:") >= len(pins)
+
+
+def test_the_lock_for_older_gpus_differs_from_the_default_one_in_torch_alone() -> None:
+    def names(file: str) -> list[str]:
+        lines = (ROOT / "envs" / file).read_text().splitlines()
+        return [line.partition(" #")[0] for line in lines if line and not line.startswith("#")]
+
+    default, older = names("requirements.in"), names("requirements-cuda126.in")
+    assert [(old, new) for old, new in zip(default, older, strict=True) if old != new] == [
+        ("torch==2.14.1", "torch==2.7.1"),
+        ("torchvision==0.29.1", "torchvision==0.22.1"),
+    ]
+
+
+def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
+    from scalestudy.cluster.gpu_support import LOCKS
+
+    assert all((ROOT / lock.file).is_file() for lock in LOCKS)
+    pins = {lock.name: (ROOT / lock.file).read_text() for lock in LOCKS}
+    assert "\nnvidia-cublas-cu12==12.6." in pins["cuda126"] and "\ntorch==2.7.1 " in pins["cuda126"]
