@@ -11,9 +11,10 @@ import click
 
 from scalestudy import __version__
 from scalestudy.errors import UserError
+from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "import", "judge", "keys",
+    "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip
@@ -115,6 +116,8 @@ def run_command(arguments: list[str]) -> int:
     try:
         return _called(arguments)
     except UserError as error:
+        if isinstance(error, SiteFault):
+            _tell_executor(error)
         click.echo(f"scalestudy: {error}", err=True)
         return 2
     except click.ClickException as error:
@@ -130,6 +133,12 @@ def run_command(arguments: list[str]) -> int:
             f"scalestudy: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True
         )
         return 1
+
+
+def _tell_executor(fault: SiteFault) -> None:
+    from scalestudy.launch.job_environment import JobEnvironment
+
+    JobEnvironment().report_fault(f"{fault.where}: {fault.what}")
 
 
 def _called(arguments: list[str]) -> int:

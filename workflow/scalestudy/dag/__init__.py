@@ -5,7 +5,10 @@ The Snakefile reads a `Project` and makes `Rules` of it; rules take their inputs
 
 from __future__ import annotations
 
+from scalestudy.dag.downloads import say_downloads
 from scalestudy.dag.driver import calm_driver, fix_claims, own_folder, read_project, stop_runs_on_sigterm
 from scalestudy.dag.rules import Rules, code
 
-__all__ = ["Rules", "calm_driver", "code", "fix_claims", "own_folder", "read_project", "stop_runs_on_sigterm"]
+__all__ = [
+    "Rules", "calm_driver", "code", "fix_claims", "own_folder", "read_project", "say_downloads", "stop_runs_on_sigterm",
+]  # fmt: skip

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.errors import SiteFault, Skipped, UserError
-from scalestudy.launch.allocation import Allocation, lacking, where_to_run
-from scalestudy.launch.launchers import is_open_mpi
+from scalestudy.errors import Skipped, UserError
+from scalestudy.launch.allocation import Allocation, where_to_run
+from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
 from scalestudy.measure.placement import visible_gpus
+from scalestudy.site_fault import SiteFault, lacking
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.strategies.available import missing
+from scalestudy.strategies.available import missing_build, missing_on_node
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
@@ -29,19 +32,22 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run. Raises Skipped where the run cannot be made here, and SiteFault where the
-    node of a job lacks what the site is said to have.
+    """What machine and job decide about a run.
+
+    Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks what the site is said to have.
     """
     site = read_site() if site is None else site
-    if reason := missing(spec.strategy):
-        without_mpi = spec.strategy.needs_mpi and shutil.which("mpirun") is None
-        raise lacking("mpirun", reason, site) if without_mpi else Skipped(reason)
+    by_srun = mpi_by_srun(site)
+    if missing := missing_on_node(spec.strategy, "srun" if by_srun else "mpirun"):
+        raise lacking(*missing, site.lacks)
+    if reason := missing_build(spec.strategy):
+        raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
     devices = machine.devices_per_node or (len(visible_gpus()) if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
-        raise lacking("c++", "torch.compile needs a C++ compiler, and none was found (g++ or clang++)", site)
+        raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     threads = spec.threads_per_rank or (max(1, cores // devices) if device == "cuda" and devices else 1)
     if threads > MOST_THREADS_PER_CORE * cores:
         most = MOST_THREADS_PER_CORE * cores
@@ -51,9 +57,10 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     _check_interfaces(spec)
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
-        _check_gpus(spec, where, devices)
-    if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
-        raise Skipped(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
+        _check_gpus(spec, where, devices, machine, site)
+    if where.launcher == "mpirun" and not by_srun and not is_open_mpi("mpirun"):
+        reason = f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's"
+        raise lacking(reason, "mpirun", site.lacks)
     return Resolved(nodes, ranks_per_node, threads, device, cores, step_time_s), where
 
 
@@ -64,12 +71,27 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     """
     if spec.accelerator is not None:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    device = spec.device or machine.device or ("cuda" if visible_gpus() else None)
-    if device is None and machine.devices_per_node:
-        what = f"no GPU can be seen, and the machine file has {machine.devices_per_node} per node"
-        remedy = "check how site.yaml requests GPUs, and the node's driver; `device: cpu` in the machine file computes on CPUs"
-        raise SiteFault(what, platform.node(), remedy)
-    return device or "cpu", None
+    return spec.device or machine.device or ("cuda" if machine.devices_per_node or visible_gpus() else "cpu"), None
+
+
+def check_promised_gpus(resolved: Resolved, machine: Machine) -> None:
+    """Raise SiteFault where the machine file promises GPUs, ranks are to compute on them, and this node shows too few."""
+    promised = machine.devices_per_node
+    if resolved.device != "cuda" or not promised:
+        return
+    seen = len(visible_gpus()) or _gpus_of_torch()
+    if seen < min(promised, resolved.ranks_per_node):
+        has = f"{seen} of them" if seen else "none"
+        what = f"the machine file promises {promised} GPUs per node, and this node shows {has}"
+        remedy = "correct the request in site.yaml or `devices_per_node`; to compute on CPUs, set `device: cpu`"
+        raise SiteFault(what, remedy)
+
+
+def _gpus_of_torch() -> int:
+    """As torch counts them, where the kernel does not list them; in another process, as CUDA does not survive a fork."""
+    code = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.stdout.strip().isdigit() else 0
 
 
 def _check_interfaces(spec: RunSpec) -> None:
@@ -81,11 +103,12 @@ def _check_interfaces(spec: RunSpec) -> None:
             raise UserError(what, f"environment: {GLOO_INTERFACES}", f"unset it, or name one of {', '.join(there)}")
 
 
-def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:
+def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine, site: Site) -> None:
     ranks_on_host = -(-spec.ranks // len(where.hosts))
     if ranks_on_host > devices:
         of = "this machine has" if len(where.hosts) == 1 else "a node has"
-        raise Skipped(f"{ranks_on_host} ranks need as many GPUs; {of} {devices}")
+        what = f"{ranks_on_host} ranks need as many GPUs; {of} {devices}"
+        raise Skipped(what) if machine.devices_per_node else lacking(what, "gpu", site.lacks)
 
 
 @contextmanager
