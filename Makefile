@@ -1,3 +1,4 @@
+# make setup  the environment; LOCK=cuda126: for older GPUs and drivers; VENV=FOLDER: elsewhere, for example on scratch
 # make run    from a bare machine to figures of real training, on its GPU where it has one: two or three studies
 #             make run SCALE=mini  on this CPU
 # make all    every study
@@ -70,6 +71,7 @@ format: .venv-dev
 # Needs uv; writes no index host.
 lock:
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.txt requirements.in
+	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-cuda126.txt requirements-cuda126.in
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-dev.txt requirements-dev.in
 
 # Some hours. The executor's part needs root: it brings up a Slurm of its own.

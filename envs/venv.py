@@ -5,6 +5,8 @@
 The environment holds exactly what envs/requirements.txt (with --dev also envs/requirements-dev.txt) pins by hash, and
 this project as an editable install. A clone that was moved is repaired in seconds: nothing is downloaded again.
 TORCH_INDEX=URL takes torch and torchvision, at the pinned versions, from another index (a CPU-only build, for example).
+LOCK=NAME installs envs/requirements-NAME.txt, or the file NAME, in place of envs/requirements.txt, also next time;
+LOCK=default goes back. VENV=FOLDER puts the environment into that folder; `.venv` is then a link to it.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "scalestudy.json"
 LOCKS = {"run": ROOT / "envs" / "requirements.txt", "dev": ROOT / "envs" / "requirements-dev.txt"}
+DEFAULT = "default"
 TORCH_PARTS = re.compile(r"^(torch|torchvision|triton|nvidia-|cuda-)")
 UNQUOTABLE = set(':"$`\\\t\n\r')
 LONGEST_FIRST_LINE = 127
@@ -36,26 +40,73 @@ def main() -> None:
     if sys.version_info < (3, 11):
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}", "make PYTHON=python3.12 run")
     refuse_path()
+    if folder := os.environ.get("VENV"):
+        put_elsewhere(Path(folder).expanduser().absolute())
     known = read_stamp()
+    lock = chosen_lock(os.environ.get("LOCK") or known.get("lock") or DEFAULT)
     if known and not works(known):
         known = {}
     if not known:
         create()
-    elif known["path"] != str(VENV):
+    elif known["path"] != str(place()):
         say(f"this clone was moved from {Path(known['path']).parent}: repairing .venv")
         repair(known["path"])
-        known["path"], known["project"] = str(VENV), ""
+        known["path"], known["project"] = str(place()), ""
         write_stamp(known)
     for name in wanted:
-        if known.get(name) != digest(LOCKS[name]):
-            install(LOCKS[name])
-            known = {**known, "path": str(VENV), name: digest(LOCKS[name])}
+        file = lock if name == "run" else LOCKS[name]
+        if known.get(name) != digest(file):
+            install(file)
+            known = {**known, "path": str(place()), name: digest(file), "lock": name_of(lock)}
             write_stamp(known)
-    if known.get("project") != digest(ROOT / "pyproject.toml"):
+    project = f"{digest(ROOT / 'pyproject.toml')} {ROOT}"
+    if known.get("project") != project:
         pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-        write_stamp({**known, "project": digest(ROOT / "pyproject.toml")})
+        write_stamp({**known, "project": project})
     # Compiled once; where it cannot be, it says so, and pictures are decoded the plain way.
     subprocess.run([python(), "-m", "scalestudy.data.decode.kernel.build"], cwd=ROOT, check=False)
+
+
+def place() -> Path:
+    """Where the environment lies: `.venv`, or the folder that it is a link to."""
+    return VENV.resolve() if VENV.is_symlink() else VENV
+
+
+def put_elsewhere(folder: Path) -> None:
+    """Make `.venv` a link to a folder. What a site has removed there since is made anew."""
+    if VENV.is_dir() and not VENV.is_symlink() and VENV.resolve() != folder.resolve():
+        fail(
+            "`.venv` is a folder here already",
+            f"remove it (rm -r {VENV}), and run the same command again: it is made in {folder}",
+        )
+    if VENV.resolve() == folder.resolve():
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
+            fail(f"{folder} holds something else than an environment", "name a folder that is new or empty")
+        VENV.unlink(missing_ok=True)
+        VENV.symlink_to(folder)
+    except OSError as error:
+        fail(f"{folder} cannot be used: {error.strerror}", "name another folder: make setup VENV=FOLDER")
+
+
+def chosen_lock(name: str) -> Path:
+    """The lock file of what a run needs."""
+    if name == DEFAULT:
+        return LOCKS["run"]
+    for file in (LOCKS["run"].with_name(f"requirements-{name}.txt"), Path(name).absolute()):
+        if file.is_file() and name != "dev":
+            return file
+    known = [name_of(file) for file in sorted(LOCKS["run"].parent.glob("requirements-*.txt")) if file != LOCKS["dev"]]
+    return fail(f"there is no lock file {name}", f"known: {', '.join([DEFAULT, *known])}, or the path of a file")
+
+
+def name_of(lock: Path) -> str:
+    """A lock file as LOCK names it."""
+    if lock.parent != LOCKS["run"].parent:
+        return str(lock)
+    return lock.stem.removeprefix("requirements").removeprefix("-") or DEFAULT
 
 
 def read_stamp() -> dict[str, str]:
@@ -85,13 +136,13 @@ def works(known: dict[str, str]) -> bool:
 
 def create() -> None:
     """A new, empty environment."""
-    say(f"making .venv with Python {sys.version.split()[0]}")
-    shutil.rmtree(VENV, ignore_errors=True)
+    say(f"making .venv with Python {sys.version.split()[0]}" + (f" in {place()}" if VENV.is_symlink() else ""))
+    shutil.rmtree(place(), ignore_errors=True)
     # Not sys.executable: with the old environment active that is an interpreter which was just deleted.
     base = getattr(sys, "_base_executable", None) or sys.executable
-    made = subprocess.run([base, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
+    made = subprocess.run([base, "-m", "venv", str(place())], capture_output=True, text=True, check=False)
     if made.returncode:
-        shutil.rmtree(VENV, ignore_errors=True)
+        shutil.rmtree(place(), ignore_errors=True)
         lines = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
         fail(f"no virtual environment can be made: {lines[0]}", "on Debian and Ubuntu: apt-get install python3-venv")
 
@@ -100,9 +151,10 @@ def install(lock: Path) -> None:
     """What a lock file pins."""
     begin = time.monotonic()
     index = os.environ.get("TORCH_INDEX")
-    large = " (torch and its CUDA libraries: about 5.5 GB)" if lock == LOCKS["run"] and not index else ""
-    say(f"installing what {lock.relative_to(ROOT)} pins{large}")
-    if index and lock == LOCKS["run"]:
+    of_run = lock != LOCKS["dev"]
+    large = " (torch and its CUDA libraries: about 5.5 GB)" if of_run and not index else ""
+    say(f"installing what {lock.relative_to(ROOT) if lock.is_relative_to(ROOT) else lock} pins{large}")
+    if index and of_run:
         pins = without_torch(lock)
         pip("install", "--no-deps", "--require-hashes", "-r", str(pins))
         pins.unlink()
@@ -137,7 +189,7 @@ def refuse_path() -> None:
 
 def repair(old: str) -> None:
     """Put the new path in place of the old one: venv writes its own files anew, with the quotes that the path needs."""
-    made = subprocess.run([python(), "-m", "venv", "--without-pip", str(VENV)], capture_output=True, check=False)
+    made = subprocess.run([python(), "-m", "venv", "--without-pip", str(place())], capture_output=True, check=False)
     if made.returncode:
         fail("the environment cannot be repaired", f"delete {VENV}, then run the same command again")
     launcher = re.compile(LAUNCHER.format(re.escape(old)).encode())
@@ -147,7 +199,7 @@ def repair(old: str) -> None:
         content = script.read_bytes()
         if found := launcher.match(content):
             mode = script.stat().st_mode
-            script.write_bytes(head(VENV / "bin" / found["name"].decode()) + content[found.end() :])
+            script.write_bytes(head(place() / "bin" / found["name"].decode()) + content[found.end() :])
             script.chmod(mode)
 
 
@@ -173,7 +225,7 @@ def pip(*arguments: str) -> None:
 
 def python() -> str:
     """The environment's interpreter."""
-    return str(VENV / "bin" / "python")
+    return str(place() / "bin" / "python")
 
 
 def digest(file: Path) -> str:
@@ -186,7 +238,7 @@ def say(text: str) -> None:
     print(f"setup: {text}", flush=True)
 
 
-def fail(what: str, remedy: str) -> None:
+def fail(what: str, remedy: str) -> NoReturn:
     """End with what is wrong and what to do."""
     sys.exit(f"setup: {what}\n    {remedy}")
 

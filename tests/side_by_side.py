@@ -18,6 +18,7 @@ from typing import IO
 
 SLURM = "tests/cluster/test_slurm.py"
 SLURM_HARSH = "tests/cluster/test_slurm_harsh.py"
+DAY_ONE = "tests/cluster/test_day_one.py"
 GRID_ENGINE = "tests/cluster/test_sge.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"
 POLL_S = 0.2
@@ -38,10 +39,10 @@ class Group:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
-OWN = (SLURM, SLURM_HARSH, GRID_ENGINE, HOROVOD)
+OWN = (SLURM, DAY_ONE, SLURM_HARSH, GRID_ENGINE, HOROVOD)
 GROUPS = (
     Group("all others", ["tests", *(f"--ignore={path}" for path in OWN)]),
-    Group("Slurm", [SLURM]),
+    Group("Slurm", [SLURM, DAY_ONE]),
     Group("Slurm, harsh", [SLURM_HARSH]),
     Group("Grid Engine", [GRID_ENGINE]),
     Group("Horovod", [HOROVOD], nice=10),

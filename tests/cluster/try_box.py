@@ -64,9 +64,9 @@ def in_box(box: Box, again: bool) -> int:
     return status
 
 
-def copy_of_project(box: Box) -> Path:
+def copy_of_project(box: Box, folder: str = "scalestudy") -> Path:
     """A clone of this project that the box's user owns, with the study and the machine of the box."""
-    clone = box.home / "scalestudy"
+    clone = box.home / folder
     clone.mkdir()
     for name in ("Snakefile", "workflow", "profiles", "envs", "config"):
         source = ROOT / name

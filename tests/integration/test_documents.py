@@ -22,16 +22,16 @@ DOCUMENTS = (
     *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
     *sorted(str(page.relative_to(ROOT)) for part in ("howto", "reference") for page in (ROOT / "docs" / part).glob("*.md")),
 )  # fmt: skip
-SUBMITTED = "needs a scheduler; the command that it submits is run"
+SUBMITTED = "needs a scheduler; tests/cluster/test_day_one.py runs it on Slurm"
 NOT_RUN = {
     "cd $PBS_O_WORKDIR": "PBS sets the variable",
-    "cd $PWD": "the shell sets the variable",
-    "qsub -N scalestudy-driver -l select=1:ncpus=1:mem=4gb -l walltime=24:00:00 -- /bin/bash -c": SUBMITTED,
-    "qsub -N scalestudy-driver -cwd -V -S /bin/bash -l h_rt=24:00:00 -b y": SUBMITTED,
-    "sbatch -J scalestudy-driver -c 1 --mem 4G -t 24:00:00 --wrap": SUBMITTED,
+    "scalestudy drive --profile profiles/pbs --scale paper": SUBMITTED,
+    "scalestudy drive --profile profiles/sge --scale paper": SUBMITTED,
+    "scalestudy drive --profile profiles/slurm --scale paper": SUBMITTED,
     "scalestudy doctor --profile profiles/pbs": "needs PBS; python -m tests.soak.profiles pbs",
     "scalestudy doctor --profile profiles/sge": "needs Grid Engine; python -m tests.soak.profiles sge",
     "scalestudy doctor --profile profiles/slurm": "needs Slurm; python -m tests.soak.profiles slurm",
+    "scalestudy doctor --write my_cluster": SUBMITTED,
     "scalestudy largest-batch model=resnet50 'data={source: synthetic, classes: 1000}' --memory-mib 4096": "minutes",
     "scalestudy try model=resnet18 strategy=pipeline ranks=2 loader.size=32 measure.steps=10 --out /tmp/p": "15 s",
     "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline strategy.memory_limit_mib=130 "
@@ -50,7 +50,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def commands_in(line: str) -> Iterator[str]:
-    """The single commands of a shell line, each quoted in one way; that of a submitted driver follows its submission."""
+    """The single commands of a shell line, each quoted in one way."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&;|")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -58,9 +58,7 @@ def commands_in(line: str) -> Iterator[str]:
         if word not in ("&&", ";", "|"):
             words.append(word)
         elif words:
-            inner = words.pop() if words[0] in ("qsub", "sbatch") else ""
-            yield " ".join(words) if inner or words[0] == "cd" else shlex.join(words)
-            yield from commands_in(inner) if inner else ()
+            yield " ".join(words) if words[0] == "cd" else shlex.join(words)
             words = []
 
 

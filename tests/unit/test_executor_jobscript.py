@@ -55,13 +55,13 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
     assert before + 595 < int(deadline) <= time.time() + 600
 
 
-def test_a_set_up_that_failed_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
+def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
     folder = script(tmp_path, "touch ran", setup=("exit 78",))
     assert run(folder).returncode == 78
     assert not (folder / "ran").exists()
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
-    assert end.fault == "the set-up of the site failed; the output of this job says which line of it"
+    assert end.fault == "the set-up failed; the output of this job says which line of it"
 
 
 def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:

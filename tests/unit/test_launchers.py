@@ -16,8 +16,9 @@ from scalestudy.launch.allocation import Allocation, allocation, uneven, where_t
 from scalestudy.launch.control import added, read_samples
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
-from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
-from scalestudy.launch.launchers import commands, environment_for, write_script
+from scalestudy.launch.job_environment import JobEnvironment, slurm_hosts, slurm_tasks
+from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
+from scalestudy.launch.passed_on import passed_on
 from scalestudy.launch.resolve import resolve
 from scalestudy.measure.throttling import throttled_share
 from scalestudy.results.warnings import (
@@ -62,6 +63,15 @@ def test_grid_engine_writes_slots_after_the_host(tmp_path: Path) -> None:
 
 def test_slurm_writes_tasks_in_a_short_form() -> None:
     assert slurm_tasks("2(x3),1") == [2, 2, 2, 1]
+
+
+def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}
+    assert allocation(job, Site()) == Allocation(("n1", "n2"), "srun", (4, 4))
+    assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
+        "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
+    ]  # fmt: skip
 
 
 def test_a_list_of_nodes_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -157,6 +167,25 @@ def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path
     assert said.endswith(f"|agent|{folder}|1|")
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it_stays(
+    tmp_path: Path, inside: bool
+) -> None:
+    """A stand-in for Apptainer, which notes that it was called and makes the folder that an image has."""
+    image, apptainer = tmp_path / "of_image", tmp_path / "apptainer"
+    apptainer.write_text(f'#!/bin/sh\necho "into $2"\nmkdir {image}\nshift 2\nexec "$@"\n')
+    apptainer.chmod(0o755)
+    script = node_script(tmp_path, 'echo "$GREETING $1"', {"SCALESTUDY_WRAPPER": f"'{apptainer}' exec my.sif"})
+    script.write_text(script.read_text().replace("/.singularity.d", str(image)))
+    if inside:
+        image.mkdir()
+    done = subprocess.run(
+        ["sh", str(script), "3"], env={"GREETING": "node"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ("" if inside else "into my.sif\n") + "node 3\n"
+    assert script.stat().st_mode & 0o777 == 0o700
+
+
 def test_ssh_and_qrsh_start_the_first_node_here_and_the_others_there() -> None:
     for launcher in ("ssh", "qrsh"):
         first, second = commands(launcher, job(("a", "b")), Path("/runs/node.sh"))
@@ -173,6 +202,47 @@ def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
         ["-n", "0", "--"],
         ["-n", "2", "--"],
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "http_proxy", "HTTPS_PROXY", "no_proxy", "AWS_ACCESS_KEY_ID", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PSM2_CUDA",
+        "I_MPI_FABRICS", "PRTE_MCA_plm", "UCX_TLS", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "OMPI_MCA_btl", "LD_LIBRARY_PATH",
+    ],
+)  # fmt: skip
+def test_what_multi_node_runs_need_goes_to_the_other_nodes(name: str) -> None:
+    assert passed_on({name: "x", "HOSTNAME": "a", "SSH_CONNECTION": "b", "MY_TOKEN": "c"}) == {name: "x"}
+
+
+def test_a_site_adds_names_and_beginnings_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("environment: [MY_FABRIC, 'LAB_*']\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    given = {"MY_FABRIC": "1", "MY_FABRICS": "2", "LAB_A": "3", "LAB_B": "it's", "CUDA_VISIBLE_DEVICES": "0"}
+    text = write_script(tmp_path, given).read_text()
+    exported = [line for line in text.splitlines() if line.startswith("export") and "SCALESTUDY_WARM" not in line]
+    assert exported == ["export LAB_A=3", """export LAB_B='it'"'"'s'""", "export MY_FABRIC=1"]
+
+
+def test_srun_gets_the_sites_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("srun_options: [--mpi=none]\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    (words,) = commands("srun", job(("a", "b")), Path("/runs/node.sh"))
+    assert words[-3:] == ["--mpi=none", "/bin/sh", "/runs/node.sh"]
+
+
+def test_ranks_that_speak_mpi_are_started_by_srun_where_the_site_says_so_and_a_job_of_slurm_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site.yaml").write_text("srun_mpi: pmix\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert commands("mpirun", job(("a", "b")), Path("s"))[0][0] == "mpirun"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (words,) = commands("mpirun", job(("a", "b")), Path("s"))
+    assert words[:2] == ["srun", "--mpi=pmix"]
+    assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=a,b"} <= set(words)
+    assert JobEnvironment({"SLURM_NODEID": "1", "PMIX_RANK": "3"}).process_number("mpirun") == 3
 
 
 def test_sruns_one_task_per_node_does_not_inherit_a_ranks_share() -> None:

@@ -28,7 +28,8 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "pip", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(module, "calls", calls, raising=False)
     monkeypatch.setattr(sys, "argv", ["venv.py"])
-    monkeypatch.delenv("TORCH_INDEX", raising=False)
+    for name in ("TORCH_INDEX", "LOCK", "VENV"):
+        monkeypatch.delenv(name, raising=False)
     return module
 
 
@@ -118,6 +119,86 @@ def test_a_path_that_no_launcher_can_hold_is_refused_before_anything_is_made(
     assert list(setup.ROOT.iterdir()) == []
 
 
+def locks_installed(setup: ModuleType) -> list[str]:
+    """The lock files that pip was given so far."""
+    return [Path(call[-1]).name for call in setup.calls if "--require-hashes" in call]
+
+
+def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(setup)
+    (setup.ROOT / "envs/requirements-cuda126.txt").write_text("torch==0.9 \\\n    --hash=sha256:1\n")
+    monkeypatch.setenv("LOCK", "cuda126")
+    setup.main()
+    monkeypatch.delenv("LOCK")
+    setup.main()
+    assert locks_installed(setup) == ["requirements.txt", "requirements-cuda126.txt"]
+    monkeypatch.setenv("LOCK", "default")
+    setup.main()
+    assert locks_installed(setup)[2:] == ["requirements.txt"]
+
+
+def test_a_lock_that_is_not_there_is_refused_with_those_that_are(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (setup.ROOT / "envs").mkdir()
+    for lock in ("requirements.txt", "requirements-dev.txt", "requirements-cuda126.txt"):
+        (setup.ROOT / "envs" / lock).write_text("")
+    for name in ("cuda12", "dev"):
+        monkeypatch.setenv("LOCK", name)
+        with pytest.raises(SystemExit, match=f"there is no lock file {name}\n    known: default, cuda126"):
+            setup.main()
+
+
+def test_the_environment_can_lie_elsewhere_and_is_made_again_where_that_place_was_emptied(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch" / "venv"
+    monkeypatch.setenv("VENV", str(scratch))
+    made(setup)
+    assert setup.VENV.is_symlink() and setup.VENV.resolve() == scratch
+    assert said(". .venv/bin/activate && python -c 'import sys; print(sys.prefix)'", setup.ROOT) == f"{scratch}\n"
+
+    calls = len(setup.calls)
+    monkeypatch.delenv("VENV")
+    setup.main()
+    assert len(setup.calls) == calls
+
+    shutil.rmtree(scratch)
+    setup.main()
+    assert (scratch / "bin/python").exists()
+    assert [call[0] for call in setup.calls[calls:]] == ["install", "install"]
+
+
+def test_a_clone_whose_environment_lies_elsewhere_moves_without_a_repair(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VENV", str(tmp_path / "scratch"))
+    made(setup)
+    setup.ROOT.rename(tmp_path / "moved")
+    place(setup, tmp_path / "moved", monkeypatch)
+    setup.main()
+    assert [call[:2] for call in setup.calls[2:]] == [("install", "--no-deps")]
+    assert setup.calls[-1][-1] == str(tmp_path / "moved")
+
+
+@pytest.mark.parametrize("there", ["own .venv", "other things"])
+def test_nothing_is_overwritten_where_the_environment_is_to_lie(
+    setup: ModuleType, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "data"
+    target.mkdir()
+    if there == "own .venv":
+        setup.VENV.mkdir()
+    else:
+        (target / "thesis.tex").write_text("")
+    monkeypatch.setenv("VENV", str(target))
+    with pytest.raises(SystemExit, match=r"is a folder here already|holds something else than an environment"):
+        setup.main()
+    assert [path.name for path in target.iterdir()] == ([] if there == "own .venv" else ["thesis.tex"])
+
+
 def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
     lock = ROOT / "envs" / "requirements.txt"
     setup.VENV.mkdir()
@@ -128,9 +209,29 @@ def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
 
 
 def test_the_lock_files_name_no_index_and_pin_by_hash() -> None:
-    for lock in (ROOT / "envs" / "requirements.txt", ROOT / "envs" / "requirements-dev.txt"):
+    for lock in sorted((ROOT / "envs").glob("requirements*.txt")):
         text = lock.read_text()
         assert "://" not in text and "--index" not in text and "--find-links" not in text
         pins = [line for line in text.splitlines() if line and line[0].isalpha()]
         assert pins and all("==" in line for line in pins)
         assert text.count("--hash=sha256:") >= len(pins)
+
+
+def test_the_lock_for_older_gpus_differs_from_the_default_one_in_torch_alone() -> None:
+    def names(file: str) -> list[str]:
+        lines = (ROOT / "envs" / file).read_text().splitlines()
+        return [line.partition(" #")[0] for line in lines if line and not line.startswith("#")]
+
+    default, older = names("requirements.in"), names("requirements-cuda126.in")
+    assert [(old, new) for old, new in zip(default, older, strict=True) if old != new] == [
+        ("torch==2.14.1", "torch==2.7.1"),
+        ("torchvision==0.29.1", "torchvision==0.22.1"),
+    ]
+
+
+def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
+    from scalestudy.cluster.gpu_support import LOCKS
+
+    assert all((ROOT / lock.file).is_file() for lock in LOCKS)
+    pins = {lock.name: (ROOT / lock.file).read_text() for lock in LOCKS}
+    assert "\nnvidia-cublas-cu12==12.6." in pins["cuda126"] and "\ntorch==2.7.1 " in pins["cuda126"]

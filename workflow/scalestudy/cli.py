@@ -13,9 +13,10 @@ import click
 
 from scalestudy import __version__
 from scalestudy.errors import UserError, of_system
+from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "build", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
+    "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip
@@ -117,6 +118,8 @@ def run_command(arguments: list[str]) -> int:
     try:
         return _called(arguments)
     except UserError as error:
+        if isinstance(error, SiteFault):
+            _tell_executor(error)
         click.echo(f"scalestudy: {error}", err=True)
         return 2
     except click.ClickException as error:
@@ -147,6 +150,12 @@ def _signal_of(error: BaseException) -> signal.Signals:
     """The signal that ended a command; click passes it on as the cause of its own exception."""
     terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
     return signal.SIGTERM if terminated else signal.SIGINT
+
+
+def _tell_executor(fault: SiteFault) -> None:
+    from scalestudy.launch.job_environment import JobEnvironment
+
+    JobEnvironment().report_fault(f"{fault.where}: {fault.what}")
 
 
 def _called(arguments: list[str]) -> int:

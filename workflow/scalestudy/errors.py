@@ -32,10 +32,6 @@ class UserErrors(UserError):
         super().__init__("\n".join(str(error) for error in self.errors))
 
 
-class SiteFault(UserError):
-    """A node, or what the site's set-up made of it, is unfit for a run: no property of the run, so it is tried again."""
-
-
 class Skipped(Exception):
     """A run that cannot be made here and will come out the same next time; the message says why and what to do."""
 

@@ -32,6 +32,7 @@ from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_scalestudy.records import Records, job_key
 from snakemake_executor_plugin_scalestudy.resources import request_of
 from snakemake_executor_plugin_scalestudy.schedulers import Request, Scheduler, detected_kind, has_pbs, scheduler_of
+from snakemake_executor_plugin_scalestudy.software import Software, read_software
 from snakemake_executor_plugin_scalestudy.status_files import StatusFiles
 
 FOLDER = ".scalestudy"
@@ -48,6 +49,7 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         self.folder = Path(FOLDER).absolute()
         self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
+        self.software = software_of(self.executor_settings.site)
         try:
             records, files = Records(self.folder), StatusFiles(self.folder / "marks")
             self.driver_lock = DriverLock(self.folder)
@@ -87,8 +89,8 @@ class Executor(RemoteExecutor):
         return str(self.folder)
 
     def get_python_executable(self) -> str:
-        """Quoted, in contrast to Snakemake's own."""
-        return shlex.quote(super().get_python_executable())
+        """The site's, or this one; quoted, in contrast to Snakemake's own."""
+        return shlex.quote(self.software.python or super().get_python_executable())
 
     def get_jobscript(self, job: JobExecutorInterface) -> str:
         """A path by the job's identity: Snakemake's numbers of jobs change from one driver to the next."""
@@ -257,7 +259,8 @@ class Executor(RemoteExecutor):
             environment=environment,
             path_first=Path(sys.executable).parent,
             runtime_min=request.runtime_min,
-            setup=self.scheduler.settings.setup,
+            setup=[*self.software.setup(os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
+            container=self.software.container_words(Path.cwd()),
             wrapper=self.scheduler.settings.wrapper,
             script=request.script,
         )
@@ -268,13 +271,14 @@ class Executor(RemoteExecutor):
     # signals
 
     def _listen(self) -> None:
-        """TERM, and HUP where it is not ignored: leave at once, and let the jobs go on; INT cancels them.
+        """TERM, XCPU, and HUP where it is not ignored: leave at once, and let the jobs go on; INT cancels them.
 
-        A driver is sent TERM where its own batch job or its login node ends; its jobs have their own walltime, and
-        the same command started again takes them up.
+        A driver is sent TERM where its own batch job or its login node ends, and XCPU where a login node limits the time
+        of the processor; its jobs have their own walltime, and the same command started again takes them up.
         """
         try:
             signal.signal(signal.SIGTERM, self._leave)
+            signal.signal(signal.SIGXCPU, self._leave)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, _interrupt_once)
                 self.interruptible = True
@@ -284,6 +288,7 @@ class Executor(RemoteExecutor):
             pass
 
     def _leave(self, number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
         stopped = DriverStopped(
             f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs go on. "
             "The same command takes them up again."
@@ -334,8 +339,23 @@ def chosen_scheduler(site: Path | None, note: Any) -> Scheduler:
     return scheduler
 
 
+def software_of(site: Path | None) -> Software:
+    """The software that the site's jobs run with. WorkflowError, with a sentence, where its keys are wrong."""
+    try:
+        return read_software(_site_file(site))
+    except ValueError as error:
+        raise WorkflowError(f"{site}: {error}") from None
+
+
 def _section(site: Path | None) -> Mapping[str, Any]:
     """The section `scheduler` of a site file."""
+    section = _site_file(site).get("scheduler", {})
+    if not isinstance(section, dict):
+        raise WorkflowError(f"scalestudy-site: {site}: `scheduler` must be a map")
+    return section
+
+
+def _site_file(site: Path | None) -> Mapping[str, Any]:
     if site is None:
         return {}
     try:
@@ -344,7 +364,6 @@ def _section(site: Path | None) -> Mapping[str, Any]:
         raise WorkflowError(f"scalestudy-site: {site}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise WorkflowError(f"scalestudy-site: {site}: not readable as YAML: {' '.join(str(error).split())}") from None
-    section = data.get("scheduler", {}) if isinstance(data, dict) else None
-    if not isinstance(section, dict):
+    if not isinstance(data, dict):
         raise WorkflowError(f"scalestudy-site: {site}: must be a map with a section `scheduler`")
-    return section
+    return data

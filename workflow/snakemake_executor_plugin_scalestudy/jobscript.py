@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from snakemake_executor_plugin_scalestudy.software import SETUP_FAILED, checked, hand_on, shell_line
+
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
 BEAT_S = 30
-SETUP_FAILED = 78
-"""Exit status by which a site's set-up says that it failed, EX_CONFIG of sysexits.h; Snakemake itself ends with 0 or 1."""
 INSIST_TIMES, INSIST_S = 120, 5
 """A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
 TEXT = """\
@@ -66,6 +66,11 @@ trap 'signalled=TERM' TERM
     trap '' USR1 USR2
     trap : TERM  # this shell outlives a TERM to all, or the exit status of the command would be lost
     cd {workdir} || exit 1
+    setup_failed() {{  # setup_failed STATUS COMMAND: what the site lacks today is no result of the command
+        echo "the job's set-up failed (exit status $1): $2" | tee "$SCALESTUDY_FAULT" >&2
+        echo {setup_failed} >"$status_files/$name.code"
+        exit {setup_failed}
+    }}
 {setup}
     {command}
     code=$?
@@ -101,7 +106,7 @@ fi
 # A command that finds its node unfit says so there.
 fault=$(head -c 500 "$SCALESTUDY_FAULT" 2>/dev/null | tr '\\n' ' ')
 rm -f "$SCALESTUDY_FAULT"
-[ "$code" != {setup_failed} ] || fault="${{fault:-the set-up of the site failed; the output of this job says which line of it}}"
+[ "$code" != {setup_failed} ] || fault="${{fault:-the set-up failed; the output of this job says which line of it}}"
 insist write_status ended "exit=$code" "signal=$signalled" "fault=$fault" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
 exit "$code"
 """
@@ -127,11 +132,15 @@ class Script:
     wrapper: Sequence[str]
     script: Path
     """Where this script lies until its driver has its result."""
+    container: Sequence[str] = ()
+    """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
     beat_s: float = BEAT_S
 
     def text(self) -> str:
-        """The whole script."""
+        """The whole script. ValueError where the set-up is no shell."""
         command = self.command
+        if self.container:
+            command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
         if self.wrapper:
             command = f"{shlex.join(self.wrapper)} /bin/bash -c {shlex.quote(command)}"
         return TEXT.format(
@@ -147,7 +156,7 @@ class Script:
             setup_failed=SETUP_FAILED,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
-            setup="\n".join(f"    {line}" for line in self.setup),
+            setup=checked([*self.setup, *hand_on(self.container or self.wrapper)]),
             command=command,
         )
 

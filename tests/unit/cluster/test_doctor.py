@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scalestudy.cluster import doctor
+from scalestudy.cluster import doctor, probe_job
 from scalestudy.cluster.probe import probe
+from scalestudy.cluster.probe_request import keep_wanted
 from scalestudy.cluster.used import accounted
+from scalestudy.errors import UserError
+from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
 
 GPU = Machine(devices_per_node=4, device="cuda")
@@ -39,7 +43,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
         ({"shared": False}, "n1 does not see this folder", "storage that all nodes share"),
         ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
         ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of site.yaml"),
-        ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than the machine file says", "devices_per_node"),
+        ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than `devices_per_node: 4` of the machine file", "devices_per_node"),
         ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "n1 has an accelerator of a type that runs cannot use", "device: cpu"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
         ({"mpi": None}, "n1 has no mpirun", "Open MPI module"),
@@ -51,6 +55,68 @@ def test_what_is_missing_is_said_with_what_to_do(changes: dict[str, Any], what: 
     (first, *_) = said(report(**changes))
     assert what in first[0]
     assert remedy in first[1]
+
+
+def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file() -> None:
+    machine = Machine(cores_per_node=64, memory_gib=256)
+    found = [
+        finding.what
+        for finding in doctor.node_findings(
+            [report(node_cores=32, memory_gib=187.5)], 1, machine, "config/machines/mine.yaml"
+        )
+    ]
+    assert found == [
+        "n1 has fewer cores than `cores_per_node: 64` of config/machines/mine.yaml",
+        "n1 has less memory than `memory_gib: 256.0` of config/machines/mine.yaml",
+    ]
+
+
+def test_mpirun_is_not_missed_where_the_site_says_that_it_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site.yaml").write_text("lacks: [mpirun]\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    assert said(report(mpi=None)) == []
+
+
+def test_another_scalestudy_on_the_nodes_is_found() -> None:
+    assert "runs another scalestudy than this one" in said(report(code="000000000000"))[0][0]
+
+
+class SettingsOfSite:
+    """What the job's script reads of the executor's settings."""
+
+    setup: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("site", "setup", "what"),
+    [
+        ("modules: [no/such/module]", (), "`modules` fails on"),
+        ("scratch: /tmp", ("true", "ls /nowhere/at/all"), "`scheduler.setup` fails on"),
+        ("container: {image: x.sif, command: no-apptainer-here}", (), "`container.image` fails on"),
+    ],
+)
+def test_the_sites_software_is_tried_before_anything_else_and_the_key_that_fails_is_named(
+    site: str, setup: tuple[str, ...], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's own script, run by bash; no scheduler takes part."""
+    (tmp_path / "site.yaml").write_text(site + "\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    monkeypatch.chdir(tmp_path)
+    settings = SettingsOfSite()
+    settings.setup = setup
+    tries = probe_job.set_up(read_site(), settings)
+    keep_wanted(tmp_path)
+    text = probe_job.job_script(settings, read_site(), tries, tmp_path, "token")
+    with open(tmp_path / "job.log", "w") as log:
+        assert subprocess.run(["bash", "-c", text], stdout=log, stderr=log, check=False).returncode == 78
+    with pytest.raises(UserError) as error:
+        probe_job._raise_failed_set_up(tmp_path, tries)
+    assert what in error.value.what
+    assert error.value.where == "site.yaml"
+    assert (tmp_path / "ended").exists() and not list(tmp_path.glob("node.*"))
 
 
 def test_nodes_that_did_not_answer_are_counted() -> None:

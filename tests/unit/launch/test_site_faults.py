@@ -1,4 +1,4 @@
-"""What a node lacks is a fault that is tried again in a job, and a property of the machine elsewhere."""
+"""What a node lacks is a fault that is tried again in a job, and a reason to skip a run elsewhere; promised GPUs are used."""
 
 from __future__ import annotations
 
@@ -9,66 +9,142 @@ from typing import Any
 
 import pytest
 
-from scalestudy.commands import train
-from scalestudy.errors import SiteFault, Skipped
+from scalestudy.cli import run_command
+from scalestudy.data.catalogue import FashionMNIST
+from scalestudy.data.sources import fashion_mnist
+from scalestudy.errors import Skipped
+from scalestudy.hardware import Accelerators, Device
+from scalestudy.launch import resolve
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.launchers import is_open_mpi
-from scalestudy.launch.resolve import resolve
-from scalestudy.spec.config import Site
+from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SiteFault, in_job
+from scalestudy.spec.config import SITE, Site
+from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-
-RUN = {"ranks": 2, "strategy": "allreduce", "data": {"source": "digits"}, "batch": {"per_rank": 8}}
-NEEDS: dict[Any, dict[str, Any]] = {
-    "mpirun": {"strategy": "mpi_allreduce"},
-    "c++": {"compile": True},
-}
+from scalestudy.strategies import horovod_build
+from scalestudy.training.job import Resolved
 
 
-def run(**more: object) -> RunSpec:
-    """A small run on two ranks."""
-    return RunSpec.model_validate({**RUN, **more})
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A stand-in for what a node says of its accelerators."""
+    found = Accelerators("cuda" if count else "", (Device("stand-in", 0, None),) * count, "a stand-in")
+    monkeypatch.setattr(resolve, "accelerators", lambda: found)
 
 
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host without any program, outside jobs."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID"):
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No job, no program, no GPU, no data."""
+    for name in (OF_EXECUTOR, *JOB_IDS, SITE):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SCALESTUDY_OFFLINE", "1")
+    monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fashion_mnist, "PACKAGED", tmp_path / "none")
+    gpus(monkeypatch, 0)
 
 
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("program", NEEDS)
-def test_a_program_that_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none(
-    program: Any, monkeypatch: pytest.MonkeyPatch
+def spec(**data: Any) -> RunSpec:
+    return RunSpec.model_validate(data)
+
+
+def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    (tmp_path / "site.yaml").write_text(text)
+    monkeypatch.setenv(SITE, str(tmp_path / "site.yaml"))
+
+
+def needs_mpirun(site: Site) -> None:
+    resolve.resolve(spec(strategy="mpi_allreduce", ranks=2), Machine(), site)
+
+
+def needs_a_compiler(site: Site) -> None:
+    resolve.resolve(spec(compile=True), Machine(), site)
+
+
+def needs_a_gpu(site: Site) -> None:
+    resolve.resolve(spec(device="cuda"), Machine(), site)
+
+
+NEEDS = {"mpirun": needs_mpirun, "c++": needs_a_compiler, "gpu": needs_a_gpu}
+
+
+@pytest.mark.parametrize("what", NEEDS)
+def test_what_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none(
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Skipped):
-        resolve(run(**NEEDS[program]), Machine(), Site())
+        NEEDS[what](Site())
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(SiteFault) as caught:
-        resolve(run(**NEEDS[program]), Machine(), Site())
-    assert "load it in `scheduler.setup` of site.yaml" in caught.value.remedy
-    assert f"lacks: [{program}]" in caught.value.remedy
+        NEEDS[what](Site())
+    assert "then give the same command again" in caught.value.remedy
+    assert f"`lacks: [{what}]` in site.yaml has such runs skipped" in caught.value.remedy
     with pytest.raises(Skipped):
-        resolve(run(**NEEDS[program]), Machine(), Site(lacks=(program,)))
+        NEEDS[what](Site.model_validate({"lacks": (what,)}))
 
 
-@pytest.mark.usefixtures("bare")
-def test_a_launcher_that_a_jobs_node_lacks_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
+def test_mpi4py_is_told_from_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mpirun").write_text("#!/bin/sh\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("scalestudy.strategies.available.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(SiteFault, match="needs mpi4py") as caught:
+        needs_mpirun(Site(lacks=("mpirun",)))
+    assert "lacks: [mpi4py]" in caught.value.remedy
+    with pytest.raises(Skipped):
+        needs_mpirun(Site(lacks=("mpi4py",)))
+
+
+def test_a_launcher_that_a_jobs_node_lacks_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Skipped):
+        is_open_mpi("mpiexec")
     monkeypatch.setenv("JOB_ID", "7")
     with pytest.raises(SiteFault, match="there is no `mpiexec` here"):
         is_open_mpi("mpiexec")
+    site_of(tmp_path, monkeypatch, "lacks: [mpirun]\n")
+    with pytest.raises(Skipped):
+        is_open_mpi("mpiexec")
 
 
-def test_a_node_that_shows_no_gpu_does_not_compute_on_its_cpu_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scalestudy.launch.resolve.visible_gpus", list)
-    with pytest.raises(SiteFault, match="no GPU can be seen, and the machine file has 4 per node"):
-        resolve(run(), Machine(devices_per_node=4), Site())
-    for asked in (run(device="cpu"), Machine(devices_per_node=4, device="cpu"), Machine()):
-        spec, machine = (asked, Machine(devices_per_node=4)) if isinstance(asked, RunSpec) else (run(), asked)
-        assert resolve(spec, machine, Site())[0].device == "cpu"
+def test_data_that_a_jobs_node_cannot_fetch_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = FashionMNIST(source="fashion_mnist")
+    with pytest.raises(Skipped):
+        fashion_mnist.provide(options, Site())
+    monkeypatch.setenv(OF_EXECUTOR, "job")
+    with pytest.raises(SiteFault, match="Fashion-MNIST is not available here"):
+        fashion_mnist.provide(options, Site())
+
+
+@pytest.mark.parametrize("variable", [OF_EXECUTOR, *JOB_IDS])
+def test_a_job_is_known_by_its_schedulers_or_the_executors_variable(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not in_job()
+    monkeypatch.setenv(variable, "7")
+    assert in_job()
+
+
+def test_a_machine_that_promises_gpus_never_computes_on_the_cpu_unasked() -> None:
+    machine = Machine(devices_per_node=4)
+    assert resolve.resolve(spec(), machine, Site())[0].device == "cuda"
+    assert resolve.resolve(spec(device="cpu"), machine, Site())[0].device == "cpu"
+    assert resolve.resolve(spec(), Machine(devices_per_node=4, device="cpu"), Site())[0].device == "cpu"
+    assert resolve.resolve(spec(), Machine(), Site())[0].device == "cpu"
+
+
+@pytest.mark.parametrize(("seen", "has"), [(0, "shows none"), (2, "shows 2 of them")])
+def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
+    seen: int, has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(monkeypatch, seen)
+    machine, resolved = Machine(devices_per_node=4), Resolved(1, 4, 1, "cuda", 2, None)
+    with pytest.raises(SiteFault, match=f"promises 4 GPUs per node, and this node {has}") as error:
+        resolve.check_promised_gpus(resolved, machine)
+    assert "set `device: cpu`" in error.value.remedy
+    resolve.check_promised_gpus(Resolved(1, 4, 1, "cpu", 2, None), machine)
+    resolve.check_promised_gpus(Resolved(1, 4, 1, "cuda", 2, None), Machine())
 
 
 def test_a_fault_is_told_to_the_executor_that_started_the_job_and_to_nobody_elsewhere(tmp_path: Path) -> None:
@@ -78,21 +154,49 @@ def test_a_fault_is_told_to_the_executor_that_started_the_job_and_to_nobody_else
     JobEnvironment({"SCALESTUDY_FAULT": "/nowhere/fault"}).report_fault("a disk that is full must not hide the fault")
 
 
-def test_training_on_an_unfit_node_ends_with_the_fault_and_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("scalestudy.launch.resolve.visible_gpus", list)
     # The data is not the matter here.
-    monkeypatch.setattr("scalestudy.data.prepare.datasets.ensure", lambda *_: None)
+    monkeypatch.setattr("scalestudy.data.prepare.datasets.prepare", lambda *_: None)
     monkeypatch.setattr("scalestudy.launch.launch.read_manifest", lambda _: SimpleNamespace(status="ready"))
+    monkeypatch.setattr("scalestudy.commands.train.read_machine", lambda _: Machine(devices_per_node=4))
     monkeypatch.setenv("SCALESTUDY_FAULT", str(tmp_path / "fault"))
-    monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path))
-    monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
-    manifest, out = tmp_path / "manifest.json", tmp_path / "run" / "result.json"
-    manifest.touch()
-    out.parent.mkdir()
-    with pytest.raises(SiteFault):
-        train._make("run", run(ranks=1), manifest, out, Machine(devices_per_node=4))
-    assert "no GPU can be seen" in (tmp_path / "fault").read_text()
+    monkeypatch.setenv(OF_EXECUTOR, "job")
+    monkeypatch.chdir(tmp_path)
+    asked = spec()
+    out = Path("results/gpus/runs") / run_id(asked) / "result.json"
+    out.parent.mkdir(parents=True)
+    (out.parent / "spec.json").write_text(json.dumps(asked.plain()))
+    assert run_command(["train", "--out", str(out)]) == 2
+    why = "the machine file promises 4 GPUs per node, and this node shows none"
+    assert why in capsys.readouterr().err
+    assert why in (tmp_path / "fault").read_text()
     assert not out.exists()
-    assert json.loads((out.parent / "state.json").read_text())["state"] == "failed"
+    state = json.loads((out.parent / "state.json").read_text())
+    assert (state["state"], why in state["cause"]) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "lacks", "status"),
+    [
+        ("its build tools could not be had (no network)", "[]", 2),
+        ("its sources could not be had (no network)", "[]", 2),
+        ("there is no C++ compiler", "[]", 2),
+        ("there is no C++ compiler", "[c++]", 0),
+        ("it did not compile (error)", "[]", 0),
+    ],
+)
+def test_a_build_that_lacks_network_or_compiler_is_a_fault_in_a_job_and_one_that_does_not_compile_an_outcome(
+    reason: str, lacks: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horovod_build, "build", lambda: {"status": "failed", "reason": reason})
+    site_of(tmp_path, monkeypatch, f"lacks: {lacks}\n")
+    monkeypatch.setenv("SCALESTUDY_FAULT", str(tmp_path / "fault"))
+    out = tmp_path / "horovod.json"
+    monkeypatch.setenv(OF_EXECUTOR, "job")
+    assert run_command(["build", "horovod", "--out", str(out)]) == status
+    assert (out.exists(), (tmp_path / "fault").exists()) == (status == 0, status == 2)
+    monkeypatch.delenv(OF_EXECUTOR)
+    assert run_command(["build", "horovod", "--out", str(out)]) == 0
+    assert out.exists()

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from scalestudy.files import write_json
 from scalestudy.launch.job_environment import JOB_IDS, NODE_LISTS
+from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.config import Site, read_site
 
 TORCH = """
@@ -23,10 +26,33 @@ found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": to
 accelerator = getattr(torch, "accelerator", None)
 if accelerator is not None and accelerator.is_available():
     found["accelerator"] = accelerator.current_accelerator().type
+# Not torch.cuda.get_arch_list(), which is empty where the driver is too old for this torch.
+flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+found["arch"] = flags.split() if flags else torch.cuda.get_arch_list()
 if torch.cuda.is_available():
     found["device_name"] = torch.cuda.get_device_name(0)
     found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
 found["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
+print(json.dumps(found))
+"""
+# The driver is asked without torch, which may be too new for it. 75, 76: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and
+# _MINOR of cuda.h.
+GPU = """
+import ctypes, json
+cuda, value, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), {}
+if cuda.cuDriverGetVersion(ctypes.byref(value)) == 0:
+    found["driver_cuda"] = [value.value // 1000, value.value % 1000 // 10]
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(value)) == 0 and value.value:
+    found["devices"] = value.value
+    device, name, size = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    cuda.cuDeviceGetName(name, 256, device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+    found["name"], found["memory_gib"] = name.value.decode(), round(size.value / 2**30, 1)
+    found["capability"] = []
+    for attribute in (75, 76):
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        found["capability"].append(value.value)
 print(json.dumps(found))
 """
 PROBE_S = 180
@@ -42,11 +68,14 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "host": platform.node(),
         "skew_s": _skew(shared),
         "python": {"version": platform.python_version(), "executable": sys.executable},
+        "code": code_digest(),
         "torch": _python(TORCH),
+        "gpu": _python(GPU),
         "mpi": _first_line(["mpirun", "--version"]),
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "nvidia": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
         "cores": len(os.sched_getaffinity(0)),
+        "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "fabric": _fabric(),
         "scratch": _scratch(site),

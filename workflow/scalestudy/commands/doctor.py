@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from scalestudy.commands.options import CONFIG
+from scalestudy.errors import UserError
 from scalestudy.files import write_text
+
+if TYPE_CHECKING:
+    from scalestudy.cluster.findings import Finding
 
 MISSING = 1
 NODES = 2
@@ -26,24 +30,39 @@ NODES = 2
 )
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
 @click.option("--json", "json_file", default=None, metavar="FILE|-", help="What was found, as JSON.")
+@click.option(
+    "--write",
+    "name",
+    default=None,
+    metavar="NAME",
+    help="Write config/machines/NAME.yaml and profiles/NAME for the cluster of this host.",
+)
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def command(in_job: tuple[str, str] | None, **options: Any) -> None:
     """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
 
+    The site's modules, environment or container are tried first. Machine and site file are compared with what the
+    scheduler and the nodes say. With --write they are made from that, for a cluster that has none yet.
+
     \b
     Example: scalestudy doctor
     Example: scalestudy doctor --profile profiles/pbs
+    Example: scalestudy doctor --write my_cluster
     """
     if in_job is not None:
-        from scalestudy.cluster.doctor import on_nodes
+        from scalestudy.cluster.probe_job import on_nodes
 
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
     sys.exit(show_doctor(**options))
 
 
-def show_doctor(profile: str, config: Sequence[str], nodes: int | None, wait: float, json_file: str | None) -> int:
+def show_doctor(
+    profile: str, config: Sequence[str], nodes: int | None, wait: float, json_file: str | None, name: str | None
+) -> int:
     """Print what each node has and lacks; exit status 1 where something is to be done."""
-    from scalestudy.cluster.doctor import examine, text
+    if name is not None:
+        return show_written(name, nodes or NODES, wait, json_file)
+    from scalestudy.cluster.doctor import examine
     from scalestudy.dag.dryrun import configuration_of
     from scalestudy.spec.config import SITE, read_config, read_machine
 
@@ -53,7 +72,30 @@ def show_doctor(profile: str, config: Sequence[str], nodes: int | None, wait: fl
     choice = read_config("config/config.yaml", given)
     machine = read_machine(choice.machine)
     count = nodes or min(NODES, machine.nodes or 1)
-    reports, findings = examine(choice, profile, count, wait)
+    return show(*examine(choice, profile, count, wait), json_file)
+
+
+def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> int:
+    """Write machine file and profile, print what was written and found; exit status 1 where something is to be done."""
+    from scalestudy.cluster.doctor import write_profile
+    from scalestudy.cluster.write_site import to_correct
+
+    if not Path("config/machines").is_dir():
+        raise UserError("there is no config/machines here", str(Path.cwd()), "run it at the top of the project")
+    files, reports, findings = write_profile(name, nodes, wait)
+    status = show(reports, findings, json_file)
+    lines = to_correct(files)
+    said = [f"wrote {', '.join(map(str, files))}"]
+    said += ["Look at:", *(f"  {line}" for line in lines)] if lines else []
+    said += [f"Next: scalestudy doctor --profile profiles/{name}, then scalestudy run --profile profiles/{name}"]
+    click.echo("\n".join(said), err=json_file == "-")
+    return status
+
+
+def show(reports: Sequence[dict[str, Any]], findings: Sequence[Finding], json_file: str | None) -> int:
+    """Print what was found, or write it as JSON; exit status 1 where something is to be done."""
+    from scalestudy.cluster.doctor import text
+
     if json_file is not None:
         data = {"nodes": reports, "findings": [vars(finding) for finding in findings]}
         plain = json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from scalestudy.errors import SiteFault, UserError, raise_all
+from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json, write_json
 from scalestudy.host_lock import measured_run
-from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.locks import only_trainer
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
@@ -135,9 +134,6 @@ def _make(
             prepare(spec.data, manifest, None, read_site())
         try:
             return launch.run(identity, spec, manifest, out, machine, init_from=init_from)
-        except SiteFault as fault:
-            JobEnvironment().report_fault(f"{fault.where}: {fault.what}")
-            raise
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(attempts.EXIT_STOPPED)

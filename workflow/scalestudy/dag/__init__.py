@@ -5,6 +5,7 @@ The Snakefile reads a `Project` and makes `Rules` of it; rules take their inputs
 
 from __future__ import annotations
 
+from scalestudy.dag.downloads import say_downloads
 from scalestudy.dag.driver import (
     calm_driver,
     fix_claims,
@@ -23,5 +24,6 @@ __all__ = [
     "forget_planned_params",
     "own_folder",
     "read_project",
+    "say_downloads",
     "stop_runs_on_sigterm",
 ]

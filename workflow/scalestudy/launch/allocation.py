@@ -6,9 +6,8 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from scalestudy.errors import SiteFault, Skipped, UserError
+from scalestudy.errors import UserError
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
@@ -54,14 +53,6 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
         raise UserError(f"the run needs {nodes} nodes, the job has {len(found.hosts)}: {names}", "nodes")
     launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
     return Allocation(found.hosts[:nodes], launcher, found.slots[:nodes])
-
-
-def lacking(program: Literal["mpirun", "c++"], reason: str, site: Site) -> Skipped | SiteFault:
-    """What to raise where a program is not there: in a job that is a fault of the node or of a module, elsewhere a fact."""
-    if program in site.lacks or JobEnvironment().job_id is None:
-        return Skipped(reason)
-    load = f"load it in `scheduler.setup` of site.yaml; where no node has it, `lacks: [{program}]` there has such runs skipped"
-    return SiteFault(reason, platform.node(), load)
 
 
 def uneven(where: Allocation, ranks_per_node: int) -> Sequence[str]:

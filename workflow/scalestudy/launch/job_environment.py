@@ -6,15 +6,17 @@ PBS job"; qsub(1) and sge_pe(5) of Grid Engine; mpirun(1) of Open MPI; the PMI a
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from scalestudy.errors import UserError
+from scalestudy.site_fault import JOB_IDS
 
-JOB_IDS = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
 NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
 """Where each scheduler lists the nodes of a job, and what starts processes on them."""
 OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -100,12 +102,16 @@ class JobEnvironment:
         return next((name for name in NODE_LISTS if self.variables.get(name)), None)
 
     def _of_slurm(self) -> list[tuple[str, int]]:
-        command = ["scontrol", "show", "hostnames", self.variables["SLURM_JOB_NODELIST"]]
+        nodes = self.variables["SLURM_JOB_NODELIST"]
+        command = ["scontrol", "show", "hostnames", nodes]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, check=True)
+            hosts = done.stdout.split()
+        except FileNotFoundError:  # in a container
+            hosts = slurm_hosts(nodes)
         except (OSError, subprocess.SubprocessError) as error:
             raise UserError(f"the nodes of the job cannot be listed: {error}", "SLURM_JOB_NODELIST") from None
-        hosts, tasks = done.stdout.split(), slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
+        tasks = slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
         return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
 
 
@@ -116,6 +122,28 @@ def _of_file(name: str, file: str) -> list[tuple[str, int]]:
     except OSError as error:
         raise UserError(f"the job's list of nodes cannot be read: {error.strerror}", f"{name}={file}") from None
     return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
+
+
+def slurm_hosts(text: str) -> list[str]:
+    """`node[1-2,07],r[1-2]n1` as [node1, node2, node07, r1n1, r2n1]: scontrol(1), "hostlist expressions"."""
+    hosts: list[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        pieces = [_numbers(piece) if odd else [piece] for odd, piece in _odd(re.split(r"\[([^\]]*)\]", part))]
+        hosts += ["".join(names) for names in itertools.product(*pieces)]
+    return hosts
+
+
+def _odd(items: list[str]) -> list[tuple[int, str]]:
+    return [(index % 2, item) for index, item in enumerate(items)]
+
+
+def _numbers(ranges: str) -> list[str]:
+    """`1-3,07` as [1, 2, 3, 07]; numbers keep the width of the first of a range."""
+    found: list[str] = []
+    for item in ranges.split(","):
+        first, dash, last = item.partition("-")
+        found += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
+    return found
 
 
 def slurm_tasks(text: str) -> list[int]:

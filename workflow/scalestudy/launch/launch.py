@@ -18,7 +18,7 @@ from scalestudy.files import atomic_path
 from scalestudy.launch import attempts, control, local, repeat, signals
 from scalestudy.launch.allocation import Allocation, uneven
 from scalestudy.launch.reaper import reaper
-from scalestudy.launch.resolve import network_of, resolve
+from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
@@ -42,7 +42,7 @@ def run(
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result. Raises Stopped where the run stopped on purpose, with its checkpoint written. `init_from` is a checkpoint
+    no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose, with its checkpoint written. `init_from` is a checkpoint
     of another run to begin from. A short window that others disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
@@ -73,6 +73,7 @@ def _measure(
     if manifest.status == "skipped":
         raise Skipped(str(manifest.reason))
     resolved, where = resolve(spec, machine)
+    check_promised_gpus(resolved, machine)
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
     with network_of(spec, resolved, where) as nodes, _scratch(where, folder) as (scratch, group):
         job = Job(

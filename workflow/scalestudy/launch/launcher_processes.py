@@ -61,7 +61,7 @@ class LauncherProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=launchers.environment_for(self.launcher),
+                env=launchers.environment_for(command[0]),
                 preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 (there are no other threads)
                 process_group=0,  # not the reaper's: mpirun has to clean up after itself
             )

@@ -11,48 +11,65 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalestudy.launch import warm
-from scalestudy.launch.allocation import lacking
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.spec.config import read_site
+from scalestudy.launch.passed_on import passed_on
+from scalestudy.site_fault import lacking
+from scalestudy.spec.config import Site, read_site
 from scalestudy.training.job import Job
 
-# What a process on another node needs of this one's environment. What names a host, a session or a job stays here: the
-# launcher or the node sets its own. Grid Engine does not pass on LD_LIBRARY_PATH, PBS and ssh pass on nothing.
-KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "TZ")
-KEPT_PREFIXES = ("PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NCCL_", "GLOO_", "UCX_",
-                 "FI_", "OMPI_MCA_", "HOROVOD_", "TORCH", "PYTORCH_", "CUDA_", "MALLOC_")  # fmt: skip
-LEFT = ("CUDA_VISIBLE_DEVICES",)
 # Options of the job with which srun would give its one task per node less than the node.
 SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",
                 "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
                 "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE")  # fmt: skip
 AGENT = "from scalestudy.cli import main; main()"
+WRAPPER = "SCALESTUDY_WRAPPER"
+"""Variable with the shell words that run a command in the job's image; the executor's job script sets it."""
+OF_IMAGE = Path("/.singularity.d")
+"""A folder that every image has in which Apptainer runs something, and no node."""
 
 
 def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """The script that every node runs: folder, environment, agent. Its arguments need no quotes, which qrsh loses."""
-    kept = {
-        name: value
-        for name, value in sorted(environment.items())
-        if (name in KEPT or name.startswith(KEPT_PREFIXES)) and name not in LEFT and name.isidentifier()
-    }
+    """The script that starts an agent on a node."""
+    agent = f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\""
+    return node_script(folder, agent, environment)
+
+
+def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """The script that every node runs: into the job's image, folder, environment, then `command`, a line of shell.
+
+    Its arguments need no quotes, which qrsh loses. What a launcher starts begins outside of the image, on the first node
+    too where a daemon starts it. Only the user can read the script: the environment may hold keys of object stores.
+    """
+    kept = passed_on(environment, read_site().environment)
     if not warm.wanted():
         kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on a node, whose environment may not name the job
+    script = folder / "node.sh"
     lines = [
         "#!/bin/sh",
+        *_into_image(environment.get(WRAPPER), script),
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
         *(f"export {name}={shlex.quote(value)}" for name, value in kept.items()),
-        f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\"",
+        command,
     ]
-    script = folder / "node.sh"
-    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    script.chmod(0o700)
+    descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
     return script
+
+
+def _into_image(wrapper: str | None, script: Path) -> list[str]:
+    if not wrapper:
+        return []
+    again = f'exec {wrapper} /bin/sh {shlex.quote(str(script))} "$@"'
+    return [f"if [ ! -d {OF_IMAGE} ]; then", f"    {again}", "fi"]
 
 
 def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:
     """The commands that start all agents. Those of `mpirun` have one process each, all others those of one host."""
-    return [mpirun(job, script)] if launcher == "mpirun" else node_commands(launcher, job.hosts, script)
+    if launcher != "mpirun":
+        return node_commands(launcher, job.hosts, script)
+    site = read_site()
+    return [srun_of_ranks(job, script, site) if mpi_by_srun(site) else mpirun(job, script)]
 
 
 def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[list[str]]:
@@ -60,7 +77,7 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
     here, others = ["/bin/sh", str(script), "0"], list(enumerate(hosts))[1:]
     match launcher:
         case "srun":
-            return [srun(hosts, script)]
+            return [srun(hosts, script, read_site().srun_options)]
         case "mpiexec":
             return [mpiexec(hosts, script)]
         case "pbsdsh":
@@ -74,11 +91,28 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
     raise AssertionError(launcher)
 
 
-def srun(hosts: Sequence[str], script: Path) -> list[str]:
-    """One task per node, with all that the job has there; binding.py does the binding."""
+ALL_OF_THE_JOB = ("--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered")
+"""Options by which srun's tasks have all that the job has on a node; binding.py does the binding."""
+
+
+def srun(hosts: Sequence[str], script: Path, options: Sequence[str] = ()) -> list[str]:
+    """One task per node; `options` are the site's."""
     count = str(len(hosts))
     return ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--nodelist=" + ",".join(hosts),
-            "--cpu-bind=none", "--mem=0", "--overlap", "--kill-on-bad-exit=1", "--input=none", "--unbuffered",
+            *ALL_OF_THE_JOB, *options, "/bin/sh", str(script)]  # fmt: skip
+
+
+def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
+    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
+
+
+def srun_of_ranks(job: Job, script: Path, site: Site) -> list[str]:
+    """Every process of the run, rank after rank on node after node, which find each other through srun's PMI."""
+    nodes, each = len(job.hosts), len(job.on_host(0))
+    where = ["--nodelist=" + ",".join(job.hosts)] if nodes > 1 else []
+    return ["srun", f"--mpi={site.srun_mpi}", f"--nodes={nodes}", f"--ntasks={job.processes}",
+            f"--ntasks-per-node={each}", "--distribution=block", *where, *ALL_OF_THE_JOB, *site.srun_options,
             "/bin/sh", str(script)]  # fmt: skip
 
 
@@ -114,10 +148,11 @@ def as_root() -> list[str]:
 
 
 def is_open_mpi(command: str) -> bool:
-    """Whether a launcher is Open MPI's. Raises Skipped where there is none, and SiteFault where a job's node has none."""
+    """Whether a launcher is Open MPI's. Raises Skipped or SiteFault where there is none (`site_fault.lacking`)."""
     if shutil.which(command) is None:
-        reason = f"there is no `{command}` here: install Open MPI, or load its module in the site's `setup`"
-        raise lacking("mpirun", reason, read_site())
+        raise lacking(
+            f"there is no `{command}` here: install Open MPI, or load its module", "mpirun", read_site().lacks
+        )
     done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     return "open mpi" in (done.stdout + done.stderr).lower() or "openrte" in (done.stdout + done.stderr).lower()
 

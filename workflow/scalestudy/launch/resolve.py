@@ -11,15 +11,16 @@ from contextlib import contextmanager
 import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
-from scalestudy.errors import SiteFault, Skipped, UserError
+from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import Accelerators, accelerators
-from scalestudy.launch.allocation import Allocation, lacking, where_to_run
-from scalestudy.launch.launchers import is_open_mpi
+from scalestudy.launch.allocation import Allocation, where_to_run
+from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
+from scalestudy.site_fault import SiteFault, lacking
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.strategies.available import missing
+from scalestudy.strategies.available import missing_build, missing_on_node
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
@@ -29,19 +30,22 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run. Raises Skipped where the run cannot be made here, and SiteFault where the
-    node of a job lacks what the site is said to have.
+    """What machine and job decide about a run.
+
+    Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks what the site is said to have.
     """
     site = read_site() if site is None else site
-    if reason := missing(spec.strategy):
-        without_mpi = spec.strategy.needs_mpi and shutil.which("mpirun") is None
-        raise lacking("mpirun", reason, site) if without_mpi else Skipped(reason)
+    by_srun = mpi_by_srun(site)
+    if missing := missing_on_node(spec.strategy, "srun" if by_srun else "mpirun"):
+        raise lacking(*missing, site.lacks)
+    if reason := missing_build(spec.strategy):
+        raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
     devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
-        raise lacking("c++", "torch.compile needs a C++ compiler, and none was found (g++ or clang++)", site)
+        raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
     threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
     if threads > MOST_THREADS_PER_CORE * cores:
@@ -52,11 +56,12 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     _check_interfaces(spec)
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
-        _check_gpus(spec, where, devices)
+        _check_gpus(spec, where, devices, machine, site)
         if len(where.hosts) == 1:
             _check_torch(accelerators())
-    if where.launcher == "mpirun" and not is_open_mpi("mpirun"):
-        raise Skipped(f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's")
+    if where.launcher == "mpirun" and not by_srun and not is_open_mpi("mpirun"):
+        reason = f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's"
+        raise lacking(reason, "mpirun", site.lacks)
     promised = machine.transport
     resolved = Resolved(
         nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices
@@ -77,11 +82,20 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     if found.kind and not found.count:
         what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
         raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
-    if not found.count and machine.devices_per_node:
-        what = f"no GPU can be seen, and the machine file has {machine.devices_per_node} per node"
-        remedy = "check how site.yaml requests GPUs, and the node's driver; `device: cpu` in the machine file computes on CPUs"
-        raise SiteFault(what, platform.node(), remedy)
-    return "cuda" if found.count else "cpu", None
+    return "cuda" if found.count or machine.devices_per_node else "cpu", None
+
+
+def check_promised_gpus(resolved: Resolved, machine: Machine) -> None:
+    """Raise SiteFault where the machine file promises GPUs, ranks are to compute on them, and this node shows too few."""
+    promised = machine.devices_per_node
+    if resolved.device != "cuda" or not promised:
+        return
+    seen = accelerators().count
+    if seen < min(promised, resolved.ranks_per_node):
+        has = f"{seen} of them" if seen else "none"
+        what = f"the machine file promises {promised} GPUs per node, and this node shows {has}"
+        remedy = "correct the request in site.yaml or `devices_per_node`; to compute on CPUs, set `device: cpu`"
+        raise SiteFault(what, remedy)
 
 
 def _check_interfaces(spec: RunSpec) -> None:
@@ -93,14 +107,15 @@ def _check_interfaces(spec: RunSpec) -> None:
             raise UserError(what, f"environment: {GLOO_INTERFACES}", f"unset it, or name one of {', '.join(there)}")
 
 
-def _check_gpus(spec: RunSpec, where: Allocation, devices: int) -> None:
+def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine, site: Site) -> None:
     ranks_on_host = -(-spec.ranks // len(where.hosts))
     if ranks_on_host <= devices:
         return
     of = "this machine has" if len(where.hosts) == 1 else "a node has"
     if not spec.launch.oversubscribe or not devices:
         may = "; `launch.oversubscribe: true` lets them share, over gloo" if devices else ""
-        raise Skipped(f"{ranks_on_host} ranks need as many GPUs; {of} {devices}{may}")
+        what = f"{ranks_on_host} ranks need as many GPUs; {of} {devices}{may}"
+        raise Skipped(what) if machine.devices_per_node else lacking(what, "gpu", site.lacks)
     if not spec.strategy.shares_devices:
         what = f"{ranks_on_host} ranks cannot share {devices} GPU{'s' if devices > 1 else ''}"
         why = "NCCL refuses two ranks on one GPU, and gloo has not all that this exchange needs on GPUs"

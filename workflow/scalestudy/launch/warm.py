@@ -33,9 +33,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalestudy.launch import stopped
-from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import ASK_TO_STOP
 from scalestudy.launch.stopped import StopWatch
+from scalestudy.site_fault import in_job
 
 START_S = 90.0
 INHERITED = (
@@ -59,7 +59,7 @@ _is_child = False
 
 def wanted() -> bool:
     """Whether a warm parent may be used here."""
-    return sys.platform == "linux" and os.environ.get("SCALESTUDY_WARM") != "0" and JobEnvironment().job_id is None
+    return sys.platform == "linux" and os.environ.get("SCALESTUDY_WARM") != "0" and not in_job()
 
 
 def this_is_a_child() -> None:

@@ -101,6 +101,7 @@ FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 PATTERNS = {
     r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$": "a transport as NCCL's log names it, such as `P2P` or `NET/IB`",
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
+    r"^[a-z0-9_]+$": "a word of small letters, digits and `_`",
     r"^(mini|node)$": "`mini` or `node` (the rest of the file is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
     r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",

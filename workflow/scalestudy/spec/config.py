@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.site_fault import Lackable
 from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable
 from scalestudy.spec.layout import folder_name, machine_and_campaign
@@ -57,6 +58,21 @@ class Config(Spec):
         return folder_name(self.machine, self.campaign)
 
 
+class Container(Spec):
+    """An image that jobs run in, on every node."""
+
+    image: Annotated[str, Field(min_length=1)]
+    """A file, from the project's folder, or an address such as `docker://…`. `envs/scalestudy.def` makes one."""
+    command: Annotated[str, Field(min_length=1)] = "apptainer"
+    """`apptainer` or `singularity`, with its folder where it is not in PATH."""
+    options: tuple[str, ...] = ("--nv",)
+    """Options of `apptainer exec`; `--nv` brings NVIDIA's driver into the image, `--rocm` AMD's."""
+    bind: tuple[str, ...] = ()
+    """Folders that jobs see besides the project's: data, scratch. `$VARIABLES` are those of the job."""
+    python: Annotated[str, Field(min_length=1)] = "python3"
+    """The image's Python, which has what `envs/requirements.txt` pins; the driver's own Python is not used in jobs."""
+
+
 class Site(Spec):
     """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
 
@@ -64,15 +80,32 @@ class Site(Spec):
     """Data that the site already has: source name to folder."""
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
-    lacks: tuple[Literal["mpirun", "c++"], ...] = ()
+    lacks: tuple[Lackable, ...] = ()
     """What no node of the site has: runs that need it are skipped. In a job, what is missing and not named here is a fault
-    of the node: the job is tried once more elsewhere, then fails, and no result is written."""
+    of the site: the job is tried once more, elsewhere if possible, then fails, and no result is written."""
     staged_gib: Annotated[float, Field(gt=0)] | None = None
     """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
+    environment: tuple[str, ...] = ()
+    """Variables that processes on other nodes get besides those that they always get (proxies, and what CUDA, NCCL, UCX,
+    libfabric, MPI and object stores read); `NAME*` stands for all that begin so."""
+    srun_options: tuple[str, ...] = ()
+    """Further options of `srun`, such as `--mpi=none`."""
+    srun_mpi: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
+    """In jobs of Slurm, ranks that speak MPI are started by `srun --mpi=` with this kind of PMI (`srun --mpi=list` names
+    them; `pmix` for Open MPI) in place of mpirun. Unset: mpirun."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
+    internet: bool | None = None
+    """Whether nodes reach addresses outside. `false`: what a job would download is an error before anything is submitted;
+    unset: it is only said. `scalestudy fetch` brings it beforehand."""
+    modules: tuple[str, ...] = ()
+    """Modules that each job loads first, in this order."""
+    conda: Annotated[str, Field(min_length=1)] | None = None
+    """Name or folder of a conda environment that each job activates; its Python is that of the jobs."""
+    container: Container | None = None
+    """Unset: jobs run without a container."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import importlib.util
 import shutil
 
+from scalestudy.site_fault import Lackable
 from scalestudy.strategies import horovod_build
 from scalestudy.strategies.catalogue import AnyStrategy, MPIAllReduce
 
 
-def missing(options: AnyStrategy) -> str | None:
-    """Why the strategy cannot be used on this machine, with what to do about it; None where it can."""
-    if options.needs_mpi and shutil.which("mpirun") is None:
-        return f"strategy `{options.name}` needs Open MPI, and there is no `mpirun`: install openmpi-bin and libopenmpi-dev"
+def missing_build(options: AnyStrategy) -> str | None:
+    """What has not been compiled on this machine for the strategy, with what to do about it; None where nothing is needed."""
+    return horovod_build.missing() if options.needs_build else None
+
+
+def missing_on_node(options: AnyStrategy, launcher: str = "mpirun") -> tuple[str, Lackable] | None:
+    """Why this node cannot run the strategy, with what to do about it, and what it lacks; None where it has all.
+
+    Another node may have it. `launcher` starts the ranks that speak MPI.
+    """
+    if options.needs_mpi and shutil.which(launcher) is None:
+        remedy = "install openmpi-bin and libopenmpi-dev, or load its module"
+        return f"strategy `{options.name}` needs Open MPI, and there is no `{launcher}`: {remedy}", "mpirun"
     if isinstance(options, MPIAllReduce) and importlib.util.find_spec("mpi4py") is None:
-        return "strategy `mpi_allreduce` needs mpi4py: install it next to torch"
-    if options.needs_build:
-        return horovod_build.missing()
+        return "strategy `mpi_allreduce` needs mpi4py: install it next to torch", "mpi4py"
     return None

@@ -26,9 +26,14 @@ from scalestudy.locks import exclusive
 
 VERSION = "0.28.1"
 SDIST = f"horovod=={VERSION} --hash=sha256:92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+ARCHIVE = f"horovod-{VERSION}.tar.gz"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4")
 """What its set-up script needs and ours does not have: newer setuptools lack pkg_resources, newer CMakes its policies."""
 LIMIT_S = 3600
+NO_TOOLS, NO_SOURCES = "its build tools could not be had", "its sources could not be had"
+NO_COMPILER = "there is no C++ compiler"
+OF_NETWORK = (NO_TOOLS, NO_SOURCES)
+"""Begins of the reasons that a download gives."""
 BUILD = "scalestudy build horovod"
 
 
@@ -52,6 +57,39 @@ class Toolchain:
 def cache() -> Path:
     """The user's cache folder of scalestudy."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalestudy"
+
+
+def downloads() -> Path:
+    """Where `fetch_sources` keeps what a build downloads, for this Python."""
+    return cache() / f"horovod-{VERSION}-{_python()}-downloads"
+
+
+def are_fetched() -> bool:
+    """Whether a build needs no network."""
+    return (downloads() / ARCHIVE).is_file()
+
+
+def fetch_sources() -> Path:
+    """Download what a build needs, for jobs on nodes without internet; the folder. Raises UserError where that fails."""
+    folder = downloads()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        exclusive(folder.with_name(f"{folder.name}.lock")),
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=".horovod-") as name,
+    ):
+        work, files = Path(name), Path(name) / "files"
+        if are_fetched():
+            return folder
+        try:
+            _pip(work, "download", "--dest", str(files), *TOOLS)
+            _pip(work, "install", "--no-index", "--find-links", str(files), "--target", str(work / "tools"), *TOOLS)
+            _download(work, files)
+        except (OSError, subprocess.SubprocessError) as error:
+            what = f"what Horovod is built from cannot be downloaded: {_last_line(work, error)}"
+            raise UserError(what, "fetch", "check the network of this host, then run the same command again") from None
+        shutil.rmtree(folder, ignore_errors=True)
+        files.rename(folder)
+    return folder
 
 
 def toolchain() -> Toolchain | None:
@@ -100,7 +138,7 @@ def build() -> dict[str, Any]:
     """
     now = toolchain()
     if now is None:
-        return {"status": "failed", "reason": "there is no C++ compiler"}
+        return {"status": "failed", "reason": NO_COMPILER}
     record = now.folder / "build.json"
     with exclusive(now.folder.with_name(f"{now.folder.name}.lock")):
         if (now.folder / "site").is_dir():
@@ -128,8 +166,11 @@ def build() -> dict[str, Any]:
 def _attempt(now: Toolchain, work: Path) -> str | None:
     """Fetch, change, compile, install below `work`; None, or why it went wrong."""
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("its build tools could not be had", lambda: _pip(work, "install", "--target", str(work / "tools"), *TOOLS)),
-        ("its sources could not be had", lambda: _fetch(work)),
+        (
+            NO_TOOLS,
+            lambda: _pip(work, "install", *_fetched(), "--target", str(work / "tools"), *TOOLS),
+        ),
+        (NO_SOURCES, lambda: _fetch(work)),
         ("its sources are not as expected", lambda: _adapt(work / f"horovod-{VERSION}", now)),
         ("it did not compile", lambda: _compile(now, work)),
         ("its wheel could not be installed", lambda: _install(work)),
@@ -142,12 +183,22 @@ def _attempt(now: Toolchain, work: Path) -> str | None:
     return None
 
 
-def _fetch(work: Path) -> None:
+def _fetched() -> list[str]:
+    """Options of pip by which it takes what was downloaded before; none where nothing was."""
+    return ["--no-index", "--find-links", str(downloads())] if are_fetched() else []
+
+
+def _download(work: Path, folder: Path) -> None:
+    """The archive of the sources, by its hash."""
     requirement = work / "requirement.txt"
     requirement.write_text(SDIST + "\n", encoding="utf-8")
     options = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes")
-    _pip(work, "download", *options, "--dest", str(work), "-r", str(requirement))
-    with tarfile.open(work / f"horovod-{VERSION}.tar.gz") as archive:
+    _pip(work, "download", *_fetched(), *options, "--dest", str(folder), "-r", str(requirement))
+
+
+def _fetch(work: Path) -> None:
+    _download(work, work)
+    with tarfile.open(work / ARCHIVE) as archive:
         # Python 3.11.4 and later have the filter; what is unpacked is what SDIST's hash names, with or without it.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         archive.extractall(work)

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from scalestudy.data.catalogue import FashionMNIST
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import UserError
+from scalestudy.files import atomic_path
+from scalestudy.site_fault import lacking
 from scalestudy.spec.config import Site
 
 IMAGES: dict[Split, str] = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
@@ -63,6 +65,29 @@ def provide(spec: FashionMNIST, site: Site) -> Arrays:
             return _read(folder)
     _fetch(cache)
     return _read(cache)
+
+
+def is_fetched(spec: FashionMNIST, site: Site) -> bool:
+    """Whether a job on another host finds the files: where a folder is named, or in the user's cache."""
+    named = spec.root is not None or "fashion_mnist" in site.data_roots
+    return named or _holds(cache_folder())
+
+
+def fetch_for_jobs() -> Path:
+    """Fill the user's cache, from the package of this host or the network; its folder. Raises Skipped where that fails."""
+    cache = cache_folder()
+    if not _holds(cache):
+        if _holds(PACKAGED):
+            cache.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                file = _file(PACKAGED, name)
+                assert file is not None
+                with atomic_path(cache / file.name) as temporary:
+                    shutil.copyfile(file, temporary)
+        else:
+            _fetch(cache)
+    _read(cache)
+    return cache
 
 
 def cache_folder() -> Path:
@@ -128,9 +153,9 @@ def _named_folder(root: Path, key: str) -> Path:
 
 
 def _fetch(cache: Path) -> None:
-    """Fill the cache, or raise Skipped; takes FETCH_S at most."""
+    """Fill the cache, or raise Skipped, in a job SiteFault; takes FETCH_S at most."""
     if os.environ.get("SCALESTUDY_OFFLINE") == "1":
-        raise Skipped(f"Fashion-MNIST is not available here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_REMEDY}")
+        raise lacking(f"Fashion-MNIST is not available here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_REMEDY}")
     deadline, failures = time.monotonic() + FETCH_S, []
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +176,7 @@ def _fetch(cache: Path) -> None:
                 return
     except OSError as error:
         failures.append(str(error))
-    raise Skipped(f"Fashion-MNIST is not available here and cannot be fetched ({'; '.join(failures)}); {_REMEDY}")
+    raise lacking(f"Fashion-MNIST is not available here and cannot be fetched ({'; '.join(failures)}); {_REMEDY}")
 
 
 _REMEDY = (

@@ -1,0 +1,228 @@
+"""What a cluster is, read from its scheduler; held against a machine and a site file; and written as such files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.cluster import write_site
+from scalestudy.cluster.compare_site import differences
+from scalestudy.cluster.facts import facts_of
+from scalestudy.cluster.facts.model import ClusterFacts, Node, NodeKind, QueueFacts, mebibytes, minutes
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site, checked, read_machine
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.yamlfile import read_yaml
+from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
+from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings
+from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
+
+ROOT = Path(__file__).resolve().parents[3]
+MACHINE, SITE = "config/machines/mine.yaml", "profiles/mine/site.yaml"
+
+
+def slurm() -> ClusterFacts:
+    return facts_of("slurm", Recorded(SLURM))
+
+
+def test_slurms_nodes_partitions_accounts_and_limits_are_read() -> None:
+    found = slurm()
+    a100 = NodeKind(32, 256000, 4, "a100")
+    assert found.nodes[0] == Node("n1", a100, True, ("gpu", "all"))
+    assert [node.up for node in found.nodes] == [True, True, False, True]
+    assert found.kind_of("gpu") == a100
+    assert found.kind_of("cpu") == NodeKind(32, 256000, 0)
+    assert found.queues == (
+        QueueFacts("gpu", True, 2160.0, 2, 20),
+        QueueFacts("cpu", False, 2880.0, None, 20),
+    )
+    assert (found.accounts, found.most_submitted, found.notes) == (("physics", "lab"), 40, ())
+
+
+def test_a_slurm_without_accounting_is_said_and_not_asked_for_accounts() -> None:
+    config = "AccountingStorageType   = accounting_storage/none\nMinJobAge               = 10 sec\n"
+    found = facts_of("slurm", Recorded({**SLURM, "scontrol show config": config}))
+    assert found.notes == ("Slurm keeps no accounts here: why a job ended is known only for 10 s after it",)
+    assert found.accounts == ()
+
+
+def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None:
+    found = facts_of("pbs", Recorded(PBS))
+    assert found.nodes == (
+        Node("a1", NodeKind(40, 385023, 4), True),
+        Node("a2", NodeKind(40, 385024, 4), False),
+    )
+    assert found.queues == (QueueFacts("workq", True, 1440.0, 8, 4),)
+    assert (found.most_submitted, found.gpu_resource) == (30, "ngpus")
+    assert "job_history_enable" in found.notes[0]
+
+
+def test_grid_engines_hosts_environments_and_complexes_are_read() -> None:
+    found = facts_of("sge", Recorded(SGE))
+    assert found.nodes == (Node("h1", NodeKind(28, 257638, 4), True), Node("h2", NodeKind(28, 257638, 4), False))
+    assert found.queues == (QueueFacts("all.q", walltime_min=1440.0),)
+    assert [(each.name, each.rule) for each in found.environments] == [
+        ("make", "$round_robin"),
+        ("mpi", "$fill_up"),
+        ("mpi4", "4"),
+    ]
+    assert (found.most_submitted, found.gpu_resource, found.exclusive_resource) == (30, "gpu", "exclusive")
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs", "sge"])
+def test_a_scheduler_that_gives_no_answer_is_quoted_and_nothing_is_made_up(kind: str) -> None:
+    found = facts_of(kind, Recorded({}))
+    assert found.nodes == () and found.queues == ()
+    assert any("not recorded" in note for note in found.notes)
+
+
+def test_times_and_sizes_of_all_systems() -> None:
+    assert [minutes(text, 1.0) for text in ("1-12:00:00", "36:30:00", "90", "2-12", "UNLIMITED", "INFINITY")] == [
+        2160.0, 2190.0, 90.0, 3600.0, None, None,
+    ]  # fmt: skip
+    assert minutes("3600", 1 / 60) == pytest.approx(60)
+    assert [mebibytes(text) for text in ("4000M", "395gb", "1048576kb", "15.6G", "1048576b", "-")] == [
+        4000, 404480, 1024, 15974, 1, None,
+    ]  # fmt: skip
+
+
+def said(machine: Machine, facts: ClusterFacts, **settings: Any) -> list[tuple[str, str]]:
+    found = differences(machine, MACHINE, Settings(facts.system, **settings), SITE, facts)
+    return [(finding.what, finding.remedy) for finding in found if finding.remedy]
+
+
+def right(**changes: Any) -> Machine:
+    """A machine file that agrees with the recorded Slurm."""
+    values: dict[str, Any] = {
+        "nodes": 2, "devices_per_node": 4, "cores_per_node": 32, "memory_gib": 250.0, "walltime_limit_h": 36.0,
+        "limits": {"most_jobs": 40, "most_nodes": 2},
+    }  # fmt: skip
+    return Machine.model_validate({**values, **changes})
+
+
+def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
+    assert said(right(), slurm(), queue="gpu", account="lab") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "what", "remedy"),
+    [
+        ({"nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in gpu", "set `nodes: 3`"),
+        ({"cores_per_node": 64}, {}, f"{MACHINE}: `cores_per_node: 64`, and a node in gpu has 32 by Slurm", "jobs would never run"),
+        ({"memory_gib": 512.0}, {}, f"{MACHINE}: each job asks for 471,859 MiB per node, and a node in gpu has 256,000", "set `memory_gib: 250`"),
+        ({"devices_per_node": 8}, {}, f"{MACHINE}: `devices_per_node: 8`, and a node in gpu has 4 GPUs", "set `devices_per_node: 4`"),
+        ({"walltime_limit_h": 100.0}, {}, f"{MACHINE}: `walltime_limit_h` is 100, and a job in gpu has at most 36 hours", "set `walltime_limit_h: 36`"),
+        ({"walltime_limit_h": None}, {}, f"{MACHINE}: `walltime_limit_h` is not set, and a job in gpu", "chain of jobs"),
+        ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "{most_jobs: 40}"),
+        ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
+        ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
+        ({"queues": {"gpu": {"most_nodes": 9}}}, {}, f"{MACHINE}: `queues.gpu.most_nodes: 9`, and Slurm has 3 nodes in gpu", "would never run"),
+        ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
+        ({"queues": {"admins": {}}}, {}, f"{MACHINE}: `queues.admins`: Slurm has no open queue `admins`", "valid: cpu, gpu"),
+        ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is none of yours", "did you mean `physics`?"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_said_with_the_file_that_is_wrong(
+    changes: dict[str, Any], settings: dict[str, Any], what: str, remedy: str
+) -> None:
+    found = said(right(**changes), slurm(), **{"queue": "gpu", **settings})
+    assert [first for first, second in found if what in first and remedy in second] != [], found
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """What a node of the recorded Slurm says of itself."""
+    torch = {"version": "2.14.1+cu130", "devices": 4, "device_name": "NVIDIA A100-SXM4-40GB"}
+    return {"host": "n1", "node_cores": 32, "torch": torch, "gpu": {"memory_gib": 39.4}, **changes}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder where files can be written."""
+    (tmp_path / "config/machines").mkdir(parents=True)
+    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOADEDMODULES", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("kind", "answers"), [("slurm", SLURM), ("pbs", PBS), ("sge", SGE)])
+def test_what_is_written_is_read_again_and_agrees_with_the_scheduler_that_it_came_from(
+    kind: str, answers: dict[str, str], project: Path
+) -> None:
+    facts = facts_of(kind, Recorded(answers))
+    write_site.write_files("mine", facts, report())
+    machine = read_machine("mine")
+    site = checked(Site, read_yaml("profiles/mine/site.yaml"))
+    settings = scheduler_of(site.scheduler).settings
+    assert machine.devices_per_node == 4
+    assert settings.kind == kind
+    wrong = [f for f in differences(machine, MACHINE, settings, SITE, facts) if f.remedy]
+    assert wrong == []
+    assert read_yaml("profiles/mine/where.yaml").data == {"machine": "mine", "site": "profiles/mine/site.yaml"}
+    profile = read_yaml("profiles/mine/config.yaml").data
+    assert profile["executor"] == "scalestudy" and profile["scalestudy-site"] == "profiles/mine/site.yaml"
+
+
+def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project: Path) -> None:
+    write_site.write_files("mine", slurm(), report())
+    machine = read_machine("mine")
+    assert (machine.nodes, machine.cores_per_node, machine.memory_gib) == (3, 32, 250.0)
+    assert (machine.device, machine.device_name, machine.device_memory_gib) == ("cuda", "NVIDIA A100-SXM4-40GB", 39.4)
+    assert machine.accelerator == "a100"
+    assert machine.limits.most_jobs == 40
+    gpu, cpu = machine.queues["gpu"], machine.queues["cpu"]
+    assert list(machine.queues) == ["gpu", "cpu"]
+    assert (gpu.walltime_limit_h, gpu.most_nodes, gpu.most_jobs, gpu.devices_per_node) == (36, 2, 20, None)
+    assert (cpu.walltime_limit_h, cpu.most_nodes, cpu.devices_per_node) == (48, 1, 0)
+    assert machine.sources["nodes"] == "scontrol show node"
+    site = read_yaml("profiles/mine/site.yaml").data
+    assert site["scheduler"]["account"] == "physics"
+    assert read_yaml("profiles/mine/config.yaml").data["jobs"] == 40
+
+
+def test_of_a_single_queue_the_limits_are_those_of_the_machine(project: Path) -> None:
+    write_site.write_files("mine", facts_of("pbs", Recorded(PBS)), None)
+    machine = read_machine("mine")
+    assert (machine.walltime_limit_h, machine.limits.most_nodes, machine.limits.most_jobs) == (24, 8, 30)
+    assert machine.queues == {}
+    request = read_yaml("profiles/mine/site.yaml").data["scheduler"]["request"]
+    assert request.startswith(
+        "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}]"
+    )
+
+
+def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(project: Path) -> None:
+    files = write_site.write_files("mine", slurm(), report(torch={"version": "2.14.1", "devices": 0}))
+    assert read_machine("mine").device == "cpu"
+    lines = write_site.to_correct(files)
+    assert any("config/machines/mine.yaml:7: device: cpu" in line and "shows torch no GPU" in line for line in lines)
+    assert any("or lab" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"torch": {"error": "No module named 'torch'"}},
+        {"torch": {"version": "2.14.1", "devices": 0}, "gpu": {"devices": 4, "capability": [7, 0]}},
+    ],
+)
+def test_gpus_that_torch_cannot_use_yet_are_no_reason_to_compute_on_the_cpu(
+    node: dict[str, Any], project: Path
+) -> None:
+    files = write_site.write_files("mine", slurm(), report(**node))
+    assert read_machine("mine").device == "cuda"
+    assert any("torch cannot use the GPUs of n1 yet" in line for line in write_site.to_correct(files))
+
+
+def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path) -> None:
+    write_site.write_files("mine", facts_of("sge", Recorded(SGE)), None)
+    request = read_yaml("profiles/mine/site.yaml").data["scheduler"]["request"]
+    assert request == "-pe mpi4 {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}] -l exclusive=true"
+
+
+def test_files_that_are_there_are_left_alone(project: Path) -> None:
+    (project / MACHINE).write_text("description: mine, corrected\n")
+    with pytest.raises(UserError, match=r"is there already: config/machines/mine\.yaml"):
+        write_site.refuse_existing("mine")

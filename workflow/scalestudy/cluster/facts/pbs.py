@@ -1,0 +1,100 @@
+"""OpenPBS and PBS Pro: pbsnodes, and qstat about queues and server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from typing import Any
+
+from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, mebibytes, minutes
+
+OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
+"""`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""
+BAD = ("down", "offline", "unknown", "stale", "maintenance")
+GPU = "ngpus"
+
+
+def facts(asked: Asked) -> ClusterFacts:
+    """The whole cluster."""
+    nodes = _nodes(asked("pbsnodes", "-a", "-F", "json"))
+    queues = _blocks(asked("qstat", "-Qf"), "Queue:")
+    server = next(iter(_blocks(asked("qstat", "-Bf"), "Server:").values()), {})
+    default = server.get("default_queue")
+    found = [_queue(name, values, name == default) for name, values in queues.items() if _is_open(values)]
+    notes = []
+    if server and server.get("job_history_enable") != "True":
+        notes.append(
+            "PBS keeps no history of jobs (`job_history_enable`): why a job ended is known only while it is there"
+        )
+    limits = [server.get("max_queued", ""), *(queues.get(default or "", {}).get("max_queued", ""),)]
+    return ClusterFacts(
+        "pbs",
+        nodes,
+        tuple(sorted(found, key=lambda queue: not queue.default)),
+        most_submitted=least(_of_a_user(text) for text in limits),
+        gpu_resource=GPU if any(node.kind.gpus for node in nodes) else None,
+        notes=(*notes, *asked.silent),
+        sources={"nodes": "pbsnodes -a", "queues": "qstat -Qf", "accounts": "not told by PBS"},
+    )
+
+
+def _nodes(text: str) -> tuple[Node, ...]:
+    """By host: a host may be several vnodes, whose resources add up."""
+    try:
+        listed: dict[str, Any] = json.loads(text).get("nodes", {}) if text else {}
+    except ValueError:
+        listed = {}
+    hosts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, node in listed.items():
+        hosts[str(node.get("resources_available", {}).get("host", name))].append(node)
+    return tuple(_node(host, vnodes) for host, vnodes in hosts.items())
+
+
+def _node(host: str, vnodes: list[dict[str, Any]]) -> Node:
+    have = [vnode.get("resources_available", {}) for vnode in vnodes]
+    memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
+    cores = sum(_whole(each.get("ncpus")) for each in have)
+    up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
+    queues = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
+    kind = NodeKind(cores or None, memory or None, sum(_whole(each.get(GPU)) for each in have))
+    return Node(host, kind, up, queues)
+
+
+def _whole(value: Any) -> int:
+    return int(value) if str(value).isdigit() else 0
+
+
+def _blocks(text: str, head: str) -> dict[str, dict[str, str]]:
+    """`Queue: NAME`, and `    key = value` below it; a long value goes on in lines that begin with a tab."""
+    blocks: dict[str, dict[str, str]] = {}
+    values: dict[str, str] = {}
+    for line in text.replace("\n\t", "").splitlines():
+        if line.startswith(head):
+            values = blocks.setdefault(line.removeprefix(head).strip(), {})
+        elif " = " in line:
+            key, _, value = line.strip().partition(" = ")
+            values[key] = value.strip()
+    return blocks
+
+
+def _is_open(values: dict[str, str]) -> bool:
+    wanted = {"queue_type": "Execution", "enabled": "True", "started": "True"}
+    return values.get("from_route_only") != "True" and all(
+        values.get(key, word) == word for key, word in wanted.items()
+    )
+
+
+def _queue(name: str, values: dict[str, str], default: bool) -> QueueFacts:
+    most = values.get("resources_max.nodect", "")
+    return QueueFacts(
+        name,
+        default,
+        minutes(values.get("resources_max.walltime", ""), 1 / 60),
+        int(most) if most.isdigit() else None,
+        _of_a_user(values.get("max_run", "")),
+    )
+
+
+def _of_a_user(text: str) -> int | None:
+    return least(int(number) for number in OF_A_USER.findall(text))

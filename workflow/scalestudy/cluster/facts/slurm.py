@@ -1,0 +1,101 @@
+"""Slurm: scontrol show node, partition and config; sacctmgr where there is accounting."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, minutes
+
+FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
+GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:(\d+)")
+BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
+"""Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
+
+
+def facts(asked: Asked) -> ClusterFacts:
+    """The whole cluster."""
+    nodes = tuple(_node(line) for line in asked("scontrol", "-o", "show", "node").splitlines() if "NodeName=" in line)
+    partitions = [
+        fields(line) for line in asked("scontrol", "-o", "show", "partition").splitlines() if "PartitionName=" in line
+    ]
+    config = asked("scontrol", "show", "config")
+    accounts, submitted, running, notes = _accounting(asked, config, partitions)
+    queues = [
+        _queue(found, running)
+        for found in partitions
+        if found.get("State", "UP") == "UP" and found.get("RootOnly") != "YES"
+    ]
+    return ClusterFacts(
+        "slurm",
+        nodes,
+        tuple(sorted(queues, key=lambda queue: not queue.default)),
+        accounts,
+        submitted,
+        notes=(*notes, *asked.silent),
+        sources={"nodes": "scontrol show node", "queues": "scontrol show partition", "accounts": "sacctmgr show assoc"},
+    )
+
+
+def fields(line: str) -> dict[str, str]:
+    """`Name=value …` of one line; of a value with blanks the first word."""
+    return dict(FIELD.findall(line))
+
+
+def _node(line: str) -> Node:
+    found = fields(line)
+    gpus = GPUS.findall(found.get("Gres", ""))
+    sockets, cores = found.get("Sockets", ""), found.get("CoresPerSocket", "")
+    physical = int(sockets) * int(cores) if sockets.isdigit() and cores.isdigit() else _number(found, "CPUTot")
+    kind = NodeKind(
+        physical,
+        _number(found, "RealMemory"),
+        sum(int(count) for _, count in gpus),
+        next((name for name, _ in gpus if name), None),
+    )
+    up = not any(word in found.get("State", "") for word in BAD)
+    return Node(found["NodeName"], kind, up, tuple(filter(None, found.get("Partitions", "").split(","))))
+
+
+def _queue(found: dict[str, str], running: int | None) -> QueueFacts:
+    return QueueFacts(
+        found["PartitionName"],
+        found.get("Default") == "YES",
+        minutes(found.get("MaxTime", ""), 1.0),
+        _number(found, "MaxNodes"),
+        running,
+        found.get("OverSubscribe", "") == "EXCLUSIVE",
+    )
+
+
+def _number(found: dict[str, str], name: str) -> int | None:
+    return int(found[name]) if found.get(name, "").isdigit() else None
+
+
+def _accounting(
+    asked: Asked, config: str, partitions: list[dict[str, str]]
+) -> tuple[tuple[str, ...], int | None, int | None, list[str]]:
+    """Accounts of this user, jobs that it may submit and run, and what is to be said."""
+    if not config:
+        return (), None, None, []
+    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", config, re.MULTILINE)
+    if kind is None or "none" in kind[1].lower() or kind[1] == "(null)":
+        age = re.search(r"^MinJobAge\s*=\s*(\d+)", config, re.MULTILINE)
+        said = f"for {age[1]} s after it" if age else "shortly after it"
+        return (), None, None, [f"Slurm keeps no accounts here: why a job ended is known only {said}"]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    columns = "format=account,maxsubmit,maxjobs,defaultqos"
+    rows = _table(asked("sacctmgr", "-nP", "show", "assoc", "where", f"user={user}", columns), 4)
+    wanted = {row[3] for row in rows} | {found.get("QoS", "N/A") for found in partitions}
+    qos = _table(asked("sacctmgr", "-nP", "show", "qos", "format=name,maxsubmitpu,maxjobspu"), 3)
+    limits = [(row[1], row[2]) for row in rows] + [(row[1], row[2]) for row in qos if row[0] in wanted]
+    submitted = least(int(most) if most.isdigit() else None for most, _ in limits)
+    running = least(int(most) if most.isdigit() else None for _, most in limits)
+    notes = [] if rows else [f"Slurm's accounts do not know {user}: jobs may be refused"]
+    return tuple(dict.fromkeys(row[0] for row in rows if row[0])), submitted, running, notes
+
+
+def _table(text: str, columns: int) -> list[list[str]]:
+    rows = [line.split("|") for line in text.splitlines() if line.strip()]
+    return [row for row in rows if len(row) == columns]

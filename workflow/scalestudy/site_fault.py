@@ -1,0 +1,44 @@
+"""What a node lacks: in a scheduler's job a fault of the site, which is tried again; elsewhere a reason to skip a run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from scalestudy.errors import Skipped, UserError
+
+JOB_IDS = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
+"""Variables with which schedulers number their jobs: PBS, Slurm, Grid Engine, LSF."""
+OF_EXECUTOR = "SCALESTUDY_JOB"
+"""Name of the job, in those of the executor; launchers pass it on to a job's other nodes."""
+Lackable = Literal["mpirun", "mpi4py", "c++", "gpu"]
+"""What a site can say that none of its nodes has."""
+AGAIN = "correct the site, or what site.yaml loads and requests, then give the same command again"
+
+
+class SiteFault(UserError):
+    """A node, or what the site made of it, is unfit for a run: no property of the run, so no result is written.
+
+    The executor tries the job once more, elsewhere if possible; after that the same command makes the run again.
+    """
+
+    def __init__(self, what: str, remedy: str = AGAIN) -> None:
+        super().__init__(what, platform.node(), remedy)
+
+
+def in_job(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether a process with these variables belongs to a job of a scheduler."""
+    return any(variables.get(name) for name in (OF_EXECUTOR, *JOB_IDS))
+
+
+def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackable] = ()) -> SiteFault | Skipped:
+    """To be raised where something is missing: SiteFault in a job, Skipped elsewhere and where the site has none.
+
+    `lacks` is the site's list of what none of its nodes has; what is not nameable there is always a fault in a job.
+    """
+    if what in lacks or not in_job():
+        return Skipped(reason)
+    none = f"; where no node has it, `lacks: [{what}]` in site.yaml has such runs skipped" if what is not None else ""
+    return SiteFault(reason, AGAIN + none)
