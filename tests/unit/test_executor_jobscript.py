@@ -65,7 +65,7 @@ def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_
 
 
 def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:
-    folder = script(tmp_path, "echo 'no GPU = none' >$SCALESTUDY_FAULT; exit 2")
+    folder = script(tmp_path, "echo 'no GPU = none' >\"$SCALESTUDY_FAULT\"; exit 2")
     assert run(folder).returncode == 2
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
