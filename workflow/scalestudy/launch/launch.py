@@ -42,7 +42,8 @@ def run(
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose, with
-    its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others disturbed is taken once more, and the second one counts.
+    its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short
+    window that others disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
         started = _now()
