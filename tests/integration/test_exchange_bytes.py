@@ -20,6 +20,7 @@ from scalestudy.strategies import cost
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import HalvingDoubling, Hierarchical, Ring, StrategySpec, TwoDimensional
+from scalestudy.strategies.collectives import all_gather, reduce_scatter
 from tests.integration.forked import on_processes
 
 SIZE = 2**20
@@ -60,8 +61,8 @@ def parts(buffer: torch.Tensor, group: Any) -> torch.Tensor:
 COLLECTIVES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "reduce_to_leader": lambda group, x: dist.reduce(x, group=group, group_dst=0),
     "broadcast": lambda group, x: dist.broadcast(x, group=group, group_src=0),
-    "reduce_scatter": lambda group, x: dist.reduce_scatter_single(parts(x, group), x, group=group),
-    "all_gather": lambda group, x: dist.all_gather_single(x, parts(x, group), group=group),
+    "reduce_scatter": lambda group, x: reduce_scatter(parts(x, group), x, group=group),
+    "all_gather": lambda group, x: all_gather(x, parts(x, group), group=group),
 }
 """torch's collectives that have a formula in cost.py, by its name."""
 STRATEGIES: dict[str, StrategySpec] = {

@@ -42,8 +42,9 @@ def run(
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose, with its checkpoint written. `init_from` is a checkpoint
-    of another run to begin from. A short window that others disturbed is taken once more, and the second one counts.
+    no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose,
+    with its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others
+    disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
         started = _now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 TORCH_DEFAULT_BUCKET_MIB = 25.0
+PARAMETERS = inspect.signature(DistributedDataParallel.__init__).parameters
+# torch before 2.13 calls it `broadcast_buffers`, which newer ones warn of.
+NO_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in PARAMETERS else "broadcast_buffers": False
+}
 
 
 def in_buckets(
@@ -23,7 +29,7 @@ def in_buckets(
         # is smaller to get the exchange going.
         bucket_cap_mb=None if bucket_mib == TORCH_DEFAULT_BUCKET_MIB else bucket_mib,  # type: ignore[arg-type]
         gradient_as_bucket_view=True,
-        forward_sync_buffers=False,
+        **NO_BUFFERS,
         init_sync=False,
     )
     module.register_forward_hook(_UseAll(trainable))

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from scalestudy.errors import Skipped
 from scalestudy.strategies.base import MakeOptimiser, Strategy
 from scalestudy.strategies.catalogue import FSDP as Options
 from scalestudy.strategies.state import kept, slots_for
@@ -28,7 +29,12 @@ class FSDP(Strategy):
     forward_apart = False
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
-        """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards."""
+        """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards.
+
+        Raises Skipped with a torch whose shards were found to differ from one process's weights.
+        """
+        if not hasattr(FSDPModule, "set_reshard_after_forward"):
+            raise Skipped(f"strategy `fsdp` needs torch 2.8 or newer; this is torch {torch.__version__}")
         self.broadcast(model)
         assert isinstance(self.world.workers, dist.ProcessGroup)
         mesh = DeviceMesh.from_group(self.world.workers, self.world.device.type)

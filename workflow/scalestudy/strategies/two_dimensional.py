@@ -9,6 +9,7 @@ from scalestudy.strategies import nodes
 from scalestudy.strategies.algorithms import Sum, algorithm
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import TwoDimensional as Options
+from scalestudy.strategies.collectives import all_gather, reduce_scatter
 from scalestudy.strategies.scheduled import Scheduled
 
 
@@ -39,10 +40,10 @@ class _AlongAndAcross:
         """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
         whole = self._divisible(buffer)
         part = whole.new_empty(whole.numel() // self.parts)
-        dist.reduce_scatter_single(part, whole, group=self.inside)
+        reduce_scatter(part, whole, group=self.inside)
         if self.between is not None:
             self.between(part)
-        dist.all_gather_single(whole, part, group=self.inside)
+        all_gather(whole, part, group=self.inside)
         if whole is not buffer:
             buffer.copy_(whole[: buffer.numel()])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.collectives import all_gather, reduce_scatter
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.state import kept, slots_for
 
@@ -44,7 +44,7 @@ class Zero1(Strategy):
         """This rank's part of the gradients becomes their mean over ranks."""
         self.flat_gradients.pack(self.gradients())
         assert self.own.grad is not None
-        dist.reduce_scatter_single(self.own.grad, self.flat_gradients.data, group=self.world.workers)
+        reduce_scatter(self.own.grad, self.flat_gradients.data, group=self.world.workers)
         self.own.grad /= self.world.ranks
 
     def update(self) -> None:
@@ -54,7 +54,7 @@ class Zero1(Strategy):
 
     def _gather(self, whole: torch.Tensor, part: torch.Tensor) -> None:
         # From a copy: what is sent may not lie in what is received.
-        dist.all_gather_single(whole, part.detach().clone(), group=self.world.workers)
+        all_gather(whole, part.detach().clone(), group=self.world.workers)
 
     # State
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -85,7 +86,9 @@ def trace(model: nn.Module, x: torch.Tensor) -> Traced:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, (x,), strict=False, dynamic_shapes=(sizes,))
-            graph_module = exported.module(check_guards=False)
+            # torch before 2.9 puts no checks of its inputs into a traced module, and cannot be told so.
+            guards = {"check_guards": False} if "check_guards" in signature(exported.module).parameters else {}
+            graph_module = exported.module(**guards)
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UserError(
