@@ -39,10 +39,11 @@ def main() -> int:
         return write_page(words[1:])
     _own_mounts()
     if words[:1] == ["kills"]:
-        from tests.faults.kills import main as kills
+        from tests.faults import kills
 
-        with _world() as world:
-            return kills(world, words[1:])
+        given = kills.options(words[1:])
+        with _world(base=given.base) as world:
+            return kills.main(world, given)
     return matrix(words)
 
 

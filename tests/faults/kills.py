@@ -27,20 +27,27 @@ LIMIT_S = 300.0
 """For one call of the driver."""
 
 
-def main(world: World, words: Sequence[str]) -> int:
-    """All kills; status 1 where an ending differs, something hangs, or a run was made twice."""
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults kills", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=None, help="Kill no more after that.")
-    given = parser.parse_args(words)
+    parser.add_argument("--within-s", type=float, default=None, help="Of the driver's life; unset: most of it.")
+    parser.add_argument("--base", type=Path, default=None, help="A project whose studies are made.")
+    return parser.parse_args(words)
+
+
+def main(world: World, given: argparse.Namespace) -> int:
+    """All kills; status 1 where an ending differs, something hangs, or a run was made twice."""
     random.seed(given.seed)
+    within_s = given.within_s or 0.7 * world.seconds
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     wanted, made, rounds, wrong = endings(world.base), 0, 0, []
-    print(f"{time.strftime('%Y-%m-%d')}; without a kill both studies take {world.seconds:.0f} s", flush=True)
+    print(f"{time.strftime('%Y-%m-%d')}; a kill within {within_s:.0f} s of each driver's life", flush=True)
     while made < given.count and (end is None or time.monotonic() < end):
-        this = Round(world, rounds)
+        this = Round(world, rounds, within_s)
         rounds += 1
         wrong += this.make(given.count - made, end)
         made += this.kills
@@ -59,11 +66,12 @@ def main(world: World, words: Sequence[str]) -> int:
 class Round:
     """One folder, from nothing to everything."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, within_s: float) -> None:
         folder, control = world.folder / f"kills{number}", world.folder / f"kills{number}.control"
         new_project(folder)
         control.mkdir()
         self.case, self.kills = Case(world, folder, control), 0
+        self.within_s = within_s
         self._results: dict[str, tuple[int, int]] = {}
 
     def make(self, kills: int, end: float | None) -> list[str]:
@@ -86,7 +94,7 @@ class Round:
 
     def _kill(self, running: Running) -> str | None:
         """SIGKILL at a random moment; returns what was killed, None where everything had ended before."""
-        if running.ended(random.uniform(0.5, 0.7 * self.case.world.seconds)):
+        if running.ended(random.uniform(0.5, self.within_s)):
             return None
         while not running.ended(0):
             with suppress(psutil.Error, IndexError):  # it has ended, or nothing was begun yet

@@ -116,7 +116,7 @@ def _stage(dataset: str) -> Step:
         "*/scalestudy-staged-*/train-000002.tar",
         "*/bulk/train-000002.tar",
         _copies,
-        memory_mib=200,
+        memory_mib=120,
         room_kib=40,
         exempt={
             **NO_NETWORK, **NO_DRIVER,

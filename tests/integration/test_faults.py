@@ -32,12 +32,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     out = tmp_path_factory.mktemp("faults") / "faults.json"
     command = [sys.executable, "-m", "tests.faults", "--cases", ",".join(CASES), "--out", str(out)]
     environment = {name: value for name, value in os.environ.items() if name != "TESTS_FAULTS_MOUNTS"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=840, check=False)
     assert out.exists(), done.stderr
     return {f"{cell['step']}:{cell['fault']}": cell for cell in json.loads(out.read_text())["cells"]}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_keeps_its_promises_when_it_meets_a_fault(seen: dict[str, dict[str, Any]], case: str) -> None:
     cell = seen[case]
