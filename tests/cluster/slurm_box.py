@@ -176,7 +176,7 @@ class HarshSlurmBox(SlurmBox):
         self.until(["scontrol", "show", "assoc_mgr", "flags=qos"], f"MaxSubmitJobsPU={count}")
 
 
-ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db")
+ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "my_print_defaults")
 PLAIN_ROOT = "--auth-root-authentication-method=normal --skip-test-db"
 ACCOUNTED = {
     "AccountingStorageType": "accounting_storage/slurmdbd",

@@ -35,7 +35,9 @@ def mpi(harsh_slurm: HarshSlurmBox) -> Iterator[Callable[[], tuple[int, str, Pat
     words = "ranks=4 nodes=2 strategy=mpi_allreduce train.epochs=1 --out out"
     (box.folder / "mpi.sh").write_text(f"#!/bin/bash\nexec {Path(sys.executable).parent}/scalestudy try {words}\n")
     submit = ["sbatch", "--wait", "-N", "2", "--ntasks-per-node=2", "--mem=2000", "-o", "said"]
-    command = box.command([*submit, str(box.folder / "mpi.sh")], USER, folder, **environment_of(box))
+    # The nodes are one host under one name, so that shared memory of one would be taken for that of the other.
+    environment = {**environment_of(box), "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}
+    command = box.command([*submit, str(box.folder / "mpi.sh")], USER, folder, **environment)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         yield lambda: (process.wait(150), (folder / "said").read_text(), folder / "out" / "result.json")
         process.kill()
