@@ -245,7 +245,9 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert "2 attempts in a row made no progress" in message(output, "without progress")
     assert "cancelled by its owner or an administrator" in message(output, "cancelled")
     # Slurm calls the end of a script that was killed alone a failed launch.
-    assert re.search(r"script killed: job \d+: the node node\d or its software failed .* continues in a new job", output)
+    assert re.search(
+        r"script killed: job \d+: the node node\d or its software failed .* continues in a new job", output
+    )
     assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
     assert "raise the resource `runtime`" in message(output, "deaf")
     if slurm.limits_memory:
