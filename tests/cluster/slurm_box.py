@@ -146,10 +146,10 @@ class HarshSlurmBox(SlurmBox):
         for end in ("cable0", "cable1"):
             self.must(["ip", "link", "set", end, "up"])
 
-    def start_accounting(self) -> None:
-        """From now on there are accounts and their limits: a database, its daemon, and the controller started anew.
+    def start_accounting(self, jobs_per_user: int) -> None:
+        """From now on there are accounts, and each user may have so many jobs, queued and running.
 
-        Raises Unavailable where their Debian packages are missing.
+        A database, its daemon, and the controller started anew. Raises Unavailable where their Debian packages are missing.
         """
         missing = [command for command in ACCOUNTING if shutil.which(command) is None]
         if missing:
@@ -168,15 +168,11 @@ class HarshSlurmBox(SlurmBox):
         self.until(["sacctmgr", "-n", "list", "qos", "format=name"], "normal")
         for words in ("cluster box", "account lab", f"user {USER} account=lab"):
             self.must(["sacctmgr", "-i", "add", *words.split()])
+        self.must(["sacctmgr", "-i", "modify", "qos", "normal", "set", f"MaxSubmitJobsPerUser={jobs_per_user}"])
         self.start_controller()
 
-    def limit_jobs_per_user(self, count: int) -> None:
-        """Let each user have so many jobs, queued and running."""
-        self.must(["sacctmgr", "-i", "modify", "qos", "normal", "set", f"MaxSubmitJobsPerUser={count}"])
-        self.until(["scontrol", "show", "assoc_mgr", "flags=qos"], f"MaxSubmitJobsPU={count}")
 
-
-ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db")
+ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "my_print_defaults")
 PLAIN_ROOT = "--auth-root-authentication-method=normal --skip-test-db"
 ACCOUNTED = {
     "AccountingStorageType": "accounting_storage/slurmdbd",

@@ -43,7 +43,6 @@ SWEEP = "sweep_of_mine"
 @pytest.fixture(scope="module")
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
-    sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
     workflow = Workflow(sge, "fates", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
@@ -157,6 +156,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
+    sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
     workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 17, "step_s": 1} for n in range(2)})
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
