@@ -197,6 +197,7 @@ def _ending(met: Met) -> str:
 def _short(text: str) -> str:
     """One line, without places and names of this machine."""
     line = re.sub(rf"/\S*({PREFIX}|scalestudy-box-)[^/\s]+/", "", " ".join(text.split()))
+    line = re.sub(r"/\S*/(?=lib/python3\.)", "", line)  # where this Python is installed
     line = line.replace(str(ROOT), ".").replace(platform.node(), "HOST")
     return line if len(line) <= 240 else f"{line[:150]} … {line[-80:]}"
 

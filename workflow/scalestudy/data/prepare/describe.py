@@ -67,8 +67,11 @@ def describe_pictures(
 
 
 def shape_of(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Channels, height and width of samples [C, H, W]; other shapes have no height and width."""
-    height, width = shape[1:] if len(shape) == 3 else (None, None)
+    """Channels, height and width of samples [C, H, W]; other shapes have no height and width.
+
+    Both are floats, as a manifest that is read has them: written again, it has the same bytes.
+    """
+    height, width = map(float, shape[1:]) if len(shape) == 3 else (None, None)
     return {"channels": shape[0] if shape else 1, "height": height, "width": width}
 
 
