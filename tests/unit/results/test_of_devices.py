@@ -16,7 +16,7 @@ from scalestudy.training.report import Report
 
 def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
     run = RunSpec.model_validate({"strategy": "allreduce", "ranks": 2, "batch": {"per_rank": 8}})
-    resolved = Resolved(len(hosts), 2 // len(hosts), 1, "cuda", 8, None, 2)
+    resolved = Resolved(len(hosts), 2 // len(hosts), 1, "cuda", 8, None, devices=2)
     return Job("r", run, resolved, folder, folder, folder, None, folder, hosts)
 
 
