@@ -27,12 +27,13 @@ SIZE = 2**20
 """Bytes of the buffer."""
 ONE_BYTE_PER_S = cost.Link(bytes_per_s=1.0)
 NO_TIME = cost.Link(bytes_per_s=1e30)
-BYTES_RECEIVED, BYTES_SENT = 128, 200
-"""Where `struct tcp_info` (linux/tcp.h) has tcpi_bytes_received and tcpi_bytes_sent, the latter since Linux 4.19."""
+BYTES_RECEIVED, BYTES_SENT, BYTES_SENT_AGAIN = 128, 200, 208
+"""Where `struct tcp_info` (linux/tcp.h) has tcpi_bytes_received, tcpi_bytes_sent and tcpi_bytes_retrans, these two since
+Linux 4.19. What is sent again, as on a busy host, counts in bytes_sent too."""
 
 
 def tcp_bytes() -> dict[str, tuple[int, int]]:
-    """Bytes sent and received by each TCP connection of this process."""
+    """Bytes sent and received by each TCP connection of this process; what was sent again counts once."""
     found = {}
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -46,11 +47,11 @@ def tcp_bytes() -> dict[str, tuple[int, int]]:
             if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
                 continue
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            if len(info) >= BYTES_SENT + 8:
-                found[name] = (
-                    struct.unpack_from("Q", info, BYTES_SENT)[0],
-                    struct.unpack_from("Q", info, BYTES_RECEIVED)[0],
+            if len(info) >= BYTES_SENT_AGAIN + 8:
+                sent, received, again = (
+                    struct.unpack_from("Q", info, place)[0] for place in (BYTES_SENT, BYTES_RECEIVED, BYTES_SENT_AGAIN)
                 )
+                found[name] = (sent - again, received)
     return found
 
 
