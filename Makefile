@@ -3,7 +3,7 @@
 #             make run SCALE=mini  on this CPU
 # make all    every study
 # make check  linters, documentation and tests
-# make quick  linters and the tests that take no time, in about three minutes
+# make quick  linters and the tests that take no time, in about a minute and a half on two cores
 # make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
