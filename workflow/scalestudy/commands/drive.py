@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE
+from scalestudy.commands.options import BUDGET, CONFIG, PROFILE, SCALE_IF_NAMED, SET
 from scalestudy.errors import UserError
 
 
@@ -19,9 +19,9 @@ from scalestudy.errors import UserError
 @click.argument("targets", nargs=-1)
 @PROFILE
 @CONFIG
-@click.option("--scale", default=None, help="mini, node or paper; unset: as config/config.yaml and the profile say.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
-@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; what would exceed them is refused.")
+@SCALE_IF_NAMED
+@SET
+@BUDGET
 @click.option(
     "--hours", type=click.FloatRange(0.05, 10_000), default=24, show_default=True, help="Of one driver's job."
 )

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE
+from scalestudy.commands.options import BUDGET, CONFIG, PROFILE, SCALE_IF_NAMED, SET
 
 
 @click.command(name="run")
 @click.argument("targets", nargs=-1)
 @PROFILE
 @CONFIG
-@click.option("--scale", default=None, help="mini, node or paper; unset: as config/config.yaml and the profile say.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
-@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; what would exceed them is refused.")
+@SCALE_IF_NAMED
+@SET
+@BUDGET
 @click.option("-n", "--dry-run", is_flag=True, help="Only the plan, and a count of jobs per rule.")
 def command(
     targets: tuple[str, ...],
