@@ -1,0 +1,306 @@
+"""What to do next about a job: pure functions of its state, what is known of it, and the time.
+
+Truth comes in this order: what the job script itself left, the scheduler's record, silence. A query that fails, times
+out or returns something unreadable changes nothing. A job counts as lost only when the scheduler has
+answered twice without it, over a longer time than a shared file system may take to show a file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
+from snakemake_executor_plugin_multinode.jobscript import BEAT_S
+from snakemake_executor_plugin_multinode.runstate import RunState
+from snakemake_executor_plugin_multinode.schedulers import State, Status
+from snakemake_executor_plugin_multinode.status_files import Began, End
+from snakemake_executor_plugin_multinode.verdict import Outcome, failed_by_itself, verdict
+
+SILENT_S = 4 * BEAT_S
+"""Seconds without a heartbeat after which a job counts as silent."""
+LOST_ANSWERS = 2
+BLOCKED_ANSWERS = 2
+CANCELLED_S = 600.0
+"""A job that still exists this many seconds after its deletion was requested was not deleted."""
+WAITS = (State.QUEUED, State.HELD)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Times, in seconds, and what may be used."""
+
+    poll_s: float = 10.0
+    """Between two queries to the scheduler."""
+    settle_s: float = 15.0
+    """How long a file written on a node may take to appear here, and the scheduler to know why a job ended."""
+    completing_s: float = 120.0
+    """How long a scheduler may report a job as running after its script has ended: it copies output back, or hangs."""
+    lost_s: float = 30.0
+    """How long the scheduler must not know a job before the job counts as lost."""
+    blocked_s: float = 1800.0
+    """How long a scheduler must report that a job can never run: nodes that are down may return."""
+    unwritten_s: float = 25.0
+    """How long submissions may fail to be written to the disk, where no job of the driver is in the queue."""
+    per_s: float = 5.0
+    """Most submissions per second."""
+    budget_gpu_hours: float | None = None
+
+
+class Evidence(Protocol):
+    """What there is to know about a job's last attempt; what is read from a disk is read when it is asked for."""
+
+    @property
+    def end(self) -> End | None:
+        """How its script ended, as the script itself recorded."""
+
+    @property
+    def began(self) -> Began | None:
+        """When and where its script began."""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last heartbeat of its script."""
+
+    @property
+    def ran_s(self) -> float | None:
+        """Seconds from the begin of its script to its end or, without one, to its last heartbeat; None: not begun."""
+
+    @property
+    def run_state(self) -> RunState | None:
+        """What its run has recorded about itself."""
+
+    @property
+    def ended_before_driver(self) -> bool:
+        """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
+
+    @property
+    def remembers_deleted(self) -> bool:
+        """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
+
+
+class Action(Enum):
+    """What to do about a job."""
+
+    READ_RECORD = "read what was submitted for it before"
+    SUBMIT = "submit it, when its turn comes"
+    WAIT = "wait"
+    ASK = "wait, and ask the scheduler soon"
+    KEEP = "take it as one whose deletion was never asked for"
+    FORBID = "forbid it to begin, if it has not"
+    REQUEUED = "let its scheduler run it a second time"
+    SUCCEED = "report its success"
+    CONTINUE = "submit another attempt that continues it"
+    RESUBMIT = "submit it once more, since it never began"
+    START_OVER = "submit it from anew, whatever there was before"
+    FAIL = "report its failure"
+
+
+ENDS = (Action.SUCCEED, Action.CONTINUE, Action.RESUBMIT, Action.START_OVER, Action.FAIL)
+"""Actions that end an attempt."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An action, the job's state from now on, and the reason in a sentence."""
+
+    action: Action
+    state: JobState
+    why: str = ""
+    node_fault: bool = False
+    progress: float | None = None
+    host: str = ""
+    delete: bool = False
+    """Whether the scheduler has to delete the attempt, which it may still hold."""
+
+
+def heard(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
+    """The state after an answer of the scheduler; None: it does not know the job."""
+    if status is not None and status.state is State.UNANSWERED:
+        return state
+    if state.phase is Phase.ENDING:
+        return _heard_of_an_end(state, status, asked_s, now_s)
+    if status is None:
+        return _counted(state, Phase.MISSING, None, asked_s, now_s)
+    if status.state is State.NEVER:
+        return _counted(state, Phase.BLOCKED, status, asked_s, now_s)
+    phase = Phase.ENDING if status.state is State.ENDED else Phase.ALIVE
+    since_s = state.since_s if state.phase is phase else now_s
+    return JobState(phase, since_s, status, asked_s=asked_s)
+
+
+def _counted(state: JobState, phase: Phase, status: Status | None, asked_s: float, now_s: float) -> JobState:
+    """The same phase with one more answer counted, or a new phase."""
+    if state.phase is not phase:
+        return JobState(phase, now_s, status, 1, asked_s)
+    return replace(state, status=status, answers=state.answers + 1, asked_s=asked_s)
+
+
+def _heard_of_an_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
+    if status is None:  # that a record is purged later does not undo what it said
+        known = state.status if state.status is not None and state.status.state is State.ENDED else None
+        return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
+    if state.end is None and status.state is not State.ENDED:  # requeued, by its scheduler alone
+        return JobState(Phase.ALIVE, now_s, status, asked_s=asked_s)
+    return replace(state, status=status, answers=0, asked_s=asked_s)
+
+
+def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
+    """What to do next about a job."""
+    match job.state.phase:
+        case Phase.NEW:
+            return Decision(Action.READ_RECORD, job.state)
+        case Phase.TO_SUBMIT:
+            return Decision(Action.SUBMIT, job.state)
+        case _:
+            return _submitted(job, evidence, now_s, limits)
+
+
+def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
+    """What to do about a job whose last submission may be queued or running."""
+    end = evidence.end
+    if end is not None and begun_again(end, evidence.began):
+        end = None  # of an earlier start; a network file system may show it for a while
+    state = _with_end(job.state, end, now_s)
+    decision = Decision(Action.WAIT, state)
+    match state.phase:
+        case Phase.ENDING if state.end is not None and begun_again(state.end, evidence.began):
+            decision = _requeued(state, now_s)
+        case Phase.ENDING:
+            decision = _ending(job, state, evidence, now_s, limits)
+        case Phase.BLOCKED:
+            decision = _blocked(state, now_s, limits)
+        case Phase.MISSING:
+            decision = _missing(job, state, evidence, now_s, limits)
+        case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
+            decision = Decision(Action.KEEP, state, "its deletion was asked for, and did not happen: it counts again")
+    return decision
+
+
+def begun_again(end: End, began: Began | None) -> bool:
+    """Whether a job has been started a second time, after the end given."""
+    return began is not None and began.began_s != end.began_s
+
+
+def _with_end(state: JobState, end: End | None, now_s: float) -> JobState:
+    """The state after the job script's own record of its end was found."""
+    if end is None or end == state.end:
+        return state
+    if state.phase is Phase.ENDING:
+        return replace(state, end=end)
+    return JobState(Phase.ENDING, now_s, None, asked_s=state.asked_s, end=end)
+
+
+def _requeued(state: JobState, now_s: float) -> Decision:
+    alive = state.status is not None and state.status.state is not State.ENDED
+    after = JobState(Phase.ALIVE if alive else Phase.SUBMITTED, now_s, state.status if alive else None)
+    return Decision(Action.REQUEUED, after)
+
+
+def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
+    """The script or the scheduler reports the end; the scheduler may know the cause of a failure."""
+    end = state.end
+    if end is not None and end.code == 0:
+        if job.adopted and evidence.ended_before_driver:
+            # It had ended before this driver started, and Snakemake wants it to run again.
+            return Decision(Action.START_OVER, state, "finished")
+        return _judged(job, state, evidence)
+    answered = state.asked_s > state.since_s
+    over = state.status is not None and state.status.state is State.ENDED
+    alive = answered and state.status is not None and not over
+    if alive and state.status is not None and state.status.state in WAITS:
+        return _requeued(state, now_s)
+    # Of a job whose deletion was asked for no cause needs to be known: it is gone, and is made again.
+    gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
+    if end is not None and (over or gone or (answered and _stopped_on_its_own(end, evidence.run_state))):
+        return _judged(job, state, evidence)
+    if now_s - state.since_s >= _patience_s(job, state, answered, alive, limits):
+        return replace(_judged(job, state, evidence), delete=alive)
+    return Decision(Action.ASK, state)
+
+
+def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool, limits: Limits) -> float:
+    """How long the scheduler's word about an end is waited for.
+
+    TERM may have been anybody's, so that nothing follows from it before the scheduler has answered.
+    """
+    unsure = answered and state.status is None and state.answers < LOST_ANSWERS
+    if alive or unsure:
+        return limits.completing_s
+    terminated = state.end is not None and state.end.signal == "TERM"
+    return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
+
+
+def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
+    return run is not None and run.fresh and run.state == "checkpointed" and not end.signal
+
+
+def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
+    """What to do after an end whose cause will not become any clearer."""
+    run, began = evidence.run_state, evidence.began
+    host = host_of(state.status, state.end, began)
+    unknown = not job.adopted and state.answers >= LOST_ANSWERS and state.status is None
+    attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
+    judged = verdict(
+        state.end,
+        state.status,
+        run,
+        attempts,
+        job.asked,
+        host,
+        began_s=began.began_s if began is not None else None,
+        forgotten=unknown and evidence.remembers_deleted,
+        ran_s=evidence.ran_s,
+        unrecorded=unknown and not evidence.remembers_deleted,
+    )
+    cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
+    if cancelled and judged.outcome is not Outcome.SUCCESS:
+        return Decision(Action.START_OVER, state, "cancelled by its driver")
+    action = {Outcome.SUCCESS: Action.SUCCEED, Outcome.CONTINUE: Action.CONTINUE, Outcome.FAILURE: Action.FAIL}
+    progress = run.progress if run is not None and run.fresh else None
+    return Decision(action[judged.outcome], state, judged.cause, judged.node_fault, progress, host)
+
+
+def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
+    """The node of a job, if there was only one and it is known: of several nodes it is not known which failed."""
+    if status is not None and len(status.nodes) == 1:
+        return "" if set(status.nodes[0]) & set("[,") else status.nodes[0]
+    return end.host if end is not None else began.host if began is not None else ""
+
+
+def _blocked(state: JobState, now_s: float, limits: Limits) -> Decision:
+    """The scheduler reports that it can never start; but nodes that are down return, and limits are changed."""
+    if state.answers < BLOCKED_ANSWERS or now_s - state.since_s < limits.blocked_s:
+        return Decision(Action.WAIT, state)
+    words = state.status.words if state.status is not None else ""
+    return Decision(Action.FAIL, state, f"the scheduler will never run it ({words}); it was deleted", delete=True)
+
+
+def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
+    """The scheduler does not know the job, and its script has not recorded an end."""
+    missing_s = now_s - state.since_s
+    if state.answers < LOST_ANSWERS or missing_s < limits.lost_s:
+        return Decision(Action.WAIT, state)
+    if evidence.began is not None:
+        # With a recent heartbeat it is running, although its scheduler has lost it.
+        return _judged(job, state, evidence) if evidence.silent_s > SILENT_S else Decision(Action.WAIT, state)
+    if state.forbidden is None:
+        return Decision(Action.FORBID, state)
+    if state.forbidden:
+        return _never_began(job, state, evidence)
+    # It is starting at this moment, or died while starting.
+    return _judged(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
+
+
+def _never_began(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
+    """It is not in the queue, and has been forbidden to start."""
+    attempt = job.attempt
+    if attempt.id is None:
+        return Decision(Action.RESUBMIT, state, "was not submitted")
+    lost = not any(one.never_ran and one.id for one in job.record.attempts) and evidence.remembers_deleted
+    if job.adopted or attempt.cancelled or lost:
+        return Decision(Action.RESUBMIT, state, "left the queue without a trace")
+    why = "left the queue without having begun: deleted, or lost by the scheduler"
+    return Decision(Action.FAIL, state, why)

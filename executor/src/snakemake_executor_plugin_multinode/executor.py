@@ -1,0 +1,365 @@
+"""The executor as Snakemake sees it: jobs go in, successes and failures come out."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
+
+from snakemake_executor_plugin_multinode.decide import Limits
+from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
+from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
+from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.monitor import JobMonitor
+from snakemake_executor_plugin_multinode.passed_over import PassedOver
+from snakemake_executor_plugin_multinode.quoting import requoted
+from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
+from snakemake_executor_plugin_multinode.records import Records, job_key
+from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
+from snakemake_executor_plugin_multinode.schedulers import Request
+from snakemake_executor_plugin_multinode.site_file import chosen_scheduler, software_of
+from snakemake_executor_plugin_multinode.status_files import StatusFiles
+
+FOLDER = ".multinode"
+"""Of the working directory: records, job scripts, their output, the driver's lock."""
+FOLDER_VARIABLE, BUDGET_VARIABLE, RESOURCES_VARIABLE = (
+    "MULTINODE_FOLDER",
+    "MULTINODE_BUDGET_GPU_HOURS",
+    "MULTINODE_WORKFLOW_RESOURCES",
+)
+"""By these a workflow sets for itself what the command line may set too: its Snakefile is read before this executor is made."""
+LEAST_POLL_S = 1.0
+"""Between two queries of the scheduler, however often Snakemake would have them."""
+SUBMISSIONS_PER_S = 10.0
+"""Upper limit, also where Snakemake's own limit allows more."""
+REMEDY = "Remedy that, then give the same command again"
+MARKED = {"multinode": True}
+"""Marks our log records: the progress display shows them, and hides Snakemake's own."""
+
+
+class Executor(RemoteExecutor):
+    """One driver: reads the site, takes the folder's lock, and runs a `JobMonitor`."""
+
+    def __post_init__(self) -> None:
+        try:
+            self._begin()
+        except WorkflowError as error:  # below its message Snakemake would print the frames of a traceback
+            raise SystemExit(f"multinode: {error}") from None
+
+    def _begin(self) -> None:
+        self.folder = records_folder(self.executor_settings.folder)
+        self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
+        self.software = software_of(self.executor_settings.site)
+        try:
+            records, files = Records(self.folder), StatusFiles(self.folder / "marks")
+            self.driver_lock = DriverLock(self.folder)
+            before = self.driver_lock.take()
+        except (Taken, ValueError) as error:
+            raise WorkflowError(str(error)) from None
+        except OSError as error:
+            said = f"{self.folder} cannot be written: {error.strerror}; nothing was submitted"
+            raise WorkflowError(f"{said}. {REMEDY}") from None
+        atexit.register(self.driver_lock.release)
+        if before is not None:
+            self._note(f"process {before.pid} on {before.host} is gone; what it submitted is taken up again")
+        limits = Limits(
+            poll_s=max(LEAST_POLL_S, float(self.next_seconds_between_status_checks)),
+            settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
+            lost_s=max(30.0, float(self.workflow.execution_settings.latency_wait)),
+            blocked_s=60 * self.executor_settings.give_up_min,
+            per_s=self._submissions_per_s(),
+            budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
+        )
+        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns)
+        self.passed_over = PassedOver(self.scheduler, self._not_for_us(), self.warn)
+        self.open: dict[int, SubmittedJobInfo] = {}
+        self.prepared = False
+        self.interruptible = False
+        """Whether this executor handles SIGINT."""
+
+    def _submissions_per_s(self) -> float:
+        limit = self.workflow.scheduling_settings.max_jobs_per_timespan
+        if limit is None:
+            return SUBMISSIONS_PER_S
+        return min(SUBMISSIONS_PER_S, limit.max_jobs / limit.timespan)
+
+    def _not_for_us(self) -> set[str]:
+        """Resources that the workflow uses for itself: those which it names, and those which Snakemake limits."""
+        named = f"{self.executor_settings.workflow_resources or ''},{os.environ.get(RESOURCES_VARIABLE, '')}"
+        return {name.strip() for name in named.split(",")} | set(self.workflow.resource_settings.resources)
+
+    # what Snakemake calls
+
+    @property
+    def tmpdir(self) -> str:
+        """Where job scripts lie: they outlive the driver, so not in its own temporary folder."""
+        return str(self.folder)
+
+    def get_python_executable(self) -> str:
+        """The site's, or this one; quoted, in contrast to Snakemake's own."""
+        return shlex.quote(self.software.python or super().get_python_executable())
+
+    def get_jobscript(self, job: JobExecutorInterface) -> str:
+        """A path by the job's identity: Snakemake's numbers of jobs change from one driver to the next."""
+        folder = self.folder / "jobs" / self._key(job)
+        folder.mkdir(exist_ok=True)
+        return str(folder / "job")
+
+    def run_jobs(self, jobs: list[JobExecutorInterface]) -> None:
+        """Follow these jobs; submissions are made one after the other in the monitor's thread."""
+        if not self.prepared:
+            self.prepared = True
+            drop_job_rate_limit(self.workflow.scheduler)
+            self._listen()
+        super().run_jobs(jobs)
+
+    def run_job(self, job: JobExecutorInterface) -> None:
+        """Adopt what was submitted for this job before, or submit it."""
+        info = SubmittedJobInfo(job)
+        work = self._work(job, info)
+        self.open[id(info)] = info
+        self.report_job_submission(info)
+        self.monitor.add(work)
+
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+        """Check all jobs, independently of Snakemake's own list."""
+        if not hasattr(self, "open"):  # Snakemake starts its thread before this executor is ready
+            for info in active_jobs:
+                yield info
+            return
+        if not self.driver_lock.keep():
+            raise WorkflowError(
+                "another driver took this folder over while this one was silent; its jobs continue there"
+            )
+        self.monitor.round()
+        for info in active_jobs:
+            if id(info) in self.open:
+                yield info
+
+    async def sleep(self) -> None:
+        """Wait until something may have changed."""
+        if hasattr(self, "open"):
+            self.monitor.pause()
+        else:
+            await asyncio.sleep(0.05)
+
+    def cancel(self) -> None:
+        """Ctrl-C: the thread comes to rest, then what this driver follows is deleted, also what Snakemake has no list of.
+
+        Another Ctrl-C would tear the deletion apart: it is ignored until the jobs are deleted.
+        """
+        if self.interruptible:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.monitor.say_cancelling()
+        try:
+            self._rest()
+            self.monitor.cancel_all()
+            self.shutdown()
+        finally:
+            if self.interruptible:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Part of `cancel`."""
+
+    def shutdown(self) -> None:
+        """Shut the driver down. Its folder remains: jobs may need it."""
+        self._rest()
+        self.driver_lock.release()
+
+    def _rest(self) -> None:
+        """Stop submitting and deciding; wait for a submission in progress, whose id would otherwise be lost."""
+        self.monitor.stopping.set()
+        with self.lock:
+            self.wait = False
+        self.monitor.wake.set()
+        if threading.current_thread() is not self.wait_thread:
+            self.wait_thread.join()
+
+    # what the monitor tells
+
+    def say(self, text: str) -> None:
+        """Something a person may want to know."""
+        self.logger.info(text, extra=MARKED)
+
+    def warn(self, text: str) -> None:
+        """Something a person should know."""
+        self.logger.warning(text, extra=MARKED)
+
+    _note = warn
+
+    def succeeded(self, job: MonitoredJob) -> None:
+        """A job is done."""
+        info = self._done(job)
+        ran = {"multinode_ran": (info.job.jobid, job.ran_s)}
+        self.logger.info(f"{job.work.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
+        self.report_job_success(info)
+
+    def failed(self, job: MonitoredJob, why: str) -> None:
+        """A job has failed."""
+        info = self._done(job)
+        if info.job.is_group():  # Snakemake leaves the message of a group out
+            self.logger.error(f"{job.work.label}: {why}", extra=MARKED)
+        self.report_job_error(info, msg=f"{why} ")
+
+    def _done(self, job: MonitoredJob) -> SubmittedJobInfo:
+        info: SubmittedJobInfo = job.work.handle
+        info.external_jobid = job.id if job.record.attempts else None
+        del self.open[id(info)]
+        return info
+
+    # jobs
+
+    def _key(self, job: JobExecutorInterface) -> str:
+        outputs = [str(path) for path in job.output]
+        if job.is_group():  # its members have no order, and which they are depends on what is there already
+            return job_key(job.groupid, outputs, "group")
+        return job_key(job.name, outputs, str(job.get_target_spec()))
+
+    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> SnakemakeJob:
+        """Everything that the monitor needs to know about a job, read here, in Snakemake's own thread."""
+        resources, threads = dict(job.resources.items()), job.threads
+        members = resources_of_members(job) if job.is_group() else None
+        properties = str(job.properties())  # JSON, in contrast to what the interface declares
+        wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
+        label = " ".join([job.name, *wildcards.values()])
+        command: str | ValueError | None = None
+        with contextlib.suppress(OSError):  # raised here, in Snakemake's own thread, it would cancel all jobs
+            command = self._command(job)
+        self.passed_over.look(job.name, resources)
+        state: Path | None = None
+        with contextlib.suppress(ValueError):  # refused with the request
+            state = state_file(resources)
+
+        def request(name: str, script: Path, log: Path) -> Request:
+            asked = resources if members is None else of_group(resources, members, self.scheduler.kind)
+            found = request_of(asked, threads, name, script, log, self.scheduler.kind)
+            self.passed_over.check(job.name, found)
+            return found
+
+        def write_script(request: Request) -> None:
+            line = self._command(job) if command is None else command
+            if isinstance(line, ValueError):
+                raise line
+            self._write_script(request, label, properties, line)
+
+        return SnakemakeJob(
+            handle=info,
+            key=self._key(job),
+            label=label,
+            rule=job.name,
+            wildcards=tuple(wildcards.values()),
+            request=request,
+            write_script=write_script,
+            state_file=state,
+            logs=tuple(Path(str(path)).absolute() for path in job.log or ()),
+            outputs=tuple(str(path) for path in job.expanded_output) if members is not None else (),
+        )
+
+    def _command(self, job: JobExecutorInterface) -> str | ValueError:
+        """The shell line that runs one job with Snakemake, or why there can be none. OSError where a disk is full."""
+        values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
+        values += [str(path) for path in job.get_wait_for_files()]
+        values += [str(value) for value in self.workflow.config_settings.config_args or ()]
+        values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
+        try:
+            return requoted(self.format_job_exec(job), values)
+        except ValueError as error:
+            return error
+
+    def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
+        environment = dict(self.envvars())
+        if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        script = Script(
+            name=request.name,
+            title=label,
+            properties=properties,
+            status_files=self.folder / "marks",
+            workdir=Path.cwd(),
+            command=command,
+            environment=environment,
+            path_first=Path(sys.executable).parent,
+            runtime_min=request.runtime_min,
+            setup=[*self.software.setup(os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
+            container=self.software.container_words(Path.cwd()),
+            wrapper=self.scheduler.settings.wrapper,
+            script=request.script,
+        )
+        descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(script.text())
+
+    # signals
+
+    def _listen(self) -> None:
+        """TERM, XCPU, and HUP where it is not ignored: leave at once, and let the jobs continue; INT cancels them.
+
+        A driver is sent TERM where its own batch job or its login node ends, and XCPU where a login node limits the time
+        of the processor; its jobs have their own walltime, and the same command started again takes them up.
+        """
+        try:
+            signal.signal(signal.SIGTERM, self._leave)
+            signal.signal(signal.SIGXCPU, self._leave)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, _interrupt_once)
+                self.interruptible = True
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+                signal.signal(signal.SIGHUP, self._leave)
+        except ValueError:  # not the main thread
+            pass
+
+    def _leave(self, number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
+        stopped = DriverStopped(
+            f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs continue. "
+            "The same command takes them up again."
+        )
+        # From another thread: the interrupted one may hold the scheduler's lock.
+        threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(stopped,)).start()
+
+
+def _interrupt_once(number: int, frame: Any) -> None:
+    """The first Ctrl-C: `Executor.cancel` follows, which no other may interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
+
+
+def resources_of_members(group: Any) -> list[dict[str, Any]]:
+    """The resources of each job of a group, less those that are read off files which the group itself makes."""
+    found = []
+    for member in group.jobs:
+        with contextlib.suppress(FileNotFoundError):
+            found.append(dict(member.resources.items()))
+    return found
+
+
+def records_folder(named: Path | None) -> Path:
+    """Where records lie: as the command line says, else the workflow, else FOLDER."""
+    return (named or Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)).absolute()
+
+
+def budget(own: float | None) -> float | None:
+    """The stricter of `--multinode-budget-gpu-hours` and what the workflow itself sets in MULTINODE_BUDGET_GPU_HOURS."""
+    of_workflow = os.environ.get(BUDGET_VARIABLE)
+    known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+    return min(known) if known else None
+
+
+class DriverStopped(WorkflowError):
+    """The driver was told to exit."""

@@ -1,0 +1,102 @@
+"""A monitored job: what it is, what has been submitted for it, and its state, which is one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_multinode.records import Attempt, Record
+from snakemake_executor_plugin_multinode.schedulers import Request, Status
+from snakemake_executor_plugin_multinode.status_files import End
+
+
+@dataclass(frozen=True)
+class SnakemakeJob:
+    """A Snakemake job, as far as the monitor needs to know it."""
+
+    handle: Any
+    key: str
+    label: str
+    rule: str
+    wildcards: tuple[str, ...]
+    request: Callable[[str, Path, Path], Request]
+    """From name, script and log; ValueError, with a sentence, for what cannot be submitted."""
+    write_script: Callable[[Request], None]
+    state_file: Path | None
+    logs: tuple[Path, ...]
+    outputs: tuple[str, ...] = ()
+    """Of a group of jobs: all that its members make."""
+
+
+class Phase(Enum):
+    """The phase of a job."""
+
+    NEW = "its record has not been read"
+    TO_SUBMIT = "to be submitted"
+    SUBMITTED = "submitted, and nothing has been heard of it since"
+    ALIVE = "queued or running, its scheduler says"
+    BLOCKED = "in the queue, and can never run as things are"
+    MISSING = "unknown to its scheduler"
+    ENDING = "ended; why, or that it is requeued, may come later"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A phase, and what determines its length. Times are those of the monitor's clock, seconds."""
+
+    phase: Phase
+    since_s: float
+    status: Status | None = None
+    """What the scheduler said last, where the phase follows from that; None where it did not know the job."""
+    answers: int = 0
+    """BLOCKED, MISSING and ENDING: how many answers in a row say so, or do not have the job."""
+    asked_s: float = 0.0
+    """When the last answer was requested: an answer from before an end says nothing about it."""
+    end: End | None = None
+    """ENDING: what the job script said; None if only the scheduler says that it has ended."""
+    forbidden: bool | None = None
+    """MISSING: whether the job could be forbidden to begin; None as long as that was not tried."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the job requested; for messages that say which value to raise."""
+
+    mem_mb: int | None
+    runtime_min: int | None
+
+
+@dataclass(eq=False)
+class MonitoredJob:
+    """A job of this driver."""
+
+    work: SnakemakeJob
+    record: Record
+    state: JobState
+    adopted: bool = False
+    """Whether a driver before this one submitted its last attempt."""
+    known_s: float = 0.0
+    """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
+    asked: Asked = Asked(None, None)
+    ran_s: float = 0.0
+    """Seconds that those of its attempts ran whose ends this driver has seen."""
+    unsaved: bool = False
+    """Whether its record could not be written, and is to be written again."""
+
+    @property
+    def submitted(self) -> bool:
+        """Whether a submission of it may be alive."""
+        return self.state.phase not in (Phase.NEW, Phase.TO_SUBMIT)
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its last submission."""
+        return self.record.attempts[-1]
+
+    @property
+    def id(self) -> str:
+        """How its last submission is called in messages."""
+        return self.attempt.id or self.attempt.name

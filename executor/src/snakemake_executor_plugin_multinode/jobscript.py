@@ -1,0 +1,173 @@
+"""The script that a scheduler runs: it passes signals on, keeps the deadline, and says itself how it ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, hand_on, shell_line
+
+# 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
+BEAT_S = 30
+INSIST_TIMES, INSIST_S = 120, 5
+"""A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
+TEXT = """\
+#!/bin/bash
+# {title}
+# properties = {properties}
+status_files={status_files}
+name={name}
+write_status() {{  # write_status SUFFIX LINE...: synced, then renamed, so that it is whole or absent
+    local file="$status_files/$name.$1"
+    shift
+    printf '%s\\n' "$@" >"$file.$$" && {{ sync "$file.$$" 2>/dev/null || true; }} && mv -f "$file.$$" "$file"
+}}
+insist() {{  # insist COMMAND: the disk may be full for a while
+    for _ in $(seq {insist_times}); do
+        "$@" && return
+        sleep {insist_s}
+    done
+    return 1
+}}
+forbidden() {{  # its driver has given it up, has judged its end, or has its result and has removed its script
+    [ "$(readlink "$status_files/$name.token")" = void ] || [ ! -e {script} ]
+}}
+ln -s run "$status_files/$name.token" 2>/dev/null
+forbidden && exit 0
+# A scheduler may start a script a second time: by a requeue, or because it has forgotten the first start.
+requeued=$((${{SLURM_RESTART_COUNT:-0}} + ${{RESTARTED:-0}}))  # Slurm, Grid Engine; PBS does not tell
+if [ -e "$status_files/$name.ended" ]; then
+    grep -qx exit=0 "$status_files/$name.ended" && exit 0
+    [ "$requeued" = 0 ] && exit 1
+    rm -f "$status_files/$name.ended"
+elif [ -e "$status_files/$name.began" ] && [ "$requeued" = 0 ]; then
+    # As long as another copy touches its file, this one would be a second writer.
+    touched=$(stat -c %y "$status_files/$name.began")
+    sleep {second_start_s}
+    [ "$touched" = "$(stat -c %y "$status_files/$name.began")" ] || exit 1
+fi
+began=$(date +%s)
+insist write_status began "began=$began" "host=$(hostname)" || exit 1
+forbidden && exit 1  # in this moment
+{exports}
+# A scheduler may lose a job that runs: as long as this file is touched, it does.
+(
+    trap '' USR1 USR2
+    while sleep {beat_s} && kill -0 $$ 2>/dev/null; do touch -c "$status_files/$name.began"; done
+) &
+heart=$!
+signalled=
+trap 'signalled=TERM' TERM
+# Snakemake would die of a warning signal before the command has seen it. Ignored signals stay ignored in children, and
+# a command that wants them sets its own handler.
+(
+    trap '' USR1 USR2
+    trap : TERM  # this shell outlives a TERM to all, or the exit status of the command would be lost
+    cd {workdir} || exit 1
+    setup_failed() {{  # setup_failed STATUS COMMAND: what the site lacks today is no result of the command
+        echo "the job's set-up failed (exit status $1): $2" | tee "$MULTINODE_FAULT" >&2
+        echo {setup_failed} >"$status_files/$name.code"
+        exit {setup_failed}
+    }}
+{setup}
+    {command}
+    code=$?
+    echo "$code" >"$status_files/$name.code"
+    exit "$code"
+) &
+child=$!
+for warning in USR1 USR2; do
+    trap "signalled=$warning; trap '' $warning; kill -$warning 0" $warning
+done
+while :; do
+    wait "$child"
+    code=$?
+    kill -0 "$child" 2>/dev/null || break
+done
+# A wait that a signal interrupts tells of the signal, not of the command; bash 5.2 forgets the status in that moment.
+# A disk that was full leaves an empty file.
+[ -s "$status_files/$name.code" ] && read -r code <"$status_files/$name.code"
+rm -f "$status_files/$name.code"
+pkill -P "$heart" 2>/dev/null
+kill "$heart" 2>/dev/null
+# A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
+# Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
+if [ -n "$signalled" ]; then
+    for _ in $(seq 4500); do
+        pgrep -c -g 0 >"$status_files/$name.left" 2>/dev/null
+        read -r left <"$status_files/$name.left"
+        [ "${{left:-1}}" -le 1 ] && break
+        sleep 0.2
+    done
+    rm -f "$status_files/$name.left"
+fi
+# A command that finds its node unfit says so there.
+fault=$(head -c 500 "$MULTINODE_FAULT" 2>/dev/null | tr '\\n' ' ')
+rm -f "$MULTINODE_FAULT"
+[ "$code" != {setup_failed} ] || fault="${{fault:-the set-up failed; the output of this job says which line of it}}"
+insist write_status ended "exit=$code" "signal=$signalled" "fault=$fault" "began=$began" "ended=$(date +%s)" "host=$(hostname)"
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What differs between job scripts."""
+
+    name: str
+    title: str
+    properties: str
+    """JSON on one line, as `snakemake.utils.read_job_properties` finds it."""
+    status_files: Path
+    workdir: Path
+    command: str
+    """A line of shell."""
+    environment: Mapping[str, str]
+    path_first: Path
+    """Folder of the driver's Python, put first in PATH: jobs find what the driver finds."""
+    runtime_min: int | None
+    setup: Sequence[str]
+    wrapper: Sequence[str]
+    script: Path
+    """Where this script lies until its driver has its result."""
+    container: Sequence[str] = ()
+    """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
+    beat_s: float = BEAT_S
+
+    def text(self) -> str:
+        """The whole script. ValueError where the set-up is no shell."""
+        command = self.command
+        if self.container:
+            command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
+        if self.wrapper:
+            command = f"{shlex.join(self.wrapper)} /bin/bash -c {shlex.quote(command)}"
+        return TEXT.format(
+            title=" ".join(self.title.split()),
+            properties=self.properties.replace("\n", " "),
+            status_files=shlex.quote(str(self.status_files)),
+            name=shlex.quote(self.name),
+            script=shlex.quote(str(self.script)),
+            beat_s=self.beat_s,
+            second_start_s=self.beat_s * 1.5,
+            insist_times=INSIST_TIMES,
+            insist_s=INSIST_S,
+            setup_failed=SETUP_FAILED,
+            exports="\n".join(self._exports()),
+            workdir=shlex.quote(str(self.workdir)),
+            setup=checked([*self.setup, *hand_on(self.container or self.wrapper)]),
+            command=command,
+        )
+
+    def _exports(self) -> list[str]:
+        lines = [
+            f"export PATH={shlex.quote(str(self.path_first))}:$PATH",
+            f"export MULTINODE_JOB={self.name}",
+            f"export MULTINODE_FAULT={shlex.quote(str(self.status_files / self.name))}.fault",
+        ]
+        lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        if self.runtime_min is not None:
+            # Slurm 23.02 and later say when they will kill; elsewhere it is the begin plus the walltime.
+            lines.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")
+        return lines

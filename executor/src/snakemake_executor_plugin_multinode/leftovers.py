@@ -1,0 +1,140 @@
+"""What was left behind: submissions whose end nobody wrote down, and files that a scheduler still needs.
+
+A submission that no driver follows can end in any way: with a word of its own, without one, or before it began. Its line
+in the ledger would stay that of what it had asked for. The scheduler is asked about such submissions beside the followed
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from snakemake_executor_plugin_multinode.clock import Clock
+from snakemake_executor_plugin_multinode.decide import LOST_ANSWERS, SILENT_S, Limits
+from snakemake_executor_plugin_multinode.records import Attempt, Record, Records
+from snakemake_executor_plugin_multinode.schedulers import Job, State, Status
+from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
+
+
+@dataclass
+class Stray:
+    """A submission of an earlier driver without an end in the ledger."""
+
+    attempt: Attempt
+    answers: int = 0
+    """How many answers in a row do not have it."""
+    missing_since_s: float = 0.0
+
+
+class Leftovers:
+    """Submissions of earlier drivers that nobody follows, and finished jobs whose output is still to be copied."""
+
+    def __init__(self, records: Records, files: StatusFiles, limits: Limits, clock: Clock) -> None:
+        self.records, self.files, self.limits, self.clock = records, files, limits, clock
+        self.strays: dict[str, Stray] = {}
+        self.outputs: dict[str, set[str]] = {}
+        """By the name of their last attempt, what groups of earlier drivers make."""
+        self.finished: dict[str, Record] = {}
+        """By the name of its last attempt."""
+
+    def find(self, followed: Collection[str]) -> None:
+        """What earlier drivers left; `followed` are the names of this driver's own attempts."""
+        for attempt in self.records.not_ended():
+            if attempt.name not in followed and not self._ended(attempt):
+                self.strays[attempt.name] = Stray(attempt)
+        for record in self.records.open_groups():
+            self.outputs[record.attempts[-1].name] = set(record.outputs)
+        for record in self.records.finished():
+            self.finished.setdefault(record.attempts[-1].name, record)
+
+    def making(self, outputs: Collection[str]) -> list[Attempt]:
+        """Submissions that nobody follows, for groups that make some of these files."""
+        known = self.strays.items() if self.outputs and outputs else ()
+        return [stray.attempt for name, stray in known if self.outputs.get(name, set()) & set(outputs)]
+
+    def keep(self, record: Record) -> None:
+        """Keep the files of a job that has succeeded until its scheduler is done with it."""
+        self.finished[record.attempts[-1].name] = record
+
+    def forget(self, record: Record) -> None:
+        """Remove the files of a job that has succeeded."""
+        for attempt in record.attempts:
+            self.files.forget(attempt.name)
+        self.records.forget(record)
+
+    def jobs(self) -> list[Job]:
+        """What the scheduler is to be asked about."""
+        strays = [stray.attempt for stray in self.strays.values()]
+        finished = [record.attempts[-1] for record in self.finished.values()]
+        return [Job(attempt.name, attempt.id) for attempt in [*strays, *finished]]
+
+    def hear(self, statuses: Mapping[str, Status], asked: Collection[str]) -> None:
+        """An answer about the jobs `asked`. OSError where something cannot be written; the next answer comes."""
+        for name in [name for name in self.strays if name in asked]:
+            self._hear_of_stray(self.strays[name], statuses.get(name))
+        for name in [name for name in self.finished if name in asked]:
+            status = statuses.get(name)
+            if status is None or status.state is State.ENDED:
+                self.forget(self.finished[name])
+                del self.finished[name]
+
+    def take_up(self, record: Record) -> None:
+        """A job is followed from now on, and its folder is that of its next attempts."""
+        for attempt in record.attempts:
+            self.strays.pop(attempt.name, None)
+            self.finished.pop(attempt.name, None)
+
+    def _hear_of_stray(self, stray: Stray, status: Status | None) -> None:
+        attempt = stray.attempt
+        if self._ended(attempt):
+            return
+        if status is None:
+            self._missing(stray)
+        elif status.state is State.ENDED:
+            self._note(attempt, f"ended while no driver followed it ({status.words})", None)
+        elif status.state is not State.UNANSWERED:
+            stray.answers = 0
+
+    def _missing(self, stray: Stray) -> None:
+        attempt, now_s = stray.attempt, self.clock.now_s()
+        if stray.answers == 0:
+            stray.missing_since_s = now_s
+        stray.answers += 1
+        if stray.answers < LOST_ANSWERS or now_s - stray.missing_since_s < self.limits.lost_s:
+            return
+        if self.files.began(attempt.name) is None and not self.files.void(attempt.name):
+            return  # it is starting at this moment
+        if self.files.began(attempt.name) is None:
+            self._note(attempt, "never began, and the scheduler does not know it", None)
+        elif self.files.silent_s(attempt.name) > SILENT_S:
+            self._note(attempt, "left no word of its end, and the scheduler does not know it", None)
+
+    def _ended(self, attempt: Attempt) -> bool:
+        end = self.files.end(attempt.name)
+        if end is not None:
+            self._note(attempt, f"ended with status {end.code} while no driver ran", end)
+        return end is not None
+
+    def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
+        attempt.cause = cause
+        used, began = used_s(attempt, end, self.files), began_s(attempt, end, self.files)
+        self.records.note_end(attempt, used, unseen=True, began_s=began)
+        self.strays.pop(attempt.name, None)
+
+
+def used_s(attempt: Attempt, end: End | None, files: StatusFiles) -> float:
+    """Seconds that an attempt held its nodes: until its end, else until its last heartbeat."""
+    if end is not None:
+        return attempt.used_before_s + end.ended_s - end.began_s
+    began, beat_s = files.began(attempt.name), files.last_beat_s(attempt.name)
+    if began is None or beat_s is None:
+        return attempt.used_before_s
+    return attempt.used_before_s + max(0.0, beat_s - began.began_s)
+
+
+def began_s(attempt: Attempt, end: End | None, files: StatusFiles) -> float | None:
+    """When the script of an attempt began, Unix seconds; None where it did not, or began a second time: its wait is then
+    not known."""
+    began = end or files.began(attempt.name)
+    return None if began is None or attempt.used_before_s else float(began.began_s)

@@ -1,0 +1,276 @@
+"""What this driver and those before it have submitted: on disk before the scheduler hears of it.
+
+`.multinode/jobs/<job>/links.json` has the attempts of one job, `.multinode/jobs.jsonl` a line for each submission and
+each end, for accounts. File and keys keep the names of earlier versions, so that each version reads the other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_multinode.schedulers import Request, Settings
+from snakemake_executor_plugin_multinode.schedulers.accounts import project_of
+
+
+@dataclass
+class Attempt:
+    """One submission: a job in the scheduler's sense."""
+
+    name: str
+    id: str | None
+    submitted_s: float
+    gpu_hours: float | None
+    gpus: int = 0
+    state_before: list[int] | None = None
+    """Time and size of the job's state file before this attempt: one that has not changed is not this attempt's."""
+    cancelled: bool = False
+    """A driver asked for its deletion, which may have had no effect: the scheduler was away."""
+    used_before_s: float = 0.0
+    """Seconds that it ran before its scheduler put it back into the queue."""
+    cause: str = ""
+    """Why it ended, once that is known."""
+    progress: float | None = None
+    node_fault: bool = False
+    never_ran: bool = False
+    """It did not begin, and is forbidden to: the scheduler did not take it, or lost it in its queue."""
+    host: str = ""
+
+
+@dataclass
+class Record:
+    """One job in Snakemake's sense: its attempts, one after the other, of which the last may be alive."""
+
+    key: str
+    label: str
+    attempts: list[Attempt] = field(default_factory=list)
+    outcome: str = ""
+    """Empty while nothing is decided; then `finished`, `failed` or `cancelled`."""
+    outputs: tuple[str, ...] = ()
+    """Of a group: all that its members make. Which members it has depends on what is there already."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a submission of this job may still be somewhere."""
+        return bool(self.attempts) and not self.outcome and not self.attempts[-1].never_ran
+
+    @property
+    def number(self) -> int:
+        """How many attempts began, or still may."""
+        return sum(not attempt.never_ran for attempt in self.attempts)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a file that survives a crash, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # some network file systems refuse to sync a folder
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def job_key(rule: str, outputs: Iterable[str], spec: str) -> str:
+    """The identity of a job over restarts of the driver: a readable part and a digest."""
+    digest = hashlib.sha256("\0".join([rule, spec, *sorted(outputs)]).encode()).hexdigest()[:16]
+    return f"{_slug(rule, 40)}-{digest}"
+
+
+def job_name(rule: str, wildcards: Iterable[str]) -> str:
+    """A name that all schedulers take, unique to one submission."""
+    readable = _slug(".".join([rule, *wildcards]), 60)
+    return f"{readable}.{uuid.uuid4().hex[:12]}"
+
+
+def _slug(text: str, length: int) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:length].strip("._-")
+    return plain if plain[:1].isalpha() else f"job{plain}"
+
+
+class Records:
+    """The folder `.multinode` of a working directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "jobs").mkdir(parents=True, exist_ok=True)
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+        self.ledger = folder / "jobs.jsonl"
+        self.hours = self._read_hours()
+
+    def folder_of(self, key: str) -> Path:
+        """Where the scripts and logs of a job lie."""
+        return self.folder / "jobs" / key
+
+    def read(self, key: str, label: str) -> Record:
+        """The record of a job; an empty one where there is none. ValueError, with a sentence, if it is damaged."""
+        file = self.folder_of(key) / "links.json"
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            # Another version of this executor may know other fields.
+            known = {one.name for one in fields(Attempt)}
+            attempts = [Attempt(**{key: value for key, value in one.items() if key in known}) for one in data["links"]]
+            return Record(key, label, attempts, data["outcome"], tuple(data.get("outputs", ())))
+        except FileNotFoundError:
+            return Record(key, label)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ValueError(
+                f"{file} is damaged, so it is not known whether {label} is in the queue; "
+                "delete such a job there, then the file"
+            ) from None
+
+    def finished(self) -> list[Record]:
+        """The records of jobs that have succeeded and whose files are still there."""
+        found = []
+        for file in (self.folder / "jobs").glob("*/links.json"):
+            with suppress(ValueError):
+                record = self.read(file.parent.name, "")
+                found += [record] if record.outcome == "finished" and record.attempts else []
+        return found
+
+    def open_groups(self) -> list[Record]:
+        """The records of groups of which a submission may still be somewhere."""
+        found = []
+        for file in (self.folder / "jobs").glob("*/links.json"):
+            with suppress(ValueError):
+                record = self.read(file.parent.name, "")
+                found += [record] if record.open and record.outputs else []
+        return found
+
+    def write(self, record: Record) -> None:
+        """Store a record, synced."""
+        folder = self.folder_of(record.key)
+        folder.mkdir(exist_ok=True)
+        attempts = [asdict(attempt) for attempt in record.attempts]
+        data = {"key": record.key, "label": record.label, "links": attempts, "outcome": record.outcome}
+        if record.outputs:
+            data["outputs"] = record.outputs
+        write_synced(folder / "links.json", json.dumps(data, indent=1) + "\n")
+
+    def forget(self, record: Record) -> None:
+        """Remove what only a living or failed job needs; its lines in the ledger stay."""
+        folder = self.folder_of(record.key)
+        for file in folder.glob("*"):
+            file.unlink(missing_ok=True)
+        try:
+            folder.rmdir()
+        except OSError:  # someone looks at it, or a network file system keeps an open file's name
+            pass
+
+    # accounts
+
+    def note_submission(self, record: Record, attempt: Attempt, request: Request, settings: Settings) -> None:
+        """A line before the scheduler is asked."""
+        self._note(
+            event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,
+            gpus=request.gpus_held, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
+            runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours, queue=request.queue or settings.queue,
+            project=request.account or project_of(settings),
+        )  # fmt: skip
+        self.hours[attempt.name] = attempt.gpu_hours or 0.0
+
+    def note_id(self, attempt: Attempt) -> None:
+        """The scheduler's id of a submission."""
+        self._note(event="id", name=attempt.name, id=attempt.id)
+
+    def note_end(self, attempt: Attempt, used_s: float, unseen: bool = False, began_s: float | None = None) -> None:
+        """A line once an attempt is over; what it used takes the place of what it had asked for.
+
+        `unseen`: nobody followed it, so that the time of this line says nothing about the time of its end. `began_s`: when
+        its script began, Unix seconds, where that says how long it had waited.
+        """
+        hours = used_s * attempt.gpus / 3600
+        self._note(
+            event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
+            cause=attempt.cause, progress=attempt.progress, **({"unseen": True} if unseen else {}),
+            **({} if began_s is None else {"began_s": began_s}),
+        )  # fmt: skip
+        self.hours[attempt.name] = hours
+
+    def not_ended(self) -> list[Attempt]:
+        """The submissions whose end is in no line of the ledger."""
+        open_: dict[str, Attempt] = {}
+        for event in self.events():
+            name = str(event.get("name", ""))
+            match event.get("event"):
+                case "submitted":
+                    gpus = event.get("gpus")
+                    hours = event.get("gpu_hours")
+                    open_[name] = Attempt(
+                        name,
+                        None,
+                        0.0,
+                        hours if isinstance(hours, int | float) else None,
+                        gpus if isinstance(gpus, int) else 0,
+                    )
+                case "id" if name in open_:
+                    open_[name].id = str(event.get("id"))
+                case "ended":
+                    open_.pop(name, None)
+        return list(open_.values())
+
+    def gpu_hours(self) -> float:
+        """GPU hours used by what is over, plus those that what is alive may use."""
+        return sum(self.hours.values())
+
+    def events(self) -> list[dict[str, Any]]:
+        """All lines of the ledger; one that a crash cut off is left out."""
+        try:
+            text = self.ledger.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        events = []
+        for line in text.split("\n"):
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and isinstance(event.get("name"), str):
+                events.append(event)
+        return events
+
+    def _read_hours(self) -> dict[str, float]:
+        """GPU hours of each submission. ValueError, with a sentence, where one has none: a budget would be overdrawn."""
+        found: dict[str, float] = {}
+        for event in self.events():
+            if event.get("event") not in ("submitted", "ended"):
+                continue
+            hours = 0.0 if event.get("gpu_hours") is None else event["gpu_hours"]
+            if not isinstance(hours, int | float) or not 0 <= hours < math.inf:
+                raise ValueError(
+                    f"{self.ledger}: the GPU hours of {event['name']} are {hours!r}; correct or delete that line"
+                )
+            found[event["name"]] = float(hours)
+        return found
+
+    def _note(self, **event: Any) -> None:
+        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
+        with open(self.ledger, "a+b") as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                line = line if stream.read() == b"\n" else f"\n{line}"  # after one that a full disk cut off
+            stream.write(line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())

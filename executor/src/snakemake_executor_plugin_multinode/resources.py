@@ -1,0 +1,242 @@
+"""From the resources of a Snakemake job to a request to a scheduler.
+
+Names are those of this executor and those that rules written for others use; README.md has them in a table. A name with
+a scheduler's in front (`slurm_account`) is meant for that scheduler alone, and comes before the plain one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_multinode.schedulers import Request
+from snakemake_executor_plugin_multinode.schedulers.settings import checked_word
+
+KINDS = ("slurm", "pbs", "sge")
+COUNTS: dict[str, tuple[str, ...]] = {
+    "nodes": ("nodes",),
+    "ranks_per_node": ("ranks_per_node", "tasks_per_node"),
+    "tasks": ("tasks",),
+    "cpus_per_rank": ("cpus_per_rank", "cpus_per_task"),
+    "gpus_per_node": ("gpus_per_node",),
+    "gpus": ("gpus", "gpu"),
+    "gpus_held_per_node": ("gpus_held_per_node",),
+    "mem_mb": ("mem_mb",),
+    "mem_mb_per_cpu": ("mem_mb_per_cpu",),
+    "disk_mb": ("disk_mb",),
+    "runtime": ("runtime",),
+}
+"""Whole numbers, by what they mean: the names that rules have for it."""
+WORDS: dict[str, tuple[str, ...]] = {
+    "account": ("account",),
+    "queue": ("queue", "partition"),
+    "qos": ("qos",),
+    "constraint": ("constraint",),
+    "gpu_model": ("gpu_model",),
+}
+"""The same for single words."""
+OTHERS = ("gres", "chain_state", "mpi", "hosts")
+"""`mpi` names what the rule's own command starts ranks with; a scheduler is not told."""
+OF_SNAKEMAKE = frozenset({"_cores", "_nodes", "mem", "mem_mib", "disk", "disk_mib", "tmpdir"})
+"""Snakemake sets these by itself, or derives them from `mem_mb` and `disk_mb`; it gives `tmpdir` to the job."""
+FROM_ZERO = ("gpus_per_node", "gpus", "gpus_held_per_node", "mem_mb", "mem_mb_per_cpu", "disk_mb")
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LEAST_MEM_MB = 200
+"""A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
+GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?")
+
+
+def known(name: str) -> bool:
+    """Whether a resource means something here, or is Snakemake's own, or is meant for one of the schedulers."""
+    kind, _, plain = name.partition("_")
+    if kind in KINDS:
+        return plain in {*_of_tables(), "gres", "extra"}
+    return name in OF_SNAKEMAKE or name in known_names()
+
+
+def known_names() -> frozenset[str]:
+    """What a rule may ask for, without prefixes."""
+    return frozenset({*_of_tables(), *OTHERS})
+
+
+def _of_tables() -> list[str]:
+    return [name for table in (COUNTS, WORDS) for names in table.values() for name in names]
+
+
+def request_of(
+    resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str = ""
+) -> Request:
+    """What a job asks for, of a scheduler of that kind.
+
+    ValueError, with a sentence, where a resource is of a wrong kind, or two of them say different things.
+    """
+    counts = {meaning: _count(resources, meaning, kind) for meaning in COUNTS}
+    words = {meaning: _word(resources, meaning, kind) for meaning in WORDS}
+    nodes = counts["nodes"] or 1
+    ranks_per_node = _ranks_per_node(counts, nodes)
+    cpus_per_rank = counts["cpus_per_rank"] or max(1, threads)
+    gpus_per_node, gpu_model = _gpus(resources, counts, words["gpu_model"], nodes, kind)
+    state_file(resources)
+    return Request(
+        name=name,
+        script=script,
+        log=log,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        cpus_per_rank=cpus_per_rank,
+        mem_mb=_memory(counts, ranks_per_node * cpus_per_rank),
+        runtime_min=counts["runtime"],
+        gpus_held_per_node=counts["gpus_held_per_node"] or 0,
+        queue=words["queue"],
+        account=words["account"],
+        qos=words["qos"],
+        constraint=words["constraint"],
+        gpu_model=gpu_model,
+        disk_mb=counts["disk_mb"] or None,
+        extra=_extra(resources, kind),
+        hosts=_hosts(resources, nodes),
+    )
+
+
+def state_file(resources: Mapping[str, Any]) -> Path | None:
+    """The file in which a job says that it has saved its state, where it has one. ValueError where that is no path."""
+    value = resources.get("chain_state")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"the resource `chain_state` must be the path of a file, not {value!r}")
+    return Path(value).absolute()
+
+
+def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str = "") -> dict[str, Any]:
+    """The resources of a group of jobs: Snakemake has added up those of members that may run side by side.
+
+    That is right for cores, memory and GPUs, and wrong for what holds of the whole job. ValueError for a member with
+    several nodes or ranks: all members run on the first node, each as one process.
+    """
+    for member in members:
+        counts = {meaning: _count(member, meaning, kind) or 1 for meaning in ("nodes", "ranks_per_node", "tasks")}
+        if set(counts.values()) != {1}:
+            raise ValueError(
+                "a job over several nodes or with several tasks cannot be part of a group, whose members share one node; "
+                "take its rule out of the group"
+            )
+    left_out = {name for meaning in ("nodes", "ranks_per_node", "tasks") for name in COUNTS[meaning]}
+    found = {name: value for name, value in merged.items() if not any(_means(name, one, kind) for one in left_out)}
+    for name in ("mem_mb_per_cpu", "gpus_held_per_node"):
+        if name in found:
+            found[name] = max(member.get(name) or 0 for member in members)
+    for name in COUNTS["cpus_per_rank"]:
+        if name in found:
+            found[name] = max(found[name], merged.get("_cores", 1))
+    return found
+
+
+def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:
+    """`n01,n02`: as many names as the job has nodes; none where any nodes will do."""
+    value = resources.get("hosts")
+    if value is None:
+        return ()
+    hosts = tuple(str(value).split(","))
+    if len(hosts) != nodes or not all(HOST.fullmatch(host) for host in hosts):
+        raise ValueError(f"the resource `hosts` must name {nodes} nodes with commas between them, not {str(value)!r}")
+    return hosts
+
+
+def _means(name: str, plain: str, kind: str) -> bool:
+    return name in (plain, f"{kind}_{plain}")
+
+
+def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:
+    """The resource of these names that is set: the scheduler's own first. ValueError where two say different things."""
+    for group in ([f"{kind}_{name}" for name in names], names):
+        found = [(name, resources[name]) for name in group if resources.get(name) is not None]
+        if others := [pair for pair in found[1:] if repr(pair[1]) != repr(found[0][1])]:
+            (first, one), (second, other) = found[0], others[0]
+            raise ValueError(f"the resources `{first}` ({one!r}) and `{second}` ({other!r}) say different things")
+        if found:
+            return found[0]
+    return None
+
+
+def _count(resources: Mapping[str, Any], meaning: str, kind: str) -> int | None:
+    found = _named(resources, COUNTS[meaning], kind)
+    if found is None:
+        return None
+    name, value = found
+    least = 0 if meaning in FROM_ZERO else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"the resource `{name}` must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _word(resources: Mapping[str, Any], meaning: str, kind: str) -> str | None:
+    found = _named(resources, WORDS[meaning], kind)
+    return None if found is None else checked_word(str(found[1]), f"the resource `{found[0]}`")
+
+
+def _ranks_per_node(counts: Mapping[str, int | None], nodes: int) -> int:
+    """`tasks` are those of all nodes."""
+    tasks, per_node = counts["tasks"], counts["ranks_per_node"]
+    if tasks is None:
+        return per_node or 1
+    if tasks % nodes:
+        raise ValueError(f"the resource `tasks` ({tasks}) is not a multiple of `nodes` ({nodes})")
+    if per_node is not None and per_node * nodes != tasks:
+        raise ValueError(f"the resources `tasks` ({tasks}) and `ranks_per_node` ({per_node}) say different things")
+    return tasks // nodes
+
+
+def _gpus(
+    resources: Mapping[str, Any], counts: Mapping[str, int | None], model: str | None, nodes: int, kind: str
+) -> tuple[int, str | None]:
+    """GPUs per node and their model; `gpus` are those of all nodes, `gres` those of one."""
+    said: dict[str, int] = {}
+    if counts["gpus_per_node"] is not None:
+        said["gpus_per_node"] = counts["gpus_per_node"]
+    if (total := counts["gpus"]) is not None:
+        if total % nodes:
+            raise ValueError(f"the resource `gpus` ({total}) is not a multiple of `nodes` ({nodes})")
+        said["gpus"] = total // nodes
+    if (gres := _named(resources, ("gres",), kind)) is not None:
+        found = GPU_GRES.fullmatch(str(gres[1]))
+        if found is None:
+            raise ValueError(
+                f"the resource `{gres[0]}` must be like gpu:2 or gpu:a100:2, not {gres[1]!r}; what is no GPU is asked for "
+                f"by `{kind or 'slurm'}_extra`"
+            )
+        said["gres"] = int(found["count"] or 1)
+        if model is not None and found["model"] not in (None, model):
+            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({gres[1]}) say different things")
+        model = model or found["model"]
+    if model is not None and not any(said.values()):
+        raise ValueError(f"the resource `gpu_model` ({model}) says nothing without `gpus`")
+    if len(set(said.values())) > 1:
+        listed = ", ".join(f"`{name}` ({count} per node)" for name, count in said.items())
+        raise ValueError(f"the resources {listed} say different things")
+    return next(iter(said.values()), 0), model
+
+
+def _memory(counts: Mapping[str, int | None], cpus_per_node: int) -> int | None:
+    """Per node. `mem_mb_per_cpu` comes first: Snakemake sets `mem_mb` by itself where a rule does not."""
+    per_cpu = counts["mem_mb_per_cpu"]
+    asked = per_cpu * cpus_per_node if per_cpu else counts["mem_mb"]
+    return max(asked, LEAST_MEM_MB) if asked else None
+
+
+def _extra(resources: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """Further words for the submit line of one scheduler."""
+    name = f"{kind}_extra"
+    value = resources.get(name) if kind else None
+    if value is None:
+        return ()
+    if not isinstance(value, str):
+        raise ValueError(f"the resource `{name}` must be words as a shell reads them, not {value!r}")
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"the resource `{name}` is not closed: {error}: {value!r}") from None

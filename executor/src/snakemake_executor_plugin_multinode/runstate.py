@@ -1,0 +1,48 @@
+"""What a job says of itself in the file that its resource `chain_state` names: all that this executor reads of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunState:
+    """`running` (with what it has saved so far), `checkpointed` (it stopped there on purpose), `failed` or `finished`."""
+
+    state: str
+    progress: float | None
+    cause: str
+    fresh: bool
+    """Written by the attempt that has just ended, not by one before it."""
+
+
+def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunState | None:
+    """What is in the file, if it can be read; `stamp_before` is its `file_stamp` before the attempt."""
+    stamp = file_stamp(file)
+    if file is None or stamp is None:
+        return None
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        progress = data.get("progress")
+        known = isinstance(progress, int | float) and not isinstance(progress, bool)
+        return RunState(
+            state=str(data.get("state", "")),
+            progress=float(progress) if known else None,
+            cause=str(data.get("cause") or ""),
+            fresh=stamp != stamp_before,
+        )
+    except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
+        return None
+
+
+def file_stamp(file: Path | None) -> list[int] | None:
+    """Time and size of a file, to tell whether it has changed; None if it is not there."""
+    if file is None:
+        return None
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return [stat.st_mtime_ns, stat.st_size]

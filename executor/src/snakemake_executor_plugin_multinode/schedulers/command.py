@@ -1,0 +1,74 @@
+"""Run one command of a scheduler: with a time limit, in plain English, and without taking the driver down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NOT_FOUND = "command not found"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and its exit status."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What it said, on one line, with escapes in place of what a terminal acts on."""
+        text = " ".join((self.err.strip() or self.out.strip()).split())[:500]
+        shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)[:500]
+        return shown or f"exit status {self.code}, no text"
+
+
+class NoAnswer(Exception):
+    """The scheduler could not be asked, or what came back is no answer. Nothing follows about any job."""
+
+
+def run_command(argv: Sequence[str], limit_s: float) -> Answer:
+    """Run a command for at most `limit_s` seconds; NoAnswer if it does not start or does not end in time.
+
+    It runs in a process group of its own: a Ctrl-C at the driver's terminal does not tear a submission apart, and a
+    command that hangs is ended with its children.
+    """
+    # Not left to the kernel: where PATH names a folder that may not be read, it answers "permission denied".
+    if shutil.which(argv[0]) is None:
+        raise NoAnswer(f"{argv[0]}: {NOT_FOUND}")
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NoAnswer(f"{argv[0]}: {error.strerror or error}") from None
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        raise NoAnswer(f"{argv[0]} did not answer within {limit_s:g} s") from None
+    except BaseException:
+        _end(process)
+        raise
+    return Answer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,257 @@
+"""OpenPBS and PBS Professional: qsub, qstat, qselect, qdel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_multinode.schedulers.scheduler import (
+    Cause,
+    Job,
+    LimitReached,
+    Refused,
+    Request,
+    Scheduler,
+    State,
+    Status,
+    checked_name,
+    checked_path,
+    found_for,
+    whole,
+)
+from snakemake_executor_plugin_multinode.schedulers.settings import checked_word
+
+# Job states: JOB_STATE_LTR_* in src/include/job.h (23.06.06), and pbs_job_attributes(7B), "job_state".
+STATES: dict[str, State] = {
+    "Q": State.QUEUED,
+    "W": State.QUEUED,  # waits for its execution time or for files
+    "T": State.QUEUED,  # in transit to another queue or server
+    "M": State.QUEUED,  # moved to another server
+    "H": State.HELD,
+    "R": State.RUNNING,
+    "B": State.RUNNING,  # an array that has begun
+    "E": State.RUNNING,  # exiting: output is being brought back
+    "S": State.SUSPENDED,
+    "U": State.SUSPENDED,  # by use of the workstation
+    "F": State.ENDED,
+    "X": State.ENDED,  # a subjob that has ended
+}
+
+# Exit_status below 0: JOB_EXEC_* in src/include/job.h (23.06.06); -29 and -27 also seen.
+EXIT: dict[int, Cause] = {
+    **dict.fromkeys((-1, -2, -3), Cause.NODE),  # could not be started
+    **dict.fromkeys((-4, -5, -6), Cause.NODE),  # the daemon of the node was started again
+    -7: Cause.NODE,
+    -10: Cause.NODE,  # no such user there
+    **dict.fromkeys((-11, -14, -15, -16, -18), Cause.PREEMPTED),  # to be run again
+    -12: Cause.PREEMPTED,  # checkpointed by PBS and killed
+    -13: Cause.NODE,
+    **dict.fromkeys((-17, -19), Cause.CANCELLED),  # a hook of the site deleted it
+    **dict.fromkeys((-20, -21, -22, -23, -30), Cause.NODE),
+    **dict.fromkeys((-24, -25), Cause.COMMAND),  # more CPU time per second than asked for
+    **dict.fromkeys((-26, -27), Cause.MEMORY),
+    **dict.fromkeys((-28, -29), Cause.WALLTIME),
+}
+SUBSTATE_TERMINATED, SUBSTATE_FINISHED, SUBSTATE_FAILED = 91, 92, 93  # JOB_SUBSTATE_* in job.h
+FORMAT = ["-f", "-F", "dsv", "-D", "\x1f"]
+SIGNAL_BASE = 256  # Exit_status of a job that died of signal N is 256+N
+SHELL_BASE = 128  # a shell's exit status after a signal to its command
+UNKNOWN_ID = 153  # PBSE_UNKJOBID 15001, as an exit status
+BATCH = 200  # ids of one query: a command line has a limit
+
+NO_HISTORY = "job history"
+NEVER = "Can Never Run"
+AWAY = (
+    "Connection refused",
+    "cannot connect to server",
+    "could not connect",
+    "Connection timed out",
+    "No Permission.\nqstat: cannot connect",
+    "server is shutting down",
+    "Server shutting down",
+    "Premature end of message",
+    "End of File",
+    "Server could not connect to MOM",
+    "Internal Error",
+    "System error",
+    "busy",
+)
+# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them. Those on a
+# resource ("would exceed limit on resource ncpus in queue q") end with other jobs too.
+FULL = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
+ID = re.compile(r"^\d+\.\S+$", re.MULTILINE)
+CHUNKS = re.compile(r"select=\d+((?::[^+,]*)?)")
+
+
+class Pbs(Scheduler):
+    """OpenPBS and PBS Professional; written against OpenPBS 23.06.06."""
+
+    kind = "pbs"
+    commands = ("qsub", "qstat", "qselect", "qdel")
+    copies_output = True
+    default_request = (
+        "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}][:mem={mem_mb}mb]"
+        " -l place=scatter [-l walltime={walltime}]"
+    )
+
+    reserved = ("-N", "-o", "-J", "-r", "-S", "-I")
+
+    def forgets(self) -> str:
+        """Without job history a job that is over is unknown."""
+        try:
+            answer = self.run(["qstat", "-x"], self.query_s)
+        except NoAnswer:
+            return ""
+        if answer.code == 0 or NO_HISTORY not in answer.err:
+            return ""
+        return (
+            "this PBS keeps no record of jobs that are over (job_history_enable is off): why a job ended is known as far as "
+            "the job itself tells it; one that was deleted while it ran is not submitted again"
+        )
+
+    def submit_command(self, request: Request) -> list[str]:
+        """`qsub -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
+        queue = request.queue or self.settings.queue
+        return [
+            "qsub", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "oe",
+            "-o", _printable(checked_path(request.log, ":,", "PBS")),
+            *_on_hosts(self.request_words(request), request.hosts),
+            *(["-q", checked_word(queue, "the queue")] if queue else []),
+            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *self.settings.options,
+            *self.extra_words(request),
+            checked_path(request.script, "", "PBS"),
+        ]  # fmt: skip
+
+    def submit(self, request: Request) -> str:
+        """The id that qsub prints, server included."""
+        answer = self.run(self.submit_command(request), self.submit_s)
+        found = ID.findall(answer.out)
+        if answer.code == 0 and found:
+            return found[-1]
+        if answer.code == 0 or any(words in answer.err for words in AWAY):
+            raise NoAnswer(f"qsub: {answer.words}")
+        if FULL.search(answer.err):
+            raise LimitReached(f"qsub: {answer.words}")
+        raise Refused(f"qsub: {answer.words}")
+
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """qstat with all ids; jobs whose id never came back are looked for by name."""
+        found: dict[str, Status] = {}
+        known = [job for job in jobs if job.id]
+        for begin in range(0, len(known), BATCH):
+            found |= self._known(known[begin : begin + BATCH])
+        for job in jobs:
+            if not job.id and (job_id := self._find(job.name)):
+                found |= self._known([Job(job.name, job_id)])
+        return found
+
+    def _known(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        ids = [job.id or "" for job in jobs]
+        answer = self.run(["qstat", "-x", *FORMAT, *ids], self.query_s)
+        if answer.code != 0 and NO_HISTORY in answer.err:
+            answer = self.run(["qstat", *FORMAT, *ids], self.query_s)
+        rows = [fields for line in answer.out.splitlines() if (fields := _fields(line)) is not None]
+        unknown_alone = answer.code == UNKNOWN_ID and "Unknown Job" in answer.err
+        if (answer.code != 0 and not unknown_alone and not _gone(answer)) or (answer.out.strip() and not rows):
+            raise NoAnswer(f"qstat: {answer.words}")
+        theirs = found_for(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
+        return {name: _status(fields) for name, fields in theirs.items()}
+
+    def _find(self, name: str) -> str | None:
+        """The id of a job of that name, living or ended; names are unique to a submission."""
+        answer = self.run(["qselect", "-x", "-N", name], self.query_s)
+        if answer.code != 0 and NO_HISTORY in answer.err:
+            answer = self.run(["qselect", "-N", name], self.query_s)
+        if answer.code != 0:
+            raise NoAnswer(f"qselect: {answer.words}")
+        found = ID.findall(answer.out)
+        if answer.out.strip() and not found:
+            raise NoAnswer(f"qselect: {answer.words}")
+        return found[-1] if found else None
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """`qdel` with all ids in one call."""
+        ids = [job_id for job in jobs if (job_id := job.id or self._find(job.name))]
+        if not ids:
+            return
+        answer = self.run(["qdel", *ids], self.submit_s)
+        if answer.code != 0 and any(words in answer.err for words in AWAY):
+            raise NoAnswer(f"qdel: {answer.words}")
+
+
+def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:
+    """The resource request with a chunk for each host: pbs_resources(7), `select=1:ncpus=4:host=n01+1:ncpus=4:host=n02`.
+
+    ValueError, with a sentence, for a request that has no chunks of equal nodes.
+    """
+    if not hosts:
+        return list(words)
+    found = [CHUNKS.fullmatch(word) for word in words]
+    if sum(match is not None for match in found) != 1:
+        raise ValueError(
+            f"a job on nodes by name needs a request with one chunk, `-l select={{nodes}}:…`, not {' '.join(words)!r}"
+        )
+    chunks = ["+".join(f"1{match[1]}:host={host}" for host in hosts) if match else "" for match in found]
+    return [f"select={chunk}" if chunk else word for word, chunk in zip(words, chunks, strict=True)]
+
+
+def _printable(path: str) -> str:
+    """qsub 23.06.06 answers `illegal -o value` to anything but printable ASCII."""
+    if not path.isascii():
+        raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
+    return path
+
+
+def _gone(answer: Answer) -> bool:
+    """Only the ids asked for were wrong: unknown, or (without history) ended."""
+    lines = [line for line in answer.err.splitlines() if line.strip()]
+    return bool(lines) and all("Unknown Job" in line or "has finished" in line for line in lines)
+
+
+def _fields(line: str) -> dict[str, str] | None:
+    """One line of `qstat -f -F dsv`: `Job Id: ID<sep>name=value<sep>…`."""
+    first, *rest = line.split("\x1f")
+    head = re.match(r"Job Id: ?(\S+)", first)
+    if head is None:
+        return None
+    fields = {"id": head[1]}
+    for part in rest:
+        name, equals, value = part.partition("=")
+        if equals:
+            fields.setdefault(name.strip(), value.strip())
+    return fields if "Job_Name" in fields and "job_state" in fields else None
+
+
+def _status(fields: dict[str, str]) -> Status:
+    state = STATES.get(fields["job_state"], State.UNKNOWN)
+    comment = fields.get("comment", "")
+    words = " ".join(word for word in (fields["job_state"], comment) if word)
+    nodes = tuple(dict.fromkeys(re.findall(r"(?:^|\+)\(?([^/+(]+)/", fields.get("exec_host", ""))))
+    if state is State.QUEUED and NEVER in comment:
+        state = State.NEVER
+    if state is not State.ENDED:
+        return Status(fields["id"], state, words, nodes=nodes)
+    cause, number, said = _how(fields)
+    return Status(fields["id"], state, f"{said}{': ' + comment if comment else ''}", cause, number, nodes)
+
+
+def _how(fields: dict[str, str]) -> tuple[Cause, int | None, str]:
+    """How a finished job ended: cause, signal, and what PBS recorded."""
+    substate = whole(fields.get("substate", str(SUBSTATE_FINISHED)))
+    text = fields.get("Exit_status")
+    if text is None:
+        return Cause.CANCELLED, None, f"deleted before it ran (substate {substate})"
+    status = whole(text)
+    if status is None or substate is None:
+        return Cause.UNKNOWN, None, f"Exit_status {text[:40]}, substate {fields.get('substate', '')[:40]}"
+    said = f"Exit_status {status}, substate {substate}"
+    if substate == SUBSTATE_TERMINATED:
+        return Cause.CANCELLED, None, said
+    number = next((status - base for base in (SIGNAL_BASE, SHELL_BASE) if base < status < base + 65), None)
+    if number is not None:
+        return Cause.SIGNAL, number, said
+    if status == 0:
+        return (Cause.FINISHED if substate == SUBSTATE_FINISHED else Cause.UNKNOWN), None, said
+    return EXIT.get(status, Cause.COMMAND if status > 0 else Cause.UNKNOWN), None, said

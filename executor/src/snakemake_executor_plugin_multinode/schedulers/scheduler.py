@@ -1,0 +1,340 @@
+"""What every batch system offers, and the words in which it is spoken of.
+
+`submit_command` is pure: the plan prints it. Everything that talks to a scheduler goes through `run`, so that recorded
+answers can be replayed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.schedulers.settings import Settings
+from snakemake_executor_plugin_multinode.schedulers.template import NAME, filled
+
+
+@dataclass(frozen=True)
+class Request:
+    """One submission. Memory is per node in MiB, the run time is that of this one job in minutes."""
+
+    name: str
+    script: Path
+    log: Path
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int
+    cpus_per_rank: int
+    mem_mb: int | None
+    runtime_min: int | None
+    queue: str | None
+    gpus_held_per_node: int = 0
+    """GPUs of a node that nobody else can use meanwhile, where the job has the node to itself; less than what it asks
+    for counts as that."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that failed under this job before; asked to be left out where the system can."""
+    account: str | None = None
+    """What is charged for this job, in place of the site's account."""
+    qos: str | None = None
+    constraint: str | None = None
+    """A property that the nodes must have, in the scheduler's words."""
+    gpu_model: str | None = None
+    disk_mb: int | None = None
+    extra: tuple[str, ...] = ()
+    """Further words of the submit line, after those of the site."""
+    hosts: tuple[str, ...] = ()
+    """The nodes that the job has to get, as many as `nodes`; none: any."""
+
+    @property
+    def gpus_held(self) -> int:
+        """GPUs that the job asks for or keeps idle, over all nodes."""
+        return self.nodes * max(self.gpus_per_node, self.gpus_held_per_node)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU hours that this submission may use; None where it has no limit of time."""
+        gpus = self.gpus_held
+        if gpus == 0:
+            return 0.0
+        return None if self.runtime_min is None else gpus * self.runtime_min / 60
+
+
+class State(Enum):
+    """What a scheduler says about a job."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    NEVER = "can never run"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    """A word that is in none of the tables: nothing follows from it."""
+    UNANSWERED = "not answered"
+    """The part of the scheduler that could tell gave no answer about this job: nothing follows for it."""
+
+
+class Cause(Enum):
+    """Why a job ended, as far as the scheduler tells."""
+
+    FINISHED = "finished"
+    COMMAND = "the command failed"
+    SIGNAL = "killed by a signal"
+    WALLTIME = "the walltime was over"
+    MEMORY = "out of memory"
+    NODE = "the node or its software failed"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Status:
+    """One job as the scheduler sees it; `words` are the scheduler's own, for messages."""
+
+    id: str
+    state: State
+    words: str
+    cause: Cause = Cause.UNKNOWN
+    signal: int | None = None
+    """The signal that ended it, where that is all that is known."""
+    nodes: tuple[str, ...] = ()
+    started_s: float | None = None
+    """Unix seconds at which it was started, where the scheduler tells."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job to ask about. Without an id it is looked for by its name, which is unique to one submission."""
+
+    name: str
+    id: str | None
+
+
+class Refused(Exception):
+    """The scheduler answered that it does not take this job; the message has its own words."""
+
+
+class LimitReached(Exception):
+    """The scheduler takes no more jobs of this user for now; the message has its own words."""
+
+
+UNIQUE = re.compile(r"\.[0-9a-f]{12}(?![0-9a-f])")
+"""What is in the name of one submission only; `records.job_name` makes it."""
+
+Row = TypeVar("Row")
+Run = Callable[[Sequence[str], float], Answer]
+
+
+class Scheduler(ABC):
+    """One batch system."""
+
+    kind: ClassVar[str]
+    commands: ClassVar[tuple[str, ...]]
+    """What must be in PATH."""
+    default_request: ClassVar[str]
+    """The resource request where the site names no other; see `template.py` for the notation."""
+    query_s: ClassVar[float] = 25.0
+    """Time limit of a query: a slow one is given up, and asked again."""
+    submit_s: ClassVar[float] = 90.0
+    """Time limit of a submission or deletion."""
+    own_words: ClassVar[tuple[str, ...]] = ()
+    """Values that the submit line carries beside the resource request."""
+    reserved: ClassVar[tuple[str, ...]] = ()
+    """Options that a job's own words may not have: this executor sets them, or could not follow the job."""
+    copies_output: ClassVar[bool] = False
+    """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
+
+    def __init__(self, settings: Settings, run: Run = run_command) -> None:
+        self.settings = settings
+        self.run = run
+
+    @property
+    def remembers_deleted(self) -> bool:
+        """Whether a job that somebody deleted always leaves a record for a while; then one without was lost.
+
+        Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
+        """
+        return False
+
+    def forgets(self) -> str:
+        """What this scheduler does not keep of jobs that are over, and what would change that; empty where it keeps all."""
+        return ""
+
+    @abstractmethod
+    def submit_command(self, request: Request) -> list[str]:
+        """The submit line, one word per element. ValueError, with a sentence, for what it cannot carry."""
+
+    @abstractmethod
+    def submit(self, request: Request) -> str:
+        """Submit; the job's id.
+
+        Refused if the scheduler says no; LimitReached if it says not now; NoAnswer if it is unclear whether it has it.
+        """
+
+    @abstractmethod
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """What the scheduler says about these jobs, by name; those that it does not know are absent.
+
+        `State.UNANSWERED` for those about which there was no answer. NoAnswer where there was none about any job.
+        """
+
+    @abstractmethod
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Ask for the deletion of jobs that are still there. NoAnswer where the scheduler could not be asked."""
+
+    def request_words(self, request: Request) -> list[str]:
+        """The resource request, by the site's template or the system's own."""
+        return filled(self.template(request), values_of(request, self.settings))
+
+    def extra_words(self, request: Request) -> list[str]:
+        """The job's own words. ValueError where one of them is an option that this executor sets itself."""
+        for word in request.extra:
+            for option in self.reserved:
+                short = not option.startswith("--") and self.kind == "slurm"
+                if word == option or word.startswith(option if short else f"{option}="):
+                    raise ValueError(f"the resource `{self.kind}_extra` may not hold {option}: this executor sets it")
+        return list(request.extra)
+
+    def passed_over(self, request: Request) -> list[tuple[str, str]]:
+        """Resources that the job has and the submit line has no place for, each with a remedy.
+
+        What a site's own `request` leaves out of nodes, cores, memory and GPUs is the site's decision, and not named.
+        """
+        values = values_of(request, self.settings)
+        named = set(NAME.findall(self.template(request)))
+        optional = ("qos", "constraint", "gpu_model")
+        needed = optional if self.settings.request else (*optional, *self.left_out(request))
+        places = {
+            "gpu_model": {"gpu_model", "gpus_of_model"},
+            "cpus_per_rank": {"cpus_per_rank", "cpus", "cpus_per_node"},
+        }
+        return [
+            (name, f"{self.kind} has no built-in place for it: name {{{name}}} in the `request` of the site file")
+            for name in needed
+            if values[name] and name not in self.own_words and not places.get(name, {name}) & named
+        ]
+
+    def left_out(self, request: Request) -> tuple[str, ...]:
+        """Values that the built-in request may leave out."""
+        return ()
+
+    def template(self, request: Request) -> str:
+        """The site's template of the resource request, or the system's own."""
+        return self.settings.request or self.default_request
+
+    def missing_commands(self) -> list[str]:
+        """Commands of this system that are not in PATH."""
+        return [command for command in self.commands if shutil.which(command) is None]
+
+
+def values_of(request: Request, settings: Settings) -> dict[str, Any]:
+    """What a template can name. None and 0 leave optional parts out."""
+    ranks = request.nodes * request.ranks_per_node
+    cpus_per_node = request.ranks_per_node * request.cpus_per_rank
+    return {
+        "name": request.name,
+        "queue": request.queue or settings.queue,
+        "account": request.account or settings.account,
+        "qos": request.qos,
+        "constraint": request.constraint,
+        "nodes": request.nodes,
+        "ranks": ranks,
+        "ranks_per_node": request.ranks_per_node,
+        "cpus": ranks * request.cpus_per_rank,
+        "cpus_per_node": cpus_per_node,
+        "cpus_per_rank": request.cpus_per_rank,
+        "gpus": request.nodes * request.gpus_per_node,
+        "gpus_per_node": request.gpus_per_node,
+        "gpus_per_rank": _share(request.gpus_per_node, request.ranks_per_node),
+        "gpu_model": request.gpu_model,
+        "gpus_of_model": _of_model(request),
+        "disk_mb": request.disk_mb,
+        "mem_mb": request.mem_mb,
+        "mem_mb_per_rank": None if request.mem_mb is None else -(-request.mem_mb // request.ranks_per_node),
+        "mem_mb_per_cpu": None if request.mem_mb is None else -(-request.mem_mb // cpus_per_node),
+        "runtime_min": request.runtime_min,
+        "runtime_s": None if request.runtime_min is None else request.runtime_min * 60,
+        "walltime": None if request.runtime_min is None else clock(request.runtime_min),
+    }
+
+
+def found_for(jobs: Sequence[Job], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
+    """By the jobs' names, the rows of a scheduler's table that are theirs. A row: its id, its name, and the rest.
+
+    A hook of the site may have renamed a job, so a known id counts too; but not where the row has the name of another
+    submission: a scheduler that has forgotten a job may have given its id away.
+    """
+    by_unique: dict[str, Row] = {}
+    by_id: dict[str, Row] = {}
+    for job_id, name, row in rows:
+        unique = UNIQUE.search(name)
+        if unique is not None:
+            by_unique[unique[0]] = row
+        else:
+            by_id[job_id] = row
+            by_unique[name] = row
+    found = {}
+    for job in jobs:
+        unique = UNIQUE.search(job.name)
+        key = unique[0] if unique is not None else job.name
+        if key in by_unique:
+            found[job.name] = by_unique[key]
+        elif job.id is not None and job.id in by_id:
+            found[job.name] = by_id[job.id]
+    return found
+
+
+def _share(total: int, parts: int) -> int | ValueError:
+    """A whole share, or the error to raise if a template asks for it."""
+    if total % parts == 0:
+        return total // parts
+    return ValueError(
+        f"{total} GPUs per node cannot be asked for in equal whole shares by {parts} ranks per node; "
+        "write a `request` that uses {gpus_per_node} or {gpus}"
+    )
+
+
+def _of_model(request: Request) -> str | None:
+    """`2`, or `a100:2` where the job names a model."""
+    if not request.gpus_per_node:
+        return None
+    return f"{request.gpu_model}:{request.gpus_per_node}" if request.gpu_model else str(request.gpus_per_node)
+
+
+def whole(text: str) -> int | None:
+    """A whole number as schedulers print it; None for anything else, such as digits without end."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
+
+
+def clock(minutes: int) -> str:
+    """Minutes as HH:MM:SS; hours may exceed two digits."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+
+def checked_name(name: str) -> str:
+    """A job name that all systems take, or ValueError. Ours are made by `records.job_name`."""
+    if not name or len(name) > 100 or not name[0].isascii() or not name[0].isalpha():
+        raise ValueError(f"the job name {name!r} must begin with a letter and have at most 100 characters")
+    if not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
+        raise ValueError(f"the job name {name!r} may hold letters, digits, dot, dash and underscore only")
+    return name
+
+
+def checked_path(path: Path, forbidden: str, system: str) -> str:
+    """An absolute path as text, or ValueError naming what `system` cannot carry in it."""
+    text = str(path)
+    if not path.is_absolute():
+        raise ValueError(f"the path {text!r} is not absolute")
+    wrong = sorted({c for c in text if c in forbidden or ord(c) < 32 or ord(c) == 127})
+    if wrong:
+        raise ValueError(
+            f"{system} cannot take the path {text!r}: it holds {', '.join(map(repr, wrong))}; move the folder"
+        )
+    return text

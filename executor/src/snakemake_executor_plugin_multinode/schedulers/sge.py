@@ -1,0 +1,251 @@
+"""Grid Engine: qsub, qstat, qacct, qdel."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.scheduler import (
+    Cause,
+    Job,
+    LimitReached,
+    Refused,
+    Request,
+    Run,
+    Scheduler,
+    State,
+    Status,
+    checked_name,
+    checked_path,
+    found_for,
+    whole,
+)
+from snakemake_executor_plugin_multinode.schedulers.settings import Settings, checked_word
+
+# Job states are sets of letters: sge_status(5) of 8.1.9, "Job state". The first that is in the set decides.
+LETTERS: tuple[tuple[str, State], ...] = (
+    ("E", State.NEVER),  # Eqw, Ehqw: an error keeps it from starting; it waits for a person
+    ("h", State.HELD),  # hqw, hRwq; `hr` is a running job with a hold on its next start, see _state
+    ("s", State.SUSPENDED),  # by a user
+    ("S", State.SUSPENDED),  # by its queue
+    ("T", State.SUSPENDED),  # by a threshold of its queue
+    ("r", State.RUNNING),
+    ("t", State.RUNNING),  # being transferred to its node
+    ("q", State.QUEUED),  # qw, Rq
+    ("w", State.QUEUED),
+    ("R", State.QUEUED),  # to be run again
+    ("z", State.RUNNING),  # ended; the accounting says how, soon
+)
+
+# The `failed` field of the accounting: sge_status(5) of 8.1.9, '"Failed" states'; execution_states.c has the numbers.
+FAILED: dict[int, Cause] = {
+    **dict.fromkeys((1, 3, 4, 5, 6, 7, 8, 9, 10, 11), Cause.NODE),  # before the job: spool, prolog, PE
+    **dict.fromkeys((12, 13, 14, 15, 16), Cause.NODE),  # after the job: PE, epilog
+    17: Cause.SIGNAL,
+    **dict.fromkeys((18, 19, 20, 21), Cause.NODE),  # the shepherd or the daemon died, the node was restarted
+    **dict.fromkeys((24, 25), Cause.PREEMPTED),  # migrated, rescheduled
+    26: Cause.NODE,  # the output file could not be opened on the node
+    **dict.fromkeys((27, 28, 29, 31, 32, 33, 34, 35, 36, 38), Cause.NODE),  # shell, folder, passwords, groups
+    30: Cause.COMMAND,
+    37: Cause.WALLTIME,  # "qmaster enforced h_rt, h_cpu, or h_vmem limit"; see _ended
+    100: Cause.SIGNAL,  # "assumedly after job": died of a signal
+}
+
+AWAY = (
+    "unable to send message to qmaster",
+    "unable to contact qmaster",
+    "got send error",
+    "got send timeout",
+    "failed receiving gdi request",
+    "commlib",
+    "timed out",
+)
+# Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
+FULL = re.compile(r"[Oo]nly \d+ jobs are allowed")
+ACCOUNT_S = 10.0
+"""Seconds that one round may spend in the accounting, which may have gigabytes to search for each job: the jobs that are
+not reached are asked about in the next round, and all others have their answers meanwhile."""
+# `job-ID name`, as qsub -terse prints it; an array would be `39.1-2:1`.
+ID = re.compile(r"^\d+$")
+
+
+class Sge(Scheduler):
+    """Grid Engine; written against 8.1.9 (Son of Grid Engine)."""
+
+    kind = "sge"
+    commands = ("qsub", "qstat", "qacct", "qdel")
+    # A slot is a core. GPUs are counted per slot, so where there are any a slot is a rank. A limit of memory is left to
+    # the site's own template: Grid Engine knows address space only, and under a tight `h_vmem` CUDA libraries cannot be
+    # loaded.
+    default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
+    reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
+
+    def __init__(self, settings: Settings, run: Run = run_command) -> None:
+        super().__init__(settings, run)
+        self._asked_last = ""
+        """Name of the job about which the accounting was asked last."""
+
+    def submit_command(self, request: Request) -> list[str]:
+        """`qsub -terse -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
+        queue = request.queue or self.settings.queue
+        # `$` begins a variable in the path of the output, `:` ends a host name, `,` a path.
+        log = checked_path(request.log, "$:,", "Grid Engine")
+        return [
+            "qsub", "-terse", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "y", "-o", log,
+            *self.request_words(request),
+            *(["-q", checked_word(queue, "the queue")] if queue else []),
+            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *_hosts(request),
+            *self.settings.options,
+            *self.extra_words(request),
+            checked_path(request.script, "", "Grid Engine"),
+        ]  # fmt: skip
+
+    def template(self, request: Request) -> str:
+        """The site's; else a parallel environment for several slots, and what the job has of GPUs and time."""
+        if self.settings.request:
+            return self.settings.request
+        slots = request.nodes * request.ranks_per_node * (1 if request.gpus_per_node else request.cpus_per_rank)
+        words = [f"-pe mpi {slots}"] if slots > 1 else []
+        return " ".join([*words, "[-l gpu={gpus_per_rank}]", "[-l h_rt={runtime_s}]"])
+
+    def left_out(self, request: Request) -> tuple[str, ...]:
+        """Memory; and a rank's cores, where slots count GPUs."""
+        many = request.gpus_per_node and request.cpus_per_rank > 1
+        return ("mem_mb", "cpus_per_rank") if many else ("mem_mb",)
+
+    def submit(self, request: Request) -> str:
+        """The id that `-terse` prints; warnings may stand before it."""
+        answer = self.run(self.submit_command(request), self.submit_s)
+        lines = answer.out.split()
+        if answer.code == 0 and lines and ID.fullmatch(lines[-1]):
+            return lines[-1]
+        if answer.code == 0 or any(words in answer.err for words in AWAY):
+            raise NoAnswer(f"qsub: {answer.words}")
+        if FULL.search(answer.err + answer.out):
+            raise LimitReached(f"qsub: {answer.words}")
+        raise Refused(f"qsub: {answer.words}")
+
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """One qstat for the living, then qacct for each of those that have left it."""
+        user = pwd.getpwuid(os.getuid()).pw_name
+        answer = self.run(["qstat", "-u", user, "-r", "-xml"], self.query_s)
+        if answer.code != 0:
+            raise NoAnswer(f"qstat: {answer.words}")
+        found = found_for(jobs, self._living(answer.out))
+        return found | self._accounted([job for job in jobs if job.name not in found])
+
+    def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """What the accounting says, job by job, as long as it answers and there is time: each round begins where the one
+        before ended.
+        """
+        names = [job.name for job in jobs]
+        first = names.index(self._asked_last) + 1 if self._asked_last in names else 0
+        begin = time.monotonic()
+        found: dict[str, Status] = {}
+        silent: Status | None = None
+        for job in [*jobs[first:], *jobs[:first]]:
+            if silent is None and time.monotonic() - begin > ACCOUNT_S:
+                silent = Status(
+                    "", State.UNANSWERED, "qacct takes long: the other jobs are asked about in the next round"
+                )
+            if silent is None:
+                self._asked_last = job.name
+            status = self._ended(job) if silent is None else silent
+            if status is not None:
+                found[job.name] = status
+                silent = status if status.state is State.UNANSWERED else None
+        return found
+
+    def _living(self, xml: str) -> list[tuple[str, str, Status]]:
+        try:
+            root = ElementTree.fromstring(xml)
+        except ElementTree.ParseError as error:
+            raise NoAnswer(f"qstat printed no XML: {error}") from None
+        if root.tag != "job_info":
+            raise NoAnswer(f"qstat printed <{root.tag}> in place of <job_info>")
+        rows = []
+        for entry in root.iter("job_list"):
+            job_id, name = entry.findtext("JB_job_number") or "", entry.findtext("full_job_name") or ""
+            name = name or entry.findtext("JB_name") or ""
+            letters = (entry.findtext("state") or "").strip()
+            queue = entry.findtext("queue_name") or ""
+            node = queue.partition("@")[2]
+            if job_id.isdigit() and name:
+                rows.append((job_id, name, Status(job_id, _state(letters), letters, nodes=(node,) if node else ())))
+        return rows
+
+    def _ended(self, job: Job) -> Status | None:
+        """The record of the accounting; the last one, where a job was run more than once."""
+        try:
+            answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
+        except NoAnswer as error:
+            return Status(job.id or "", State.UNANSWERED, str(error))
+        records = _records(answer.out) if answer.code == 0 else []
+        record = found_for([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
+        if record is None:
+            return None
+        failed, status = (whole((record.get(key, "0").split() or ["0"])[0]) for key in ("failed", "exit_status"))
+        words = f"failed {record.get('failed', '0')}, exit_status {record.get('exit_status', '0')}"
+        cause = FAILED.get(failed, Cause.UNKNOWN) if failed is not None else Cause.UNKNOWN
+        number = None
+        if failed == 0 and status is not None:
+            cause = Cause.FINISHED if status == 0 else Cause.COMMAND
+        if failed == 37:
+            cause = _limit(record)
+        if cause is Cause.SIGNAL:
+            number = status - 128 if status is not None and status > 128 else None
+        node = record.get("hostname", "")
+        return Status(record["jobnumber"], State.ENDED, words, cause, number, (node,) if node else ())
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """`qdel` with all ids in one call; names do as well."""
+        if not jobs:
+            return
+        answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
+        if answer.code != 0 and any(words in answer.err + answer.out for words in AWAY):
+            raise NoAnswer(f"qdel: {answer.words}")
+
+
+def _hosts(request: Request) -> list[str]:
+    """Which hosts a job has to get, or is not to get: complex(5), "RESTRING" with logical operators."""
+    if request.hosts:
+        return ["-l", "hostname=" + "|".join(request.hosts)]
+    return ["-l", "hostname=" + "&".join(f"!{node}" for node in request.avoid)] if request.avoid else []
+
+
+def _state(letters: str) -> State:
+    if "d" in letters:  # being deleted: dr, dt, ds, …
+        return State.RUNNING
+    if "h" in letters and set(letters) & set("rt"):
+        return State.RUNNING
+    for letter, state in LETTERS:
+        if letter in letters:
+            return state
+    return State.UNKNOWN
+
+
+def _limit(record: dict[str, str]) -> Cause:
+    """37 is a limit of time or of memory; the request of the job tells which it had reached."""
+    asked = re.search(r"\bh_rt=([0-9]{1,18})", record.get("category", ""))
+    wall = re.match(r"[0-9]{1,18}(\.[0-9]+)?", record.get("ru_wallclock", ""))
+    if asked and wall:
+        return Cause.WALLTIME if float(wall[0]) >= int(asked[1]) - 5 else Cause.MEMORY
+    return Cause.WALLTIME
+
+
+def _records(text: str) -> list[dict[str, str]]:
+    """qacct's records: `key   value` lines below a line of `=`."""
+    records: list[dict[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith("====="):
+            records.append({})
+        elif records and line.strip():
+            key, _, value = line.strip().partition(" ")
+            records[-1][key] = value.strip()
+    return [record for record in records if record.get("jobnumber", "").isdigit()]

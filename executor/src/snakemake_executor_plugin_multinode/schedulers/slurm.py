@@ -1,0 +1,333 @@
+"""Slurm: sbatch, squeue, scontrol, scancel; sacct where the site has it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+
+from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, Answer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.scheduler import (
+    Cause,
+    Job,
+    LimitReached,
+    Refused,
+    Request,
+    Run,
+    Scheduler,
+    State,
+    Status,
+    checked_name,
+    checked_path,
+    found_for,
+)
+from snakemake_executor_plugin_multinode.schedulers.settings import Settings, checked_word
+
+# Job states of Slurm: squeue(1), "JOB STATE CODES", and job_state_string() in src/common/slurm_protocol_defs.c (22.05).
+STATES: dict[str, tuple[State, Cause]] = {
+    "PENDING": (State.QUEUED, Cause.UNKNOWN),
+    "CONFIGURING": (State.QUEUED, Cause.UNKNOWN),
+    "REQUEUED": (State.QUEUED, Cause.UNKNOWN),
+    "REQUEUE_FED": (State.QUEUED, Cause.UNKNOWN),
+    "REQUEUE_HOLD": (State.HELD, Cause.UNKNOWN),
+    "SPECIAL_EXIT": (State.HELD, Cause.UNKNOWN),
+    "RESV_DEL_HOLD": (State.HELD, Cause.UNKNOWN),
+    "RUNNING": (State.RUNNING, Cause.UNKNOWN),
+    "COMPLETING": (State.RUNNING, Cause.UNKNOWN),
+    "STAGE_OUT": (State.RUNNING, Cause.UNKNOWN),
+    "SIGNALING": (State.RUNNING, Cause.UNKNOWN),
+    "RESIZING": (State.RUNNING, Cause.UNKNOWN),
+    "SUSPENDED": (State.SUSPENDED, Cause.UNKNOWN),
+    "STOPPED": (State.SUSPENDED, Cause.UNKNOWN),
+    "COMPLETED": (State.ENDED, Cause.FINISHED),
+    "FAILED": (State.ENDED, Cause.COMMAND),
+    "TIMEOUT": (State.ENDED, Cause.WALLTIME),
+    "DEADLINE": (State.ENDED, Cause.WALLTIME),
+    "OUT_OF_MEMORY": (State.ENDED, Cause.MEMORY),
+    "NODE_FAIL": (State.ENDED, Cause.NODE),
+    "BOOT_FAIL": (State.ENDED, Cause.NODE),
+    "LAUNCH_FAILED": (State.ENDED, Cause.NODE),
+    "RECONFIG_FAIL": (State.ENDED, Cause.NODE),
+    "PREEMPTED": (State.ENDED, Cause.PREEMPTED),
+    "CANCELLED": (State.ENDED, Cause.CANCELLED),
+    "REVOKED": (State.UNKNOWN, Cause.UNKNOWN),  # another cluster of a federation runs it
+}
+
+# Reasons of a pending job that no waiting ends: squeue(1), "JOB REASON CODES". PartitionConfig is what 22.05 says
+# first for a job beyond its partition's limits; seconds later it says which limit.
+NEVER = {
+    "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
+    "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed", "QOSTimeLimit",
+    "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit", "QOSMaxGRESPerJob", "AssocMaxNodePerJobLimit",
+    "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESPerJob",
+}  # fmt: skip
+HELD = {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held"}
+
+# What sbatch prints when the controller is away or busy, in contrast to a refusal: slurm_errno.c (22.05).
+AWAY = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Connection refused",
+    "Connection reset",
+    "Zero Bytes were transmitted or received",
+    "Slurm backup controller in standby mode",
+    "Slurm temporarily unable to accept job",
+    "temporarily unavailable",
+    "Protocol authentication error",
+    "Unexpected message received",
+)
+# Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
+FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
+UNKNOWN_ID = "Invalid job id specified"
+NO_ACCOUNTING = "accounting storage is disabled"
+REMEMBERED_S = 60
+"""A controller that remembers an ended job so long has told of it before it is forgotten."""
+MIN_JOB_AGE = re.compile(r"^MinJobAge\s*=\s*([0-9]{1,9})", re.MULTILINE)
+FORMAT = "%i|%T|%r|%N|%S|%j"
+# scontrol: "Exited with exit code N" is ExitCode=N:0, a signal ExitCode=0:N.
+EXIT_CODE = re.compile(r"\bExitCode=([0-9]{1,9}):([0-9]{1,9})")
+REASON = re.compile(r"\bReason=(\S+)")
+
+
+class Slurm(Scheduler):
+    """Slurm; written against 22.05."""
+
+    kind = "slurm"
+    commands = ("sbatch", "squeue", "scontrol", "scancel")
+    default_request = (
+        "-N {nodes} --ntasks-per-node={ranks_per_node} --cpus-per-task={cpus_per_rank}"
+        " [--gpus-per-node={gpus_of_model}] [--mem={mem_mb}M] [-t {runtime_min}]"
+    )
+    own_words = ("qos", "constraint")
+    reserved = (
+        "-J",
+        "--job-name",
+        "-o",
+        "--output",
+        "-a",
+        "--array",
+        "--wrap",
+        "--requeue",
+        "-W",
+        "--wait",
+        "--test-only",
+    )
+
+    def __init__(self, settings: Settings, run: Run = run_command) -> None:
+        super().__init__(settings, run)
+        self._remembers: bool | None = None
+        self.clusters = tuple(filter(None, _clusters(settings.options)))
+        """Where the site's options send jobs, if not to the cluster of this host."""
+
+    @property
+    def remembers_deleted(self) -> bool:
+        """As long as `MinJobAge` says, and for ever with accounting."""
+        if self._remembers is None:
+            try:
+                shown = self.run(["scontrol", "show", "config"], self.query_s)
+            except NoAnswer:
+                return False
+            age = MIN_JOB_AGE.search(shown.out)
+            if shown.code != 0 or age is None:
+                return False
+            self._remembers = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
+        return self._remembers
+
+    def forgets(self) -> str:
+        """With a short `MinJobAge` and without accounting a job that is over is soon unknown."""
+        if self.remembers_deleted or self._remembers is None:
+            return ""
+        return (
+            f"this Slurm has no accounting and forgets jobs soon after their end (MinJobAge below {REMEMBERED_S} s): a job "
+            "that vanishes from the queue counts as deleted by somebody, and is not submitted again"
+        )
+
+    def submit_command(self, request: Request) -> list[str]:
+        """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
+        queue = request.queue or self.settings.queue
+        log = checked_path(request.log, "\\", "Slurm").replace("%", "%%")  # sbatch(1), "filename pattern"
+        return [
+            "sbatch", "--parsable", "--no-requeue", "-J", checked_name(request.name),
+            *self.request_words(request),
+            *(["-p", checked_word(queue, "the queue")] if queue else []),
+            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *([f"--qos={request.qos}"] if request.qos else []),
+            *([f"--constraint={request.constraint}"] if request.constraint else []),
+            *(["--nodelist=" + ",".join(request.hosts)] if request.hosts else []),
+            *(["--exclude=" + ",".join(request.avoid)] if request.avoid else []),
+            "-o", log,
+            *self.settings.options,
+            *self.extra_words(request),
+            checked_path(request.script, "", "Slurm"),
+        ]  # fmt: skip
+
+    def submit(self, request: Request) -> str:
+        """The id that `--parsable` prints: `28`, or `28;name` where it names a cluster."""
+        answer = self.run(self.submit_command(request), self.submit_s)
+        lines = answer.out.split()
+        if answer.code == 0 and lines and re.fullmatch(r"\d+(;\S+)?", lines[-1]):
+            return lines[-1]
+        if answer.code == 0 or any(words in answer.err for words in AWAY):
+            raise NoAnswer(f"sbatch: {answer.words}")
+        if FULL.search(answer.err):
+            raise LimitReached(f"sbatch: {answer.words}")
+        raise Refused(f"sbatch: {answer.words}")
+
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """One squeue of all jobs of this user, for each cluster: it also finds by name, and no unknown id can spoil it."""
+        rows = [row for cluster in self._clusters_of(jobs) for row in self._table(cluster)]
+        found = {name: self._status(row) for name, row in found_for(jobs, rows).items()}
+        missing = [job for job in jobs if job.name not in found]
+        return found | (self._accounted(missing) if missing else {})
+
+    def _clusters_of(self, jobs: Sequence[Job]) -> list[str]:
+        """The names of the clusters that have these jobs; the empty one is that of this host."""
+        named = {job.id.partition(";")[2] for job in jobs if job.id}
+        return sorted(named | {*(self.clusters or ("",))})
+
+    def _table(self, cluster: str) -> list[tuple[str, str, Row]]:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        answer = self.run(["squeue", *_on(cluster), "-h", "-t", "all", "-u", user, "-o", FORMAT], self.query_s)
+        if answer.code != 0:
+            raise NoAnswer(f"squeue: {answer.words}")
+        lines = [line for line in answer.out.splitlines() if line.strip() and not line.startswith("CLUSTER:")]
+        cells = [line.split("|", 5) for line in lines]
+        rows = [Row(_id(row[0], cluster), *row[1:]) for row in cells if len(row) == 6 and row[0][:1].isdigit()]
+        if lines and not rows:
+            raise NoAnswer(f"squeue printed no table: {answer.words}")
+        # A job of a federation has a row of each of its clusters: that of the one which runs it comes last.
+        rows.sort(key=lambda row: row.state != "REVOKED")
+        return [(row.id, row.name, row) for row in rows]
+
+    def _status(self, row: Row) -> Status:
+        reason = row.reason.strip()
+        state, cause = STATES.get(row.state, (State.UNKNOWN, Cause.UNKNOWN))
+        words = row.state if reason in ("", "None") else f"{row.state} {reason}"
+        nodes = (row.nodes,) if row.nodes else ()
+        if state is State.QUEUED:
+            base = reason.strip("()").partition(",")[0].replace(" ", "_")
+            state = State.NEVER if base in NEVER else State.HELD if base in HELD else state
+        if state is State.ENDED and cause is Cause.COMMAND:
+            return self._failed(row.id, words, reason, nodes)
+        return Status(row.id, state, words, cause, nodes=nodes, started_s=_seconds(row.start))
+
+    def _failed(self, job_id: str, words: str, reason: str, nodes: tuple[str, ...]) -> Status:
+        """FAILED: by exit status, by a signal, or because it could not be launched."""
+        if reason in ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "RaisedSignal:53"):
+            return Status(job_id, State.ENDED, words, Cause.NODE, nodes=nodes)
+        try:
+            number, _, cluster = job_id.partition(";")
+            shown = self.run(["scontrol", *_on(cluster), "-o", "show", "job", number], self.query_s)
+        except NoAnswer:
+            shown = Answer(1, "", "")
+        code = EXIT_CODE.search(shown.out)
+        return self._by_code(job_id, words, code, nodes)
+
+    @staticmethod
+    def _by_code(job_id: str, words: str, code: re.Match[str] | None, nodes: tuple[str, ...] = ()) -> Status:
+        if code is None:
+            return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
+        status, number = int(code[1]), int(code[2])
+        words = f"{words} {status}:{number}"
+        if number == 53 and status == 0:  # the output or work folder could not be opened on the node
+            return Status(job_id, State.ENDED, words, Cause.NODE, nodes=nodes)
+        if number:
+            return Status(job_id, State.ENDED, words, Cause.SIGNAL, number, nodes)
+        return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
+
+    def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        """What only the accounting still knows; without accounting, nothing."""
+        clusters = sorted({job.id.partition(";")[2] for job in jobs if job.id} | {*self.clusters} - {""})
+        where = ["-M", ",".join(filter(None, clusters))] if any(clusters) else []
+        numbers = [job.id.partition(";")[0] for job in jobs if job.id]
+        names = [job.name for job in jobs if not job.id]
+        asked = [["-j", ",".join(numbers)]] if numbers else []
+        asked += [["--name", ",".join(names)]] if names else []
+        rows = []
+        for words in asked:
+            try:
+                rows += self._account([*where, *words])
+            except NoAnswer as error:
+                if NOT_FOUND in str(error):
+                    return {}
+                return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
+        ids = {job.name: job.id for job in jobs}
+        found = found_for(jobs, rows)
+        return {name: replace(status, id=ids[name] or status.id) for name, status in found.items()}
+
+    def _account(self, words: list[str]) -> list[tuple[str, str, Status]]:
+        columns = ["-X", "-n", "-P", "-S", "now-14days", "-o", "jobid,state,exitcode,jobname"]
+        answer = self.run(["sacct", *columns, *words], self.query_s)
+        if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
+            return []
+        if answer.code != 0:
+            raise NoAnswer(f"sacct: {answer.words}")
+        rows = []
+        for line in answer.out.splitlines():
+            job_id, _, rest = line.partition("|")
+            word, _, rest = rest.partition("|")
+            code, _, name = rest.partition("|")
+            if not job_id.isdigit() or not name:
+                continue
+            state, cause = STATES.get(word.partition(" ")[0], (State.UNKNOWN, Cause.UNKNOWN))
+            status = Status(job_id, state, word, cause)
+            if cause is Cause.COMMAND:
+                status = self._by_code(job_id, word, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
+            rows.append((job_id, name, status))
+        return rows
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """`scancel` with all ids in one call for each cluster; a job whose id never came back is named."""
+        user = pwd.getpwuid(os.getuid()).pw_name
+        calls = []
+        for cluster in self._clusters_of(jobs):
+            ids = [job.id.partition(";")[0] for job in jobs if job.id and job.id.partition(";")[2] == cluster]
+            calls += [["scancel", *_on(cluster), *ids]] if ids else []
+            calls += [["scancel", *_on(cluster), "-u", user, "-n", job.name] for job in jobs if not job.id]
+        for call in calls:
+            answer = self.run(call, self.submit_s)
+            if answer.code != 0 and UNKNOWN_ID not in answer.err:
+                raise NoAnswer(f"scancel: {answer.words}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of squeue."""
+
+    id: str
+    state: str
+    reason: str
+    nodes: str
+    start: str
+    name: str
+
+
+def _on(cluster: str) -> list[str]:
+    return ["-M", cluster] if cluster else []
+
+
+def _id(number: str, cluster: str) -> str:
+    return f"{number};{cluster}" if cluster else number
+
+
+def _clusters(options: Sequence[str]) -> list[str]:
+    """What `-M` or `--clusters` names among the words of a submit line."""
+    named = []
+    for word, following in pairwise([*options, ""]):
+        if word in ("-M", "--clusters", "--cluster"):
+            named += following.split(",")
+        elif found := re.fullmatch(r"(?:--clusters?=|-M)(.+)", word):
+            named += found[1].split(",")
+    return named
+
+
+def _seconds(text: str) -> float | None:
+    """A time of squeue in Unix seconds: it prints local time, `N/A` where there is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

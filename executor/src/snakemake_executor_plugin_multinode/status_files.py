@@ -1,0 +1,126 @@
+"""What a job script leaves behind: that it began, how it ended. The first source of truth about a job.
+
+They lie in `.multinode/marks`: the folder keeps that name, so that jobs of drivers of an earlier version are found.
+`NAME.token` is a symbolic link to `run` or `void`: whoever makes it first decides whether a submission of unclear fate
+may still run. So a submission that comes through late, after it was given up, ends at once. A driver that has judged
+the end of a submission makes it `void`, so that a scheduler which starts it a second time starts nothing.
+
+`NAME.began` and `NAME.ended` hold lines `key=value`; each is synced and renamed into place, so that it is whole or
+absent. A script that is started a second time removes the end of the first, writes `NAME.began` anew and reads the
+token again; a driver makes the token `void` before it looks whether the end is still there. So one sees the other.
+`NAME.fault` is where the set-up or the command of a job that runs says that its node is unfit; it becomes part of the end.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SUFFIXES = (".token", ".began", ".ended", ".fault")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job script ended: the exit status of its command, the signal that it was sent, Unix seconds, the node."""
+
+    code: int
+    signal: str
+    began_s: int
+    ended_s: int
+    host: str
+    fault: str = ""
+    """Why the node or the site's set-up was unfit, in the words of the set-up or of the command."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """That a job script has begun: Unix seconds, and the node."""
+
+    began_s: int
+    host: str
+
+
+class StatusFiles:
+    """The folder of all status files: one listing tells of all jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> set[str]:
+        """The names of all status files."""
+        return {entry.name for entry in os.scandir(self.folder)}
+
+    def changed_ns(self) -> int:
+        """When a status file was last made, replaced or removed, by the clock of the file system."""
+        return self.folder.stat().st_mtime_ns
+
+    def end(self, name: str) -> End | None:
+        """How that job ended, or None as long as that is not to be seen."""
+        fields = self._fields(f"{name}.ended")
+        if fields is None:
+            return None
+        try:
+            times = int(fields["began"]), int(fields["ended"])
+            host, fault = fields.get("host", ""), fields.get("fault", "").strip()
+            return End(int(fields["exit"]), fields.get("signal", ""), *times, host, fault)
+        except (KeyError, ValueError):
+            return None
+
+    def ended_mtime_ns(self, name: str) -> int:
+        """When the end was written, by the clock of the file system."""
+        return (self.folder / f"{name}.ended").stat().st_mtime_ns
+
+    def began(self, name: str) -> Began | None:
+        """When and where that job began, or None as long as that is not to be seen."""
+        fields = self._fields(f"{name}.began")
+        if fields is None or not fields.get("began", "").isdigit():
+            return None
+        return Began(int(fields["began"]), fields.get("host", ""))
+
+    def silent_s(self, name: str) -> float:
+        """How long ago that job touched its file, by the clock of the file system."""
+        clock = self.folder / ".clock"
+        clock.touch()
+        return clock.stat().st_mtime - (self.folder / f"{name}.began").stat().st_mtime
+
+    def void(self, name: str) -> bool:
+        """Forbid a submission to run; False if it has begun."""
+        token = self.folder / f"{name}.token"
+        try:
+            token.symlink_to("void")
+        except FileExistsError:
+            pass
+        return str(token.readlink()) == "void"
+
+    def revoke(self, name: str) -> None:
+        """Forbid a submission to run a second time, although it has begun before."""
+        token, new = self.folder / f"{name}.token", self.folder / f".{name}.token.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to("void")
+        new.replace(token)
+
+    def last_beat_s(self, name: str) -> float | None:
+        """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
+        try:
+            return (self.folder / f"{name}.began").stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def forget(self, name: str) -> None:
+        """Remove the status files of a job that is over."""
+        for suffix in SUFFIXES:
+            (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def forget_end(self, name: str) -> None:
+        """Remove all status files but the token: a submission that was given up stays forbidden."""
+        for suffix in SUFFIXES[1:]:
+            (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def _fields(self, file: str) -> dict[str, str] | None:
+        try:
+            text = (self.folder / file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

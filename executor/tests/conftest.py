@@ -1,0 +1,24 @@
+"""A batch system for the tests: the one of this host where MULTINODE_TEST_SCHEDULER names it, else a stand-in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from running import REAL, STANDIN, Cluster
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A batch system whose commands are in PATH."""
+    for name in ("MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS", "MULTINODE_WORKFLOW_RESOURCES"):
+        monkeypatch.delenv(name, raising=False)
+    if REAL:
+        yield Cluster(REAL, None)
+        return
+    folder = tmp_path_factory.mktemp("standin")
+    monkeypatch.setenv("STANDIN", str(folder))
+    monkeypatch.setenv("PATH", f"{STANDIN}{os.pathsep}{os.environ['PATH']}")
+    yield Cluster("slurm", folder)

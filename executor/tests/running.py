@@ -1,0 +1,54 @@
+"""Where jobs of a test run, and the driver that submits them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+STANDIN = Path(__file__).parent / "standin"
+REAL = os.environ.get("MULTINODE_TEST_SCHEDULER")
+SITE = Path(__file__).parent / "sites" / f"{REAL or 'slurm'}.yaml"
+"""Names the batch system: a host may have the commands of several."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where jobs of a test run."""
+
+    kind: str
+    """Of the batch system."""
+    folder: Path | None
+    """That of the stand-in."""
+
+    def lines(self) -> list[str]:
+        """The submit lines so far; the stand-in alone keeps them."""
+        assert self.folder is not None
+        return (self.folder / "lines").read_text().splitlines()
+
+
+OPTIONS = (
+    "--executor", "multinode", "--jobs", "10", "--nolock", "--rerun-incomplete", "--latency-wait", "10",
+    "--seconds-between-status-checks", "1",
+)  # fmt: skip
+
+
+def command(*arguments: str) -> list[str]:
+    """A driver with this executor."""
+    return [sys.executable, "-m", "snakemake", *OPTIONS, "--multinode-site", str(SITE), *arguments]
+
+
+def drive(folder: Path, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """Run a driver to its end; standard error comes with standard output."""
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )

@@ -1,0 +1,215 @@
+"""What is done next about a job: one table row for each state that it can be in, with the clock and the evidence given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from snakemake_executor_plugin_multinode.decide import Action, Limits, decide, heard
+from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.records import Attempt, Record
+from snakemake_executor_plugin_multinode.runstate import RunState
+from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
+from snakemake_executor_plugin_multinode.status_files import Began, End
+
+LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800)
+WELL = End(0, "", 100, 200, "node1")
+FAILED = End(1, "", 100, 200, "node1")
+TERMINATED = End(1, "TERM", 100, 200, "node1")
+SAVED = RunState("checkpointed", 5.0, "the deadline is near", True)
+QUEUED = Status("1", State.QUEUED, "PENDING")
+RUNNING = Status("1", State.RUNNING, "RUNNING")
+NEVER = Status("1", State.NEVER, "PENDING PartitionNodeLimit")
+UNANSWERED = Status("1", State.UNANSWERED, "sacct: no answer")
+TIMEOUT = Status("1", State.ENDED, "TIMEOUT", Cause.WALLTIME)
+CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Evidence as a test wants it."""
+
+    end: End | None = None
+    began: Began | None = None
+    silent_s: float = 0.0
+    ran_s: float | None = None
+    run_state: RunState | None = None
+    ended_before_driver: bool = False
+    remembers_deleted: bool = False
+
+
+BEGAN = Began(100, "node1")
+BEGAN_AGAIN = Began(900, "node2")
+NOTHING = Known()
+
+
+def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancelled: bool = False) -> MonitoredJob:
+    work = SnakemakeJob(None, "k", "train a", "train", (), lambda *_: None, lambda _: None, None, ())  # type: ignore[arg-type, return-value]
+    attempts = [Attempt("train.a.1", job_id, 0.0, 0.0, cancelled=cancelled)]
+    return MonitoredJob(work, Record("k", "train a", attempts), state, adopted)
+
+
+def ending(
+    since_s: float, end: End | None = None, status: Status | None = None, asked_s: float = 0.0, answers: int = 0
+) -> JobState:
+    return JobState(Phase.ENDING, since_s, status, answers, asked_s, end)
+
+
+def missing(since_s: float, answers: int = 5, forbidden: bool | None = None) -> JobState:
+    return JobState(Phase.MISSING, since_s, answers=answers, forbidden=forbidden)
+
+
+def submitted() -> JobState:
+    return JobState(Phase.SUBMITTED, 0.0)
+
+
+def alive(status: Status = RUNNING) -> JobState:
+    return JobState(Phase.ALIVE, 0.0, status)
+
+
+def blocked(answers: int = 5) -> JobState:
+    return JobState(Phase.BLOCKED, 0.0, NEVER, answers)
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "now_s", "action"),
+    [
+        (JobState(Phase.NEW, 0.0), NOTHING, 0.0, Action.READ_RECORD),
+        (JobState(Phase.TO_SUBMIT, 0.0), NOTHING, 0.0, Action.SUBMIT),
+        # nothing heard of it
+        (submitted(), NOTHING, 1e6, Action.WAIT),
+        (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
+        (submitted(), Known(end=FAILED, began=BEGAN), 1.0, Action.ASK),
+        (submitted(), Known(end=FAILED, began=BEGAN_AGAIN), 1.0, Action.WAIT),
+        # queued or running
+        (alive(QUEUED), NOTHING, 1e6, Action.WAIT),
+        (alive(), NOTHING, 1e6, Action.WAIT),
+        (alive(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
+        (alive(), Known(end=TERMINATED, began=BEGAN), 1.0, Action.ASK),
+        # can never run
+        (blocked(answers=1), NOTHING, 1e6, Action.WAIT),
+        (blocked(), NOTHING, 1799.0, Action.WAIT),
+        (blocked(), NOTHING, 1800.0, Action.FAIL),
+        # unknown to its scheduler
+        (missing(0.0, answers=1), NOTHING, 1e6, Action.WAIT),
+        (missing(0.0), NOTHING, 29.0, Action.WAIT),
+        (missing(0.0), NOTHING, 30.0, Action.FORBID),
+        (missing(0.0), Known(began=BEGAN, silent_s=119.0), 1e6, Action.WAIT),
+        (missing(0.0), Known(began=BEGAN, silent_s=121.0), 30.0, Action.CONTINUE),
+        (missing(0.0, forbidden=True), NOTHING, 30.0, Action.FAIL),
+        (missing(0.0, forbidden=True), Known(remembers_deleted=True), 30.0, Action.RESUBMIT),
+        (missing(0.0, forbidden=False), NOTHING, 60.0, Action.WAIT),
+        (missing(0.0, forbidden=False), NOTHING, 61.0, Action.CONTINUE),
+        (missing(0.0), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),
+        # ended, by its own word
+        (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, TERMINATED), Known(end=TERMINATED, began=BEGAN), 1e6, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(end=TERMINATED, began=BEGAN), 20.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 119.0, Action.ASK),
+        (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 120.0, Action.FAIL),
+        (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 2.0, Action.REQUEUED),
+        (ending(5.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 6.0, Action.ASK),
+        (ending(0.0, FAILED), Known(began=BEGAN_AGAIN), 1e6, Action.REQUEUED),
+        (ending(0.0, TERMINATED, TIMEOUT), Known(began=BEGAN, run_state=SAVED), 1.0, Action.CONTINUE),
+        (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN, run_state=SAVED), 1.0, Action.FAIL),
+        (ending(0.0, FAILED, None), Known(began=BEGAN, run_state=SAVED), 1.0, Action.ASK),
+        (ending(0.0, FAILED, None, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.CONTINUE),
+        (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.CONTINUE),
+        (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.REQUEUED),
+        # ended, by its scheduler's word only
+        (ending(0.0, None, TIMEOUT), Known(began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, None, TIMEOUT), Known(began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, None, TIMEOUT), Known(end=WELL, began=BEGAN), 3.0, Action.SUCCEED),
+    ],
+)  # fmt: skip
+def test_each_state_of_a_job_has_its_next_action(state: JobState, known: Known, now_s: float, action: Action) -> None:
+    assert decide(job(state), known, now_s, LIMITS).action is action
+
+
+def test_the_table_has_a_row_for_each_phase() -> None:
+    [rows] = [
+        mark.args[1] for mark in test_each_state_of_a_job_has_its_next_action.pytestmark if mark.name == "parametrize"
+    ]  # type: ignore[attr-defined]
+    assert {row[0].phase for row in rows} == set(Phase)
+    assert {row[3] for row in rows} == set(Action) - {Action.START_OVER, Action.KEEP}  # in the two tables below
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "now_s", "action"),
+    [
+        (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
+        (submitted(), Known(end=WELL, began=BEGAN, ended_before_driver=True), 1.0, Action.START_OVER),
+        (missing(0.0, forbidden=True), NOTHING, 30.0, Action.RESUBMIT),
+        (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN), 1.0, Action.FAIL),
+    ],
+)
+def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now_s: float, action: Action) -> None:
+    assert decide(job(state, adopted=True), known, now_s, LIMITS).action is action
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "now_s", "action"),
+    [
+        (alive(), NOTHING, 599.0, Action.WAIT),
+        (alive(), NOTHING, 600.0, Action.KEEP),
+        (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
+        (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN), 1.0, Action.START_OVER),
+        (ending(0.0, TERMINATED), Known(began=BEGAN), 15.0, Action.START_OVER),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(began=BEGAN), 3.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(began=BEGAN), 5.0, Action.START_OVER),
+        (ending(0.0, FAILED), Known(began=BEGAN), 15.0, Action.FAIL),
+        (ending(0.0, None, CANCELLED), NOTHING, 15.0, Action.START_OVER),
+        (missing(0.0), Known(began=BEGAN, silent_s=1.0), 1e6, Action.WAIT),
+        (missing(0.0), Known(began=BEGAN, silent_s=121.0), 30.0, Action.START_OVER),
+        (missing(0.0, forbidden=True), NOTHING, 30.0, Action.RESUBMIT),
+    ],
+)
+def test_a_job_whose_deletion_was_asked_for(state: JobState, known: Known, now_s: float, action: Action) -> None:
+    assert decide(job(state, adopted=True, cancelled=True), known, now_s, LIMITS).action is action
+
+
+def test_a_job_without_an_id_that_is_not_found_was_not_submitted() -> None:
+    decision = decide(job(missing(0.0, forbidden=True), job_id=None), NOTHING, 30.0, LIMITS)
+    assert (decision.action, decision.why) == (Action.RESUBMIT, "was not submitted")
+
+
+def test_a_job_that_hangs_in_its_end_is_deleted_and_one_whose_scheduler_is_silent_is_not() -> None:
+    hangs = decide(job(ending(0.0, FAILED, RUNNING, asked_s=1.0)), Known(end=FAILED, began=BEGAN), 120.0, LIMITS)
+    silent = decide(job(ending(0.0, FAILED)), Known(end=FAILED, began=BEGAN), 15.0, LIMITS)
+    assert (hangs.delete, silent.delete) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "phase", "since_s", "answers"),
+    [
+        (submitted(), RUNNING, Phase.ALIVE, 50.0, 0),
+        (submitted(), None, Phase.MISSING, 50.0, 1),
+        (submitted(), UNANSWERED, Phase.SUBMITTED, 0.0, 0),
+        (alive(), QUEUED, Phase.ALIVE, 0.0, 0),
+        (alive(), None, Phase.MISSING, 50.0, 1),
+        (alive(), NEVER, Phase.BLOCKED, 50.0, 1),
+        (alive(), TIMEOUT, Phase.ENDING, 50.0, 0),
+        (blocked(), NEVER, Phase.BLOCKED, 0.0, 6),
+        (blocked(), QUEUED, Phase.ALIVE, 50.0, 0),
+        (missing(0.0), None, Phase.MISSING, 0.0, 6),
+        (missing(0.0), RUNNING, Phase.ALIVE, 50.0, 0),
+        (missing(0.0), UNANSWERED, Phase.MISSING, 0.0, 5),
+        (ending(0.0, FAILED), None, Phase.ENDING, 0.0, 1),
+        (ending(0.0, FAILED), QUEUED, Phase.ENDING, 0.0, 0),
+        (ending(0.0, None, TIMEOUT), None, Phase.ENDING, 0.0, 1),
+        (ending(0.0, None, TIMEOUT), QUEUED, Phase.ALIVE, 50.0, 0),
+    ],
+)
+def test_an_answer_changes_the_state(
+    state: JobState, status: Status | None, phase: Phase, since_s: float, answers: int
+) -> None:
+    after = heard(state, status, 45.0, 50.0)
+    assert (after.phase, after.since_s, after.answers) == (phase, since_s, answers)
+
+
+def test_a_record_of_an_end_is_not_taken_back_by_being_purged() -> None:
+    assert heard(ending(0.0, FAILED, TIMEOUT), None, 45.0, 50.0).status == TIMEOUT

@@ -1,0 +1,85 @@
+"""README.md, the pins and the source agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import snakemake_executor_plugin_multinode as plugin
+from snakemake_executor_plugin_multinode import executor, resources
+from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.pbs import Pbs
+from snakemake_executor_plugin_multinode.schedulers.scheduler import Request, values_of
+from snakemake_executor_plugin_multinode.schedulers.settings import KEYS, Settings
+from snakemake_executor_plugin_multinode.schedulers.sge import Sge
+from snakemake_executor_plugin_multinode.schedulers.slurm import Slurm
+from snakemake_executor_plugin_multinode.software import KEYS as SOFTWARE
+from snakemake_executor_plugin_multinode.software import read_software
+
+PROJECT = Path(__file__).resolve().parents[1]
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+SOURCES = sorted((PROJECT / "src").rglob("*.py"))
+BLOCKS: list[dict[str, Any]] = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)]
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs", "sge"])
+def test_the_site_files_of_the_readme_are_taken(kind: str) -> None:
+    (site,) = [block for block in BLOCKS if block.get("scheduler", {}).get("kind") == kind]
+    read_software(site)
+    request = Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 4, 8000, 60, None)
+    assert scheduler_of(site["scheduler"]).submit_command(request)[-1] == "/a.sh"
+
+
+def test_the_profile_of_the_readme_names_options_that_there_are() -> None:
+    (profile,) = [block for block in BLOCKS if "executor" in block]
+    assert profile["executor"] == "multinode"
+    own = {f"multinode-{field.name.replace('_', '-')}" for field in fields(plugin.ExecutorSettings)}
+    assert {key for key in profile if key.startswith("multinode-")} <= own
+
+
+def test_the_built_in_requests_are_those_of_the_readme() -> None:
+    (shown,) = [block for block in BLOCKS if set(block) == {"slurm", "pbs", "sge"}]
+    assert shown == {kind.kind: kind.default_request for kind in (Slurm, Pbs, Sge)}
+
+
+def test_every_option_variable_key_resource_and_value_is_in_the_readme() -> None:
+    options = [f"`--multinode-{field.name.replace('_', '-')} " for field in fields(plugin.ExecutorSettings)]
+    variables = sorted(set(re.findall(r"MULTINODE_[A-Z_]+", "".join(file.read_text() for file in SOURCES))))
+    names = [*resources.known_names(), *(f"{kind}_extra" for kind in resources.KINDS), *KEYS, *SOFTWARE]
+    missing = [word for word in [*options, *variables] if word not in README]
+    missing += [name for name in names if f"`{name}`" not in README]
+    values = values_of(Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 1, 1, 1, None), Settings("slurm"))
+    listed = README.partition("A name in braces is a value: `")[2].partition("`")[0].split()
+    assert missing == []
+    assert sorted(listed) == sorted(values)
+    assert {executor.FOLDER_VARIABLE, executor.BUDGET_VARIABLE, executor.RESOURCES_VARIABLE} <= set(variables)
+
+
+def test_it_imports_its_dependencies_and_nothing_else() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    needed = {Requirement(text).name.replace("-", "_") for text in project["dependencies"]} - {"pyyaml"} | {"yaml"}
+    found = set()
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+    import sys
+
+    # Snakemake itself is used through its interface packages, and pinned for what it does behind them.
+    assert found - set(sys.stdlib_module_names) - {"snakemake_executor_plugin_multinode"} == needed - {"snakemake"}
+    (snakemake,) = [Requirement(text) for text in project["dependencies"] if Requirement(text).name == "snakemake"]
+    assert snakemake.specifier.contains("9.27.1") and not snakemake.specifier.contains("9.28.0")
+
+
+def test_its_version_is_in_its_changelog() -> None:
+    assert f"## [{plugin.__version__}]" in (PROJECT / "CHANGELOG.md").read_text()

@@ -1,0 +1,256 @@
+"""The job script, run by a real bash."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.status_files import StatusFiles
+
+
+def script(folder: Path, command: str, **more: object) -> Path:
+    """A job script for a command, in a folder with an awkward name."""
+    folder = folder / 'it\'s a "folder" $HOME'
+    folder.mkdir()
+    values = {"setup": (), "wrapper": (), "environment": {}, "runtime_min": None, **more}
+    text = Script(
+        name="job", title="a\ntitle", properties="{}", status_files=folder / "marks", workdir=folder, command=command,
+        path_first=Path("/opt/first"), script=folder / "job.sh", **values,
+    ).text()  # fmt: skip
+    (folder / "marks").mkdir()
+    (folder / "job.sh").write_text(text)
+    return folder
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", str(folder / "job.sh")], capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("code", [0, 1, 75])
+def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> None:
+    folder = script(tmp_path, f"exit {code}")
+    assert run(folder).returncode == code
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert (end.code, end.signal) == (code, "")
+    assert end.ended_s >= end.began_s > 0
+
+
+def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path: Path) -> None:
+    folder = script(
+        tmp_path, 'echo "$GREETING|$PWD|$MULTINODE_JOB|${PATH%%:*}"; echo $((MULTINODE_DEADLINE))',
+        setup=("GREETING=\"$GREETING world\"", "export GREETING"), environment={"GREETING": "it's $a"},
+        runtime_min=10, wrapper=("env", "WRAPPED=1"),
+    )  # fmt: skip
+    before = time.time()
+    first, deadline = run(folder).stdout.splitlines()
+    assert first == f"it's $a world|{folder}|job|/opt/first"
+    assert before + 595 < int(deadline) <= time.time() + 600
+
+
+def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ran", setup=("exit 78",))
+    assert run(folder).returncode == 78
+    assert not (folder / "ran").exists()
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.fault == "the set-up failed; the output of this job says which line of it"
+
+
+def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo 'no GPU = none' >\"$MULTINODE_FAULT\"; exit 2")
+    assert run(folder).returncode == 2
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert (end.code, end.fault) == (2, "no GPU = none")
+    assert not [name for name in StatusFiles(folder / "marks").names() if name.endswith(".fault")]
+
+
+def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_end_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_multinode.jobscript.INSIST_S", 0.1)
+    # A folder that is away for a while stands for a full disk.
+    folder = script(tmp_path, "rm -r marks; touch ran")
+    process = subprocess.Popen(["bash", str(folder / "job.sh")])
+    wait_for(folder / "ran")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    (folder / "marks").mkdir()
+    assert process.wait(20) == 0
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.code == 0
+
+
+def test_a_status_that_a_full_disk_has_cut_off_is_that_of_the_command(tmp_path: Path) -> None:
+    # An empty file that cannot be written stands for what a full disk leaves.
+    folder = script(tmp_path, "ln -s /dev/full marks/job.code")
+    assert run(folder).returncode == 0
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert end.code == 0
+
+
+def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ran")
+    files = StatusFiles(folder / "marks")
+    assert files.void("job")
+    assert run(folder).returncode == 0
+    assert not (folder / "ran").exists()
+    assert files.end("job") is None
+
+
+def test_a_submission_that_runs_cannot_be_given_up(tmp_path: Path) -> None:
+    folder = script(tmp_path, "true")
+    run(folder)
+    assert not StatusFiles(folder / "marks").void("job")
+
+
+def counting(folder: Path, code: int = 1, **more: object) -> Path:
+    """A job script whose command notes that it ran."""
+    return script(folder, f"echo ran >>ran; exit {code}", **more)
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "ran").read_text().splitlines())
+
+
+@pytest.mark.parametrize("variable", ["SLURM_RESTART_COUNT", "RESTARTED"])
+def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
+    tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path)
+    run(folder)
+    first = StatusFiles(folder / "marks").end("job")
+    monkeypatch.setenv(variable, "1")
+    time.sleep(1)  # the script's clock has whole seconds
+    assert run(folder).returncode == 1
+    assert runs(folder) == 2
+    second = StatusFiles(folder / "marks").end("job")
+    assert first is not None
+    assert second is not None
+    assert second.began_s > first.began_s
+
+
+def test_a_script_that_has_ended_and_was_not_requeued_does_not_run_again(tmp_path: Path) -> None:
+    folder = counting(tmp_path)
+    run(folder)
+    end = StatusFiles(folder / "marks").end("job")
+    assert run(folder).returncode == 1
+    assert runs(folder) == 1
+    assert StatusFiles(folder / "marks").end("job") == end
+
+
+def test_a_script_whose_command_has_succeeded_does_not_run_again_even_if_it_is_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path, 0)
+    run(folder)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run(folder).returncode == 0
+    assert runs(folder) == 1
+
+
+@pytest.mark.parametrize("how", ["judged", "result there"])
+def test_a_script_whose_end_was_judged_or_whose_result_its_driver_has_does_not_run_again(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path)
+    copy = tmp_path / "spooled.sh"  # a scheduler runs its own copy
+    copy.write_text((folder / "job.sh").read_text())
+    subprocess.run(["bash", str(copy)], check=False)
+    if how == "judged":
+        StatusFiles(folder / "marks").revoke("job")
+    else:
+        (folder / "job.sh").unlink()
+        StatusFiles(folder / "marks").forget("job")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert subprocess.run(["bash", str(copy)], check=False).returncode == 0
+    assert runs(folder) == 1
+
+
+def test_a_second_copy_of_a_script_does_not_run_while_the_first_touches_its_mark(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo ran >>ran; touch ready; sleep 8", beat_s=0.3)
+    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    assert run(folder).returncode == 1
+    assert runs(folder) == 1
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+
+
+def test_a_script_runs_again_if_the_first_was_killed_without_a_word(tmp_path: Path) -> None:
+    folder = script(tmp_path, "echo ran >>ran; touch ready; [ $(wc -l <ran) = 2 ] || sleep 60", beat_s=0.3)
+    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert run(folder).returncode == 0
+    assert runs(folder) == 2
+
+
+def test_the_mark_of_a_script_that_was_killed_alone_is_touched_no_more(tmp_path: Path) -> None:
+    folder = script(tmp_path, "touch ready; sleep 3", beat_s=0.2)
+    process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    process.kill()
+    process.wait()
+    time.sleep(0.5)
+    before = StatusFiles(folder / "marks").last_beat_s("job")
+    time.sleep(0.6)
+    assert StatusFiles(folder / "marks").last_beat_s("job") == before
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(tmp_path: Path, name: str) -> None:
+    # A Python between the script and the command stands for Snakemake, which would die of the signal.
+    launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1], shell=True))"
+    folder = script(tmp_path, f"python3 -c {shlex.quote(launcher)} {shlex.quote(catching(name))}")
+    process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    assert process.wait(20) == 75
+    assert (folder / "saved").exists()
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert (end.code, end.signal) == (75, name)
+
+
+def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp_path: Path) -> None:
+    # The launcher dies of the signal; the command, which it leaves behind, takes a second to save.
+    folder = script(tmp_path, f"bash -c {shlex.quote(catching('TERM') + '; true')}")
+    process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
+    wait_for(folder / "ready")
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+    assert (folder / "saved").exists()
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    assert (end.code, end.signal) == (143, "TERM")
+
+
+def catching(name: str) -> str:
+    """A command that saves for a second when it is sent a signal, and exits 75."""
+    code = (
+        "import pathlib, signal, sys, time\n"
+        "def save(*_):\n    time.sleep(1); pathlib.Path('saved').touch(); sys.exit(75)\n"
+        f"signal.signal(signal.SIG{name}, save)\n"
+        "pathlib.Path('ready').touch()\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    return f"python3 -c {shlex.quote(code)}"
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.02)

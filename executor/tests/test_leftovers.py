@@ -1,0 +1,170 @@
+"""What earlier drivers left: submissions that nobody follows, and files that a scheduler still needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_multinode.records import job_key
+from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
+from test_monitor import Bench, FakeScheduler
+
+CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
+
+
+def left(folder: Path, began: bool = True) -> Bench:
+    """A driver that is gone, whose job may have begun; it gave its last sign of life an hour after that."""
+    bench = Bench(folder)
+    bench.add(gpus=4)
+    bench.until(lambda: bench.scheduler.submitted)
+    if began:
+        bench.begin(began_s=1_000_000)
+        os.utime(bench.files.folder / f"{bench.scheduler.submitted[0]}.began", (1_003_600, 1_003_600))
+    return bench
+
+
+def ended(bench: Bench) -> list[dict[str, Any]]:
+    return [event for event in bench.records.events() if event["event"] == "ended"]
+
+
+@pytest.mark.parametrize(
+    ("began", "status", "used_s", "cause"),
+    [
+        (True, None, 3600, "left no word of its end, and the scheduler does not know it"),
+        (True, CANCELLED, 3600, "ended while no driver followed it (CANCELLED)"),
+        (False, None, 0, "never began, and the scheduler does not know it"),
+        (False, CANCELLED, 0, "ended while no driver followed it (CANCELLED)"),
+    ],
+)
+def test_a_job_that_ended_without_a_word_while_no_driver_ran_is_charged_what_it_used(
+    tmp_path: Path, began: bool, status: Status | None, used_s: int, cause: str
+) -> None:
+    left(tmp_path, began)
+    second = Bench(tmp_path)
+    second.scheduler.on_question = lambda jobs: {} if status is None else {job.name: status for job in jobs}
+    assert second.records.gpu_hours() == 4.0  # as asked for
+    second.rounds(60)
+    assert [(event["used_s"], event["cause"], event["unseen"]) for event in ended(second)] == [(used_s, cause, True)]
+    assert second.records.gpu_hours() == pytest.approx(4 * used_s / 3600)
+
+
+def test_a_job_that_never_began_and_is_written_off_can_never_run_later(tmp_path: Path) -> None:
+    first = left(tmp_path, began=False)
+    second = Bench(tmp_path)
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(60)
+    assert (first.files.folder / f"{first.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends(tmp_path: Path) -> None:
+    first = left(tmp_path)
+    second = Bench(tmp_path)
+    second.rounds(300)
+    assert ended(second) == []
+    first.end(0, began_s=1_000_000)
+    second.rounds(20)
+    assert [event["cause"] for event in ended(second)] == ["ended with status 0 while no driver ran"]
+    assert second.scheduler.deleted == []
+
+
+def test_a_job_that_is_taken_up_again_has_one_line_of_its_end(tmp_path: Path) -> None:
+    first = left(tmp_path)
+    second = Bench(tmp_path)
+    second.add(gpus=4)
+    second.rounds(60)
+    first.end(0, began_s=1_000_000)
+    second.until(lambda: second.told.done)
+    second.rounds(30)
+    assert [event["cause"] for event in ended(second)] == ["finished"]
+    assert second.scheduler.submitted == []
+
+
+# PBS copies what a job has printed after its script has ended
+
+
+def finished(folder: Path) -> tuple[Bench, Path]:
+    """A driver whose job has succeeded while its scheduler still calls it running, and the job's folder."""
+    bench = Bench(folder)
+    bench.scheduler.copies_output = True
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+    return bench, bench.records.folder_of(job_key("train", ["train a"], "train a"))
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_a_jobs_folder_stays_until_its_scheduler_has_copied_the_output_there(tmp_path: Path, history: bool) -> None:
+    bench, folder = finished(tmp_path)
+    bench.rounds(60)
+    assert folder.is_dir()
+    done = Status("1", State.ENDED, "F", Cause.FINISHED)
+    bench.scheduler.on_question = lambda jobs: {job.name: done for job in jobs} if history else {}
+    bench.rounds(20)
+    assert not folder.exists()
+    assert not [name for name in bench.files.names() if name != ".clock"]
+
+
+def test_where_output_is_not_copied_a_finished_jobs_folder_goes_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert not list((tmp_path / "jobs").iterdir())
+
+
+def test_the_next_driver_removes_what_was_kept_for_a_copy(tmp_path: Path) -> None:
+    _, folder = finished(tmp_path)
+    second = Bench(tmp_path)
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(20)
+    assert not folder.exists()
+
+
+def test_a_job_that_is_made_again_keeps_its_folder_when_the_copy_of_its_first_output_is_over(tmp_path: Path) -> None:
+    _, folder = finished(tmp_path)
+    second = Bench(tmp_path)
+    second.add()
+    second.until(lambda: second.scheduler.submitted)
+    second.scheduler.on_question = lambda jobs: FakeScheduler.all_running(
+        [job for job in jobs if job.name in second.scheduler.submitted]
+    )
+    second.rounds(60)
+    assert (folder / "links.json").exists()
+    assert len(second.scheduler.submitted) == 1
+
+
+def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_makes_the_same_files(
+    tmp_path: Path,
+) -> None:
+    first = Bench(tmp_path)
+    first.add("all of them", outputs=("a.1", "b.1", "b.2"))
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    second = Bench(tmp_path)
+    second.add("what is missing", outputs=("b.2", "b.3"))
+    second.add("another", outputs=("c.1",))
+    second.until(lambda: second.scheduler.submitted)
+    second.rounds(300)
+    assert len(second.scheduler.submitted) == 1
+    said = "what is missing: waits for job 1 of an earlier driver, which makes some of its files"
+    assert [line for line in second.told.lines if "waits" in line] == [said]
+    first.end(0)
+    second.until(lambda: len(second.scheduler.submitted) == 2)
+
+
+def test_a_group_with_the_same_name_and_files_is_taken_up_though_some_of_its_members_are_done(tmp_path: Path) -> None:
+    first = Bench(tmp_path)
+    first.add("group", outputs=("a.1", "b.1"))
+    first.until(lambda: first.scheduler.submitted)
+    second = Bench(tmp_path)
+    second.add("group", outputs=("b.1",))
+    second.rounds(60)
+    assert second.scheduler.submitted == []
+    assert second.told.lines[0] == "group: taken up again as 1"

@@ -1,0 +1,951 @@
+"""What the executor does when its scheduler is slow, wrong, forgetful or gone. The scheduler here is a fake, and says so:
+these answers cannot be had from a real one on demand. tests/cluster has the real ones. The clock is a test's own too.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_multinode.clock import Clock
+from snakemake_executor_plugin_multinode.decide import Limits
+from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
+from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
+from snakemake_executor_plugin_multinode.monitor import JobMonitor
+from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
+from snakemake_executor_plugin_multinode.schedulers import (
+    Cause,
+    Job,
+    LimitReached,
+    NoAnswer,
+    Refused,
+    Request,
+    Settings,
+    State,
+    Status,
+)
+from snakemake_executor_plugin_multinode.status_files import StatusFiles
+
+LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800, per_s=10)
+
+
+class StillClock(Clock):
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def now_s(self) -> float:
+        return self.s
+
+
+class FakeScheduler:
+    """A scheduler whose every answer a test decides."""
+
+    def __init__(self) -> None:
+        self.remembers_deleted = self.copies_output = False
+        self.settings = Settings("slurm", account="lab", queue="gpu")
+        self.submitted: list[str] = []
+        self.deleted: list[str] = []
+        self.deleted_ids: list[str | None] = []
+        self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
+        self.on_question: Callable[[Sequence[Job]], dict[str, Status]] = self.all_running
+
+    def submit_command(self, request: Request) -> list[str]:
+        return ["submit", request.name]
+
+    def submit(self, request: Request) -> str:
+        self.submitted.append(request.name)
+        return self.on_submit(request)
+
+    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+        return self.on_question(jobs)
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        self.deleted += [job.name for job in jobs]
+        self.deleted_ids += [job.id for job in jobs]
+
+    @staticmethod
+    def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
+        return {job.name: Status(job.id or "1", State.RUNNING, "RUNNING") for job in jobs}
+
+
+class Told:
+    """What the monitor told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.done: list[str] = []
+        self.failures: dict[str, str] = {}
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    warn = say
+
+    def succeeded(self, job: MonitoredJob) -> None:
+        self.done.append(job.work.label)
+
+    def failed(self, job: MonitoredJob, why: str) -> None:
+        self.failures[job.work.label] = why
+
+
+class Bench:
+    """A monitor in a folder, with its fake scheduler."""
+
+    def __init__(self, folder: Path, limits: Limits = LIMITS, background: Any = lambda work: work()) -> None:
+        self.folder = folder
+        self.scheduler, self.told, self.clock = FakeScheduler(), Told(), StillClock()
+        self.records, self.files = Records(folder), StatusFiles(folder / "marks")
+        self.monitor = JobMonitor(
+            self.scheduler,  # type: ignore[arg-type]
+            self.records,
+            self.files,
+            self.told,
+            limits,
+            time.time_ns(),
+            self.clock,
+            background,
+        )
+
+    def add(
+        self,
+        label: str = "train a",
+        gpus: int = 0,
+        state_file: Path | None = None,
+        held: int = 0,
+        outputs: tuple[str, ...] = (),
+    ) -> None:
+        def request(name: str, script: Path, log: Path) -> Request:
+            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None, held)
+
+        key = job_key("train", [label], label)
+        self.monitor.add(
+            SnakemakeJob(None, key, label, "train", (label,), request, lambda request: None, state_file, (), outputs)
+        )
+
+    def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
+        end = self.clock.s + limit_s
+        while not condition():
+            assert self.clock.s < end, f"never; told {self.told.lines} {self.told.failures}"
+            self.monitor.round()
+            self.clock.s += 1
+
+    def rounds(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.monitor.round()
+            self.clock.s += 1
+
+    def begin(self, number: int = 0, began_s: int = 100) -> None:
+        """As the job script does: a second start removes the end of the first."""
+        name = self.scheduler.submitted[number]
+        (self.files.folder / f"{name}.ended").unlink(missing_ok=True)
+        if not (self.files.folder / f"{name}.token").is_symlink():
+            (self.files.folder / f"{name}.token").symlink_to("run")
+        (self.files.folder / f"{name}.began").write_text(f"began={began_s}\nhost=node1\n")
+
+    def end(self, code: int, number: int = 0, signal: str = "", began_s: int = 100) -> None:
+        name = self.scheduler.submitted[number]
+        text = f"exit={code}\nsignal={signal}\nbegan={began_s}\nended={began_s + 3600}\nhost=node1\n"
+        (self.files.folder / f"{name}.ended").write_text(text)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / ".multinode")
+
+
+def raising_always(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return call
+
+
+def raising(error: Exception) -> Callable[[Any], Any]:
+    def answer(_: Any) -> Any:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        raising(NoAnswer("squeue: Connection refused")),
+        raising(ValueError("rubbish")),
+        lambda jobs: {job.name: Status("1", State.UNKNOWN, "BRAND_NEW") for job in jobs},
+    ],
+    ids=["fails", "rubbish", "unknown state"],
+)
+def test_a_question_without_a_usable_answer_changes_nothing_and_the_job_still_succeeds(
+    bench: Bench, question: Any
+) -> None:
+    bench.scheduler.on_question = question
+    bench.add()
+    bench.rounds(600)
+    assert bench.told.done == []
+    assert bench.told.failures == {}
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(tmp_path: Path) -> None:
+    hanging: list[Callable[[], None]] = []
+    bench = Bench(tmp_path / ".multinode", background=hanging.append)
+    bench.add()
+    bench.until(lambda: hanging)
+    bench.rounds(100)
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(hanging) == 1
+
+
+def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(tmp_path: Path) -> None:
+    hanging: list[Callable[[], None]] = []
+    bench = Bench(tmp_path / ".multinode", background=hanging.append)
+    bench.add("train a")
+    bench.until(lambda: hanging)
+    hanging.pop()()
+    bench.until(lambda: hanging)
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    bench.scheduler.on_question = lambda jobs: {}
+    hanging.pop()()
+    bench.monitor.round()
+    phases = {job.work.label: job.state.phase.name for job in bench.monitor.jobs}
+    assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
+
+
+def test_an_answer_for_one_of_two_jobs_leaves_the_other_running_while_it_touches_its_mark(bench: Bench) -> None:
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    bench.begin(0)
+    bench.begin(1)
+    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs[:1])
+    bench.rounds(600)
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) == 2
+
+
+def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_more(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    for number in (0, 1):
+        bench.begin(number, began_s=int(time.time()) - 1100)
+        began = bench.files.folder / f"{bench.scheduler.submitted[number]}.began"
+        os.utime(began, (time.time() - 1000, time.time() - 1000))
+        bench.scheduler.on_question = lambda jobs: {}
+        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 2 or bench.told.failures)
+    assert len(bench.scheduler.submitted) == 2
+    assert bench.told.failures["train a"] == (
+        "job 2: lost: it began on node1, left no word of its end, and the scheduler knows it no more, again."
+    )
+
+
+def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert "left the queue without having begun" in bench.told.failures["train a"]
+    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: Bench) -> None:
+    bench.scheduler.remembers_deleted = True
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert len(bench.scheduler.submitted) == 2
+    tokens = [(bench.files.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
+    assert tokens == [Path("void"), Path("void")]
+
+
+def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
+    bench.scheduler.on_submit = raising(NoAnswer("sbatch: Socket timed out"))
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("77", State.QUEUED, "PENDING") for job in jobs}
+    bench.add()
+    bench.until(lambda: "train a: found as 77" in bench.told.lines)
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench) -> None:
+    bench.scheduler.on_submit = raising(NoAnswer("sbatch: Unable to contact slurm controller"))
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_submit = lambda request: "5"
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+    bench.end(0, 1)
+    bench.until(lambda: bench.told.done)
+
+
+def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench) -> None:
+    def refuse(request: Request) -> str:
+        if "train_a" in request.name:
+            raise Refused("qsub: Unknown queue")
+        return "2"
+
+    bench.scheduler.on_submit = refuse
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    bench.end(0, 1)
+    bench.until(lambda: bench.told.done == ["train b"])
+    assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
+
+
+def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reason(bench: Bench) -> None:
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.NEVER, "Eqw") for job in jobs}
+    bench.add()
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"] == "job 1: the scheduler will never run it (Eqw); it was deleted."
+    assert "train a: job 1 cannot run as things are (Eqw); if that lasts 30 minutes it is deleted" in bench.told.lines
+    assert bench.clock.s >= 1000 + 1800
+    assert bench.scheduler.deleted == bench.scheduler.submitted
+
+
+def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
+    words = "Q Not Running: Not enough free nodes available"
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, words) for job in jobs}
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(280)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+    bench.rounds(3600)
+    said = [line for line in bench.told.lines if "nothing runs" in line]
+    assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
+    assert 3 <= len(said) <= 4
+
+
+def test_while_another_job_runs_or_is_held_nothing_is_said_of_those_that_wait(bench: Bench) -> None:
+    def one_runs(jobs: Sequence[Job]) -> dict[str, Status]:
+        waiting = {job.name: Status("1", State.QUEUED, "PENDING Resources") for job in jobs}
+        return waiting | FakeScheduler.all_running(jobs[:1])
+
+    bench.scheduler.on_question = one_runs
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.rounds(3600)
+    assert [line for line in bench.told.lines if "nothing runs" in line] == []
+
+
+def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_is_back(bench: Bench) -> None:
+    bench.add("train a")
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = raising(NoAnswer("qstat: cannot connect to server"))
+    bench.scheduler.on_submit = raising(NoAnswer("qsub: cannot connect to server"))
+    for label in ("train b", "train c", "train d"):
+        bench.add(label)
+    bench.rounds(300)
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(30)
+    said = [line for line in bench.told.lines if "answer" in line]
+    assert sorted(said) == [
+        "no answer from the scheduler, which changes nothing for the jobs: qstat: cannot connect to server",
+        "no answer from the scheduler, which changes nothing for the jobs: qsub: cannot connect to server",
+        "the scheduler answers again",
+    ]
+
+
+def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
+    bench.add()
+    bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.until(lambda: any("is running again" in line for line in bench.told.lines))
+
+
+def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(
+    bench: Bench, tmp_path: Path
+) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    for number in range(3):
+        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 1)
+        state.write_text(json.dumps({"state": "checkpointed", "progress": 100 * (number + 1), "cause": "the deadline"}))
+        bench.end(1, number)
+    bench.until(lambda: len(bench.scheduler.submitted) == 4)
+    links = json.loads(next((bench.folder / "jobs").glob("*/links.json")).read_text())["links"]
+    assert [link["progress"] for link in links] == [100, 200, 300, None]
+    assert [link["id"] for link in links][:3] == ["1", "2", "3"]
+    bench.end(0, 3)
+    bench.until(lambda: bench.told.done)
+    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [3600] * 4
+
+
+def test_a_crash_after_a_checkpoint_of_an_earlier_attempt_is_a_failure(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
+    }
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.end(1)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / ".multinode"
+    first = Bench(folder)
+    for label in ("train a", "train b"):
+        first.add(label)
+    first.until(lambda: len(first.scheduler.submitted) == 2)
+    first.end(1, 1)  # `train b` fails while no driver looks
+    second = Bench(folder)
+    for label in ("train a", "train b"):
+        second.add(label)
+    second.until(lambda: "train b" in second.told.failures)
+    first.end(0, 0)
+    second.until(lambda: second.told.done == ["train a"])
+    assert second.scheduler.submitted == []
+
+
+def test_a_job_that_had_ended_well_before_this_driver_looked_is_made_again_if_snakemake_wants_it(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ".multinode"
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.end(0)
+    time.sleep(0.05)
+    second = Bench(folder)
+    second.add()
+    second.until(lambda: second.scheduler.submitted)
+
+
+def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / ".multinode"
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.monitor.cancel_all()
+    assert first.scheduler.deleted == first.scheduler.submitted
+    second = Bench(folder)
+    second.add()
+    second.rounds(60)  # it still runs: it saves its checkpoint
+    assert second.scheduler.submitted == []
+    first.end(1, 0, "TERM")
+    second.until(lambda: second.scheduler.submitted)
+
+
+def interrupted(folder: Path) -> tuple[Bench, Bench]:
+    """A driver that was interrupted while its scheduler was away, so that its job lives on, and the next driver."""
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    first.scheduler.cancel = raising(NoAnswer("scancel: Unable to contact slurm controller"))  # type: ignore[method-assign]
+    first.monitor.cancel_all()
+    assert "still there may be: 1. The same command takes up what still runs" in first.told.lines[-1]
+    second = Bench(folder)
+    second.add()
+    return first, second
+
+
+def test_a_job_that_outlives_its_cancellation_and_succeeds_counts_and_is_not_made_again(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".multinode")
+    second.until(lambda: second.told.lines)
+    assert second.told.lines[0] == (
+        "train a: taken up again as 1, although its deletion was asked for: if that comes true it is submitted anew"
+    )
+    second.rounds(60)
+    first.end(0)
+    second.until(lambda: second.told.done == ["train a"])
+    assert second.scheduler.submitted == []
+
+
+def test_a_job_that_outlives_its_cancellation_and_fails_by_itself_has_failed(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".multinode")
+    second.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED 1:0", Cause.COMMAND) for job in jobs
+    }
+    first.end(1)
+    second.until(lambda: second.told.failures)
+    assert second.told.failures["train a"].startswith("job 1: its command failed.")
+    assert second.scheduler.submitted == []
+
+
+def test_a_cancelled_job_that_its_scheduler_forgot_is_not_made_again_while_it_touches_its_mark(tmp_path: Path) -> None:
+    first, second = interrupted(tmp_path / ".multinode")
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(600)
+    assert second.scheduler.submitted == []
+    first.end(0)
+    second.until(lambda: second.told.done)
+
+
+def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.records.write = raising(OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
+    bench.monitor.say_cancelling()
+    bench.monitor.cancel_all()
+    assert bench.scheduler.deleted == bench.scheduler.submitted
+    said = "multinode: stopped by SIGINT (Ctrl-C): cancelling 1 job; this may take a while. The same command resumes"
+    assert said in bench.told.lines
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
+def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
+    bench.add(gpus=1)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=100)
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
+    bench.end(1, signal="TERM", began_s=100)
+    bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
+    bench.rounds(60)
+    assert bench.told.failures == {}
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.begin(began_s=9000)
+    bench.end(0, began_s=9000)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.scheduler.deleted == []
+    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
+
+
+def test_a_requeued_job_that_has_saved_is_not_joined_by_a_second_one(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, "PENDING") for job in jobs}
+    bench.end(1, signal="TERM")
+    bench.rounds(60)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_job_whose_script_was_started_again_before_anyone_looked_is_not_judged(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=100)
+    bench.scheduler.on_question = raising(NoAnswer("squeue: Connection refused"))
+    bench.end(1, signal="TERM", began_s=100)
+    bench.rounds(2)
+    bench.begin(began_s=9000)
+    bench.rounds(60)
+    assert bench.told.failures == {}
+    assert "train a: job 1 was requeued; it runs again" in bench.told.lines
+
+
+def test_a_failed_job_that_its_scheduler_calls_running_is_judged_when_it_is_told_the_cause(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    bench.end(1, signal="TERM")
+    bench.rounds(60)  # longer than a cause may come late, were it not known that the job is still ending
+    assert bench.told.failures == {}
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED) for job in jobs
+    }
+    bench.until(lambda: bench.told.failures)
+    assert "cancelled by its owner or an administrator" in bench.told.failures["train a"]
+
+
+def test_a_job_that_hangs_in_its_end_is_deleted_before_the_next_one_is_submitted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode")
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
+    bench.end(1, signal="TERM")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    assert bench.scheduler.deleted == bench.scheduler.submitted[:1]
+
+
+def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bench.add(state_file=state)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
+    bench.end(1)
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    tokens = [bench.files.folder / f"{name}.token" for name in bench.scheduler.submitted]
+    assert tokens[0].readlink() == Path("void")
+    assert not tokens[1].is_symlink()
+
+
+def test_what_a_job_used_that_died_unseen_ends_with_its_last_sign_of_life(bench: Bench) -> None:
+    bench.add(gpus=4)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=1_000_000)
+    began = bench.files.folder / f"{bench.scheduler.submitted[0]}.began"
+    os.utime(began, (1_003_600, 1_003_600))
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED 0:9", Cause.SIGNAL, 9) for job in jobs
+    }
+    bench.until(lambda: bench.told.failures)
+    assert bench.records.gpu_hours() == 4.0
+
+
+def test_a_driver_pauses_until_the_next_submission_is_due(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode", Limits(per_s=10.0))
+    for number in range(3):
+        bench.add(f"train {number}")
+    assert bench.monitor.pause_s() == 1.0
+    bench.monitor.round()  # reads what was submitted before
+    assert bench.monitor.pause_s() == 0.0
+    bench.monitor.round()
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.monitor.pause_s() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
+def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_away(
+    bench: Bench, known: bool, job_id: str | None
+) -> None:
+    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs) if known else {}
+    bench.add()
+    bench.rounds(20)
+    bench.monitor.cancel_all()
+    assert bench.scheduler.deleted_ids == [job_id]
+
+
+def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=2.5))
+    bench.add("train a", gpus=2)
+    bench.add("train b", gpus=2)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train b"] == (
+        "not submitted: it may use 2 GPU hours, 2 of the budget of 2.5 are used or asked for; raise budget_gpu_hours to continue."
+    )
+    assert len(bench.scheduler.submitted) == 1
+    name = bench.scheduler.submitted[0]
+    (bench.files.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")  # 6 minutes
+    bench.until(lambda: bench.told.done)
+    assert bench.records.gpu_hours() == pytest.approx(0.2)
+    assert Records(tmp_path / ".multinode").gpu_hours() == pytest.approx(0.2, abs=1e-4)
+
+
+def test_the_budget_and_the_ledger_count_idle_gpus_of_nodes_taken_whole(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=3))
+    bench.add("dataset a", held=2)
+    bench.add("dataset b", held=2)
+    bench.until(lambda: bench.told.failures)
+    assert "it may use 2 GPU hours, 2 of the budget of 3" in bench.told.failures["dataset b"]
+    assert next(event["gpus"] for event in bench.records.events() if event["event"] == "submitted") == 2
+
+
+def test_the_ledger_says_which_queue_and_project_a_job_went_to_and_when_its_script_began(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode")
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.files.folder.mkdir(parents=True, exist_ok=True)
+    mark = bench.files.folder / f"{bench.scheduler.submitted[0]}.ended"
+    mark.write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")
+    bench.until(lambda: bench.told.done)
+    submitted, *_, ended = bench.records.events()
+    assert (submitted["queue"], submitted["project"], ended["began_s"]) == ("gpu", "lab", 100)
+
+
+def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that a full disk stops so many times, before it does what it should."""
+    left = [times]
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return then(*arguments, **named)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("owner", "function"),
+    [
+        ("records", "read"), ("records", "write"), ("records", "note_submission"), ("records", "note_id"),
+        ("records", "note_end"), ("records", "forget"), ("records", "not_ended"), ("files", "names"), ("files", "end"),
+        ("files", "began"), ("files", "forget"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("when", ["at once", "at the end"])
+def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
+    bench: Bench, owner: str, function: str, when: str
+) -> None:
+    part = getattr(bench, owner)
+    if when == "at the end":
+        bench.add()
+        bench.until(lambda: bench.scheduler.submitted)
+        bench.begin()
+        bench.rounds(30)
+    setattr(part, function, failing(3, getattr(part, function)))
+    if when == "at once":
+        bench.add()
+        bench.until(lambda: bench.scheduler.submitted)
+        bench.begin()
+        bench.rounds(30)
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert bench.told.done == ["train a"]
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.monitor.jobs == []
+    ends = [event["cause"] for event in bench.records.events() if event["event"] == "ended"]
+    assert ends == ["finished"]
+
+
+@pytest.mark.parametrize("function", ["write", "note_end"])
+def test_a_disk_that_fails_while_a_failure_is_written_down_loses_no_failure(bench: Bench, function: str) -> None:
+    bench.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
+    }
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    setattr(bench.records, function, failing(5, getattr(bench.records, function)))
+    bench.begin()
+    bench.end(1)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
+    assert bench.told.lines.count("train a: [Errno 122] Disk quota exceeded; trying again") == 1
+
+
+def test_a_folder_that_cannot_be_made_delays_a_submission(bench: Bench, monkeypatch: Any) -> None:
+    bench.add()
+    monkeypatch.setattr(Path, "mkdir", raising_always(OSError(errno.EDQUOT, "Disk quota exceeded")))
+    bench.rounds(20)
+    assert bench.scheduler.submitted == []
+    assert [job.work.label for job in bench.monitor.jobs] == ["train a"]
+    monkeypatch.undo()
+    bench.until(lambda: bench.scheduler.submitted)
+
+
+def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_queue(bench: Bench) -> None:
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.records.note_submission = raising_always(OSError(errno.EDQUOT, "Disk quota exceeded"))  # type: ignore[method-assign]
+    bench.until(lambda: len(bench.told.failures) == 2, limit_s=45)
+    assert bench.scheduler.submitted == []
+    assert bench.told.failures["train b"] == (
+        "not submitted: this driver's records cannot be written: [Errno 122] Disk quota exceeded, for 25 s. "
+        "Remedy that, then give the same command again."
+    )
+    assert bench.monitor.jobs == []
+
+
+def test_a_project_that_was_moved_is_not_begun_anew_in_its_old_place(bench: Bench) -> None:
+    bench.add()
+    moved = bench.folder.rename(bench.folder.with_name("moved"))
+    bench.until(lambda: bench.told.failures, limit_s=45)
+    assert "records cannot be written: [Errno 2] No such file" in bench.told.failures["train a"]
+    assert bench.scheduler.submitted == []
+    assert not bench.folder.exists()
+    assert moved.exists()
+
+
+def test_submissions_that_a_disk_refuses_wait_while_a_job_has_to_be_followed(bench: Bench) -> None:
+    bench.add("train a")
+    bench.until(lambda: bench.scheduler.submitted)
+    note = bench.records.note_submission
+    bench.records.note_submission = raising_always(OSError(errno.ENOSPC, "No space left on device"))  # type: ignore[method-assign]
+    bench.add("train b")
+    bench.rounds(300)
+    assert bench.told.failures == {}
+    bench.records.note_submission = note  # type: ignore[method-assign]
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+
+
+def test_a_submission_that_was_not_written_down_is_not_looked_for_by_the_next_driver(bench: Bench) -> None:
+    bench.add()
+    bench.records.note_submission = failing(1, bench.records.note_submission)  # type: ignore[method-assign]
+    bench.until(lambda: bench.told.lines)
+    [job] = bench.monitor.jobs
+    assert not bench.records.read(job.work.key, job.work.label).open
+
+
+def test_ctrl_c_before_the_first_submission_says_how_to_resume(bench: Bench) -> None:
+    bench.monitor.say_cancelling()
+    assert bench.told.lines == ["multinode: stopped by SIGINT (Ctrl-C). The same command resumes"]
+
+
+def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
+    bench: Bench, monkeypatch: Any
+) -> None:
+    bench.add("train a")
+    bench.add("train b")
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    monkeypatch.setattr(bench.files, "end", raising(KeyError("colour")))
+    bench.end(1, 0)
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures == {
+        "train a": "this executor failed on it, job 1 may still run: KeyError: 'colour'.",
+    }
+    assert [job.work.label for job in bench.monitor.jobs] == ["train b"]
+
+
+def test_a_job_over_the_users_limit_waits_until_another_one_ends_and_that_is_said_once(bench: Bench) -> None:
+    def limited(request: Request) -> str:
+        if len(bench.monitor.records.not_ended()) > 2:  # it has been written down already
+            raise LimitReached("sbatch: sbatch: error: AssocMaxSubmitJobLimit")
+        return str(len(bench.scheduler.submitted))
+
+    bench.scheduler.on_submit = limited
+    for label in ("train a", "train b", "train c", "train d"):
+        bench.add(label)
+    bench.rounds(600)
+    said = "the scheduler takes no more jobs for now (sbatch: sbatch: error: AssocMaxSubmitJobLimit); 2 jobs wait until others end"
+    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
+    assert bench.told.failures == {}
+    assert len(bench.scheduler.submitted) < 16  # tried now and then
+    bench.end(0, 0)
+    before = len(bench.scheduler.submitted)
+    bench.until(lambda: len(bench.scheduler.submitted) > before, 5)  # tried at once, now that there is room
+    bench.rounds(5)
+    assert sum("submitted as" in line for line in bench.told.lines) == 3
+    bench.rounds(600)
+    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
+    assert bench.records.gpu_hours() == 0
+
+
+def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Bench) -> None:
+    bench.scheduler.on_submit = raising(LimitReached("qsub: would exceed queue generic's per-user limit"))
+    bench.add()
+    bench.rounds(1700)
+    assert bench.told.failures == {}
+    bench.until(lambda: bench.told.failures)
+    assert bench.told.failures["train a"] == (
+        "not submitted: qsub: would exceed queue generic's per-user limit, for 30 minutes, in which no other job of this driver was in the queue."
+    )
+
+
+def test_a_job_that_ended_while_no_driver_ran_has_its_line_in_the_ledger_though_nobody_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    first = Bench(tmp_path / ".multinode")
+    first.add(gpus=4)
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    first.end(0)  # in an hour; the driver is gone
+    for _ in range(2):
+        second = Bench(tmp_path / ".multinode")
+        second.rounds(2)
+        [ended] = [event for event in second.records.events() if event["event"] == "ended"]
+        assert (ended["used_s"], ended["gpu_hours"]) == (3600, 4.0)
+        assert ended["cause"] == "ended with status 0 while no driver ran"
+
+
+def test_a_line_of_the_ledger_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode")
+    bench.records.ledger.write_text('{"event": "submitted", "name": "a"}\n{"event": "subm')
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    assert [event["name"] for event in bench.records.events() if event["event"] == "submitted"] == [
+        "a",
+        bench.scheduler.submitted[0],
+    ]
+
+
+def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
+    second = Bench(bench.folder)
+    second.add()
+    second.until(lambda: second.told.failures)
+    assert "is damaged, so it is not known whether train a is in the queue" in second.told.failures["train a"]
+    assert second.scheduler.submitted == []
+
+
+def test_a_record_of_another_version_is_understood(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    file = next((bench.folder / "jobs").glob("*/links.json"))
+    data = json.loads(file.read_text())
+    data["links"][0] |= {"colour": "blue"}
+    file.write_text(json.dumps(data))
+    second = Bench(bench.folder)
+    second.add()
+    bench.end(0)
+    second.until(lambda: second.told.done)
+    assert second.scheduler.submitted == []
+
+
+RECORD_OF_AN_EARLIER_VERSION = """\
+{"key": "%s", "label": "train a", "outcome": "", "links": [
+ {"name": "train.a.0123456789ab", "id": "7", "submitted_s": 1.5, "gpu_hours": 0.0, "gpus": 0, "state_before": null,
+  "cancelled": false, "cause": "", "progress": null, "node_fault": false, "host": ""}]}
+"""
+
+
+def test_a_job_of_a_driver_of_an_earlier_version_is_adopted(bench: Bench) -> None:
+    key = job_key("train", ["train a"], "train a")
+    (bench.folder / "jobs" / key).mkdir(parents=True)
+    (bench.folder / "jobs" / key / "links.json").write_text(RECORD_OF_AN_EARLIER_VERSION % key)
+    bench.add()
+    bench.until(lambda: "train a: taken up again as 7" in bench.told.lines)
+    bench.scheduler.submitted.append("train.a.0123456789ab")
+    bench.end(0)
+    bench.until(lambda: bench.told.done == ["train a"])
+
+
+def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
+    assert job_name("train", ["it's ü", "-x"]) != job_name("train", ["it's ü", "-x"])
+    assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")
+    assert job_name("_9", ["/"])[0].isalpha()
+    assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
+
+
+def test_a_living_driver_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, time\nfrom snakemake_executor_plugin_multinode.driverlock import DriverLock\n"
+        "DriverLock(pathlib.Path(sys.argv[1])).take(); print('taken', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "taken\n"
+    with pytest.raises(Taken, match=f"another driver works in this folder: process {other.pid} on "):
+        DriverLock(tmp_path).take()
+    other.kill()
+    other.wait()
+    lock = DriverLock(tmp_path)
+    before = lock.take()
+    assert before is not None
+    assert before.pid == other.pid
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_of_another_host_is_respected_until_it_was_silent_for_ten_minutes(tmp_path: Path) -> None:
+    other = {"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}
+    (tmp_path / "driver.json").write_text(json.dumps(other))
+    with pytest.raises(Taken, match="process 1 on elsewhere, which was heard of 0 s ago"):
+        DriverLock(tmp_path).take()
+    os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
+    assert DriverLock(tmp_path).take() is not None
+
+
+def test_a_driver_ends_where_another_has_its_lock_and_not_where_the_lock_cannot_be_found(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    lock = DriverLock(folder)
+    lock.take()
+    folder.rename(tmp_path / "moved")
+    assert lock.keep()
+    folder.mkdir()
+    (folder / "driver.json").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}))
+    lock._touched = 0.0
+    assert not lock.keep()

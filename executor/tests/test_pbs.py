@@ -1,0 +1,122 @@
+"""Answers of a real OpenPBS, recorded by tests/cluster/record_pbs.py, as the back end reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.schedulers import (
+    Cause,
+    Job,
+    NoAnswer,
+    Refused,
+    Request,
+    Scheduler,
+    State,
+    scheduler_of,
+)
+from snakemake_executor_plugin_multinode.schedulers.command import Answer
+
+FIXTURES = Path(__file__).parent / "fixtures" / "openpbs-23.06.06"
+
+
+def replayed(case: str) -> Scheduler:
+    """A back end whose commands answer as they did when they were recorded; another question is an error."""
+    calls = json.loads((FIXTURES / f"{case}.json").read_text())
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        call = calls.pop(0)
+        if argv[0] != "qsub":
+            assert list(argv) == call["argv"]
+        assert argv[0] == call["argv"][0]
+        return Answer(call["code"], call["out"], call["err"])
+
+    return scheduler_of({"kind": "pbs"}, run)
+
+
+def asked_for(case: str) -> str | None:
+    return json.loads((FIXTURES / f"{case}.json").read_text())[-1]["argv"][-1]
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "state", "cause", "words"),
+    [
+        ("queued", "full17", State.QUEUED, Cause.UNKNOWN, "Q Not Running: Insufficient amount of resource: ncpus"),
+        ("held", "full17", State.HELD, Cause.UNKNOWN, "H Job held by alice"),
+        ("never", "never", State.NEVER, Cause.UNKNOWN, "Q Can Never Run: Not enough total nodes available"),
+        ("running", "well", State.RUNNING, Cause.UNKNOWN, "R Job run at"),
+        ("finished", "well", State.ENDED, Cause.FINISHED, "Exit_status 0, substate 92"),
+        ("exit3", "exit3", State.ENDED, Cause.COMMAND, "Exit_status 3, substate 93"),
+        ("killed", "killed", State.ENDED, Cause.SIGNAL, "Exit_status 137, substate 93"),
+        ("walltime", "walltime", State.ENDED, Cause.WALLTIME, "Exit_status -29, substate 93"),
+        ("memory", "memory", State.ENDED, Cause.MEMORY, "Exit_status -27, substate 93"),
+        ("cancelled_while_running", "deleted", State.ENDED, Cause.CANCELLED, "Exit_status 271, substate 91"),
+        ("cancelled_while_queued", "full17", State.ENDED, Cause.CANCELLED, "deleted before it ran (substate 91)"),
+    ],
+)
+def test_a_state_is_read_from_what_qstat_printed(case: str, name: str, state: State, cause: Cause, words: str) -> None:
+    status = replayed(case).statuses([Job(name, asked_for(case))])[name]
+    assert (status.state, status.cause) == (state, cause)
+    assert status.words.startswith(words)
+    assert status.id == asked_for(case)
+
+
+def test_a_job_without_an_id_is_found_by_its_name() -> None:
+    assert replayed("running_by_name").statuses([Job("well", None)])["well"].id == "35.pbshead"
+
+
+@pytest.mark.parametrize(("case", "job_id"), [("no_such_name", None), ("no_such_id", "99999")])
+def test_a_job_that_the_server_does_not_know_is_absent(case: str, job_id: str | None) -> None:
+    assert replayed(case).statuses([Job("nosuch", job_id)]) == {}
+
+
+def test_one_unknown_id_does_not_hide_the_other() -> None:
+    found = replayed("one_of_two_ids").statuses([Job("well", "35.pbshead"), Job("nosuch", "99999")])
+    assert {name: status.cause for name, status in found.items()} == {"well": Cause.FINISHED}
+
+
+def request() -> Request:
+    return Request("well", Path("/a/job.sh"), Path("/a/log"), 1, 1, 0, 1, None, 5, None)
+
+
+def test_the_id_of_a_submission_is_read() -> None:
+    assert replayed("submitted").submit(request()) == "35.pbshead"
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("unknown_queue", "qsub: qsub: Unknown queue"),
+        ("over_the_limit", "qsub: qsub: Job violates queue and/or server resource limits"),
+    ],
+)
+def test_a_refusal_has_the_servers_words(case: str, words: str) -> None:
+    with pytest.raises(Refused, match=f"^{words}$"):
+        replayed(case).submit(request())
+
+
+def test_a_deletion_is_asked_for_by_id() -> None:
+    replayed("cancel").cancel([Job("full17", "53.pbshead")])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(255, "", "Connection refused\nqstat: cannot connect to server pbshead (errno=111)\n"),
+        Answer(0, "<html>rubbish</html>\n", ""),
+        Answer(1, "", ""),
+    ],
+)
+def test_what_is_no_answer_says_nothing_about_any_job(answer: Answer) -> None:
+    scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: answer)
+    with pytest.raises(NoAnswer):
+        scheduler.statuses([Job("well", "35.pbshead")])
+
+
+def test_a_server_that_is_away_has_not_refused_a_submission() -> None:
+    away = Answer(162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n")
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: away).submit(request())

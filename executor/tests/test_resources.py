@@ -1,0 +1,204 @@
+"""What rules of all kinds ask for, as submit lines of each batch system, and what is refused or said."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_multinode.passed_over import PassedOver
+from snakemake_executor_plugin_multinode.resources import known, of_group, request_of, state_file
+from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+
+PATHS = Path("/j/x.sh"), Path("/j/x.log")
+BEGIN = {
+    "slurm": "sbatch --parsable --no-requeue -J a ",
+    "pbs": "qsub -N a -S /bin/bash -r n -j oe -o /j/x.log ",
+    "sge": "qsub -terse -N a -S /bin/bash -r n -j y -o /j/x.log ",
+}
+
+
+def line(kind: str, resources: dict[str, Any], threads: int = 1, **site: Any) -> str:
+    """The submit line of a job, less what is the same for all."""
+    request = request_of(resources, threads, "a", *PATHS, kind)
+    words = shlex.join(scheduler_of({"kind": kind, **site}).submit_command(request))
+    assert words.startswith(BEGIN[kind]) and words.endswith("/j/x.sh")
+    return words.removeprefix(BEGIN[kind]).removesuffix("/j/x.sh").replace("-o /j/x.log ", "").rstrip()
+
+
+@pytest.mark.parametrize(
+    ("resources", "threads", "slurm", "pbs", "sge"),
+    [
+        ({}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=1", "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter", ""),
+        ({}, 4, "-N 1 --ntasks-per-node=1 --cpus-per-task=4", "-l select=1:ncpus=4:mpiprocs=1 -l place=scatter", "-pe mpi 4"),
+        ({"cpus_per_task": 3}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=3", "-l select=1:ncpus=3:mpiprocs=1 -l place=scatter",
+         "-pe mpi 3"),
+        ({"mem_mb": 4000, "runtime": 90}, 2, "-N 1 --ntasks-per-node=1 --cpus-per-task=2 --mem=4000M -t 90",
+         "-l select=1:ncpus=2:mpiprocs=1:mem=4000mb -l place=scatter -l walltime=01:30:00", "-pe mpi 2 -l h_rt=5400"),
+        ({"mem_mb_per_cpu": 1000, "mem_mb": 1}, 4, "-N 1 --ntasks-per-node=1 --cpus-per-task=4 --mem=4000M",
+         "-l select=1:ncpus=4:mpiprocs=1:mem=4000mb -l place=scatter", "-pe mpi 4"),
+        ({"mem_mb": 5}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --mem=200M",
+         "-l select=1:ncpus=1:mpiprocs=1:mem=200mb -l place=scatter", ""),
+        ({"gpu": 1}, 8, "-N 1 --ntasks-per-node=1 --cpus-per-task=8 --gpus-per-node=1",
+         "-l select=1:ncpus=8:mpiprocs=1:ngpus=1 -l place=scatter", "-l gpu=1"),
+        ({"gpus": 4, "nodes": 2, "tasks": 4, "mpi": "srun"}, 2, "-N 2 --ntasks-per-node=2 --cpus-per-task=2 --gpus-per-node=2",
+         "-l select=2:ncpus=4:mpiprocs=2:ngpus=2 -l place=scatter", "-pe mpi 4 -l gpu=1"),
+        ({"tasks": 6, "mpi": "mpirun"}, 1, "-N 1 --ntasks-per-node=6 --cpus-per-task=1",
+         "-l select=1:ncpus=6:mpiprocs=6 -l place=scatter", "-pe mpi 6"),
+        ({"nodes": 2, "tasks_per_node": 3}, 1, "-N 2 --ntasks-per-node=3 --cpus-per-task=1",
+         "-l select=2:ncpus=3:mpiprocs=3 -l place=scatter", "-pe mpi 6"),
+        ({"gres": "gpu:a100:2"}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=a100:2",
+         "-l select=1:ncpus=1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
+        ({"gpu": 2, "gpu_model": "h100"}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=h100:2",
+         "-l select=1:ncpus=1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
+        ({"partition": "short", "account": "mine"}, 1, "-N 1 --ntasks-per-node=1 --cpus-per-task=1 -p short -A mine",
+         "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter -q short -A mine", "-q short -A mine"),
+        ({"slurm_partition": "s", "pbs_queue": "p", "sge_queue": "g", "queue": "all"}, 1,
+         "-N 1 --ntasks-per-node=1 --cpus-per-task=1 -p s", "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter -q p", "-q g"),
+        ({"qos": "high", "constraint": "rack1&ib"}, 1,
+         "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --qos=high '--constraint=rack1&ib'",
+         "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter", ""),
+        ({"slurm_extra": "--nice=5 '--comment=a b'", "pbs_extra": "-p 10", "sge_extra": "-P mine"}, 1,
+         "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --nice=5 '--comment=a b'",
+         "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter -p 10", "-P mine"),
+        ({"tmpdir": "/tmp", "disk_mb": 1000, "disk_mib": 954, "mem": "1 GB", "_cores": 1, "_nodes": 1}, 1,
+         "-N 1 --ntasks-per-node=1 --cpus-per-task=1", "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter", ""),
+    ],
+)  # fmt: skip
+def test_everyday_resources_become_submit_lines(
+    resources: dict[str, Any], threads: int, slurm: str, pbs: str, sge: str
+) -> None:
+    assert line("slurm", resources, threads) == slurm
+    assert line("pbs", resources, threads) == pbs
+    assert line("sge", resources, threads) == sge
+
+
+def test_a_rules_account_and_words_come_in_place_of_and_after_those_of_the_site() -> None:
+    site = {"account": "site", "queue": "site", "options": ["--exclusive"]}
+    own = {"account": "own", "queue": "own", "slurm_extra": "--nice"}
+    ask = "-N 1 --ntasks-per-node=1 --cpus-per-task=1"
+    assert line("slurm", own, **site) == f"{ask} -p own -A own --exclusive --nice"
+    assert line("slurm", {}, **site) == f"{ask} -p site -A site --exclusive"
+
+
+def test_a_sites_template_can_name_them_all() -> None:
+    template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l scratch={disk_mb}M] [-l g={gpus_of_model}]"
+    asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100", "disk_mb": 7}
+    found = "-l qos=q -l feature=c -l gpu_type=a100 -l scratch=7M -l g=a100:2"
+    for kind in ("pbs", "sge"):
+        assert line(kind, asked, request=template) == found
+        assert line(kind, {}, request=template) == ""
+
+
+@pytest.mark.parametrize(
+    ("resources", "sentence"),
+    [
+        ({"gpu": 1, "gpus": 2}, "the resources `gpus` (2) and `gpu` (1) say different things"),
+        ({"gpus": 4, "gpus_per_node": 4, "nodes": 2},
+         "the resources `gpus_per_node` (4 per node), `gpus` (2 per node) say different things"),
+        ({"gpus": 3, "nodes": 2}, "the resource `gpus` (3) is not a multiple of `nodes` (2)"),
+        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node), `gres` (1 per node) say different things"),
+        ({"gres": "licence:3"}, "the resource `gres` must be like gpu:2 or gpu:a100:2, not 'licence:3'; what is no GPU is asked for by `slurm_extra`"),
+        ({"gres": "gpu:a100:1", "gpu_model": "h100"}, "the resources `gpu_model` (h100) and `gres` (gpu:a100:1) say different things"),
+        ({"gpu_model": "h100"}, "the resource `gpu_model` (h100) says nothing without `gpus`"),
+        ({"tasks": 5, "nodes": 2}, "the resource `tasks` (5) is not a multiple of `nodes` (2)"),
+        ({"tasks": 4, "nodes": 2, "ranks_per_node": 4}, "the resources `tasks` (4) and `ranks_per_node` (4) say different things"),
+        ({"queue": "a", "partition": "b"}, "the resources `queue` ('a') and `partition` ('b') say different things"),
+        ({"gpu": "2"}, "the resource `gpu` must be a whole number of at least 0, not '2'"),
+        ({"tasks": 0}, "the resource `tasks` must be a whole number of at least 1, not 0"),
+        ({"mem_mb_per_cpu": True}, "the resource `mem_mb_per_cpu` must be a whole number of at least 0, not True"),
+        ({"constraint": "a b"}, "the resource `constraint` 'a b' must be one word that does not begin with a dash"),
+        ({"slurm_account": "-x"}, "the resource `slurm_account` '-x' must be one word that does not begin with a dash"),
+        ({"slurm_extra": "'"}, "the resource `slurm_extra` is not closed: No closing quotation: \"'\""),
+        ({"slurm_extra": 3}, "the resource `slurm_extra` must be words as a shell reads them, not 3"),
+        ({"slurm_extra": "-Jmine"}, "the resource `slurm_extra` may not hold -J: this executor sets it"),
+        ({"slurm_extra": "--array=1-3"}, "the resource `slurm_extra` may not hold --array: this executor sets it"),
+        ({"chain_state": 3}, "the resource `chain_state` must be the path of a file, not 3"),
+        ({"chain_state": " "}, "the resource `chain_state` must be the path of a file, not ' '"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_or_is_of_a_wrong_kind_is_refused(resources: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as error:
+        line("slurm", resources)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("kind", "extra"), [("pbs", "-J 1-3"), ("pbs", "-N x"), ("sge", "-t 1-3"), ("sge", "-o /x")])
+def test_words_by_which_a_job_could_not_be_followed_are_refused(kind: str, extra: str) -> None:
+    option = extra.split(maxsplit=1)[0]
+    with pytest.raises(ValueError, match=f"`{kind}_extra` may not hold {option}: this executor sets it"):
+        line(kind, {f"{kind}_extra": extra})
+
+
+def said(kind: str, resources: dict[str, Any], threads: int = 1, **site: Any) -> list[str]:
+    """What is said about a job, whose rule is `r`, and about a second one of the same kind."""
+    told: list[str] = []
+    over = PassedOver(scheduler_of({"kind": kind, **site}), {"slots"}, told.append)
+    for _ in range(2):
+        over.look("r", resources)
+        over.check("r", request_of(resources, threads, "a", *PATHS, kind))
+    return told
+
+
+def test_a_name_that_means_nothing_is_named_once_with_a_near_one() -> None:
+    assert said("slurm", {"gpus_per_nod": 2, "slots": 1, "licences": 3, "unset": None}) == [
+        "r: the resource `gpus_per_nod` means nothing to this executor and is passed over; did you mean `gpus_per_node`?",
+        "r: the resource `licences` means nothing to this executor and is passed over; if that is meant so: "
+        "--multinode-workflow-resources licences",
+    ]
+
+
+def test_what_a_batch_system_has_no_place_for_is_named_once() -> None:
+    asked = {"qos": "q", "constraint": "c", "gpu": 1, "gpu_model": "a100", "mem_mb": 1000}
+    assert said("slurm", asked) == []
+    assert [text.split("`")[1] for text in said("pbs", asked)] == ["qos", "constraint", "gpu_model"]
+    assert [text.split("`")[1] for text in said("sge", asked, threads=4)] == [
+        "qos", "constraint", "gpu_model", "mem_mb", "cpus_per_rank",
+    ]  # fmt: skip
+    assert said("pbs", {"qos": "q"}) == [
+        "r: the resource `qos` is not passed on; pbs has no built-in place for it: name {qos} in the `request` of the site file"
+    ]
+
+
+def test_a_site_that_names_them_has_them_passed_on_and_one_that_leaves_memory_out_means_it() -> None:
+    assert said("pbs", {"qos": "q", "mem_mb": 1000}, request="-l select={nodes} [-l qos={qos}]") == []
+    assert said("slurm", {"gpu": 1, "gpu_model": "a"}, request="-N {nodes} [--gpus={gpus_per_node}]") == [
+        "r: the resource `gpu_model` is not passed on; slurm has no built-in place for it: "
+        "name {gpu_model} in the `request` of the site file"
+    ]
+
+
+def test_names_for_one_batch_system_say_nothing_to_the_others() -> None:
+    own = {"slurm_extra": "--nice", "slurm_account": "a", "sge_queue": "q"}
+    assert said("pbs", own) == []
+    assert line("pbs", own) == "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter"
+    assert known("slurm_extra") and known("pbs_runtime") and not known("extra") and not known("slurm_nonsense")
+
+
+def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_for_all() -> None:
+    members = [{"mem_mb_per_cpu": 500, "nodes": 1, "gpu": 1}, {"mem_mb_per_cpu": 800, "nodes": 1, "gpu": 1}]
+    merged = {"mem_mb_per_cpu": 1300, "nodes": 2, "gpu": 2, "_cores": 3, "runtime": 7}
+    found = of_group(merged, members)
+    assert found == {"mem_mb_per_cpu": 800, "gpu": 2, "_cores": 3, "runtime": 7}
+    request = request_of(found, 3, "a", *PATHS)
+    assert (request.nodes, request.cpus_per_rank, request.gpus_per_node, request.mem_mb) == (1, 3, 2, 2400)
+
+
+@pytest.mark.parametrize("wide", [{"nodes": 2}, {"tasks": 2}, {"ranks_per_node": 2}, {"slurm_tasks": 2}])
+def test_a_member_of_a_group_has_one_node_and_one_task(wide: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="cannot be part of a group"):
+        of_group({}, [{}, wide], "slurm")
+
+
+def test_cores_of_members_that_name_them_and_of_those_that_have_threads_are_both_there() -> None:
+    assert of_group({"cpus_per_task": 2, "_cores": 5}, [{"cpus_per_task": 2}, {}])["cpus_per_task"] == 5
+
+
+def test_the_state_file_of_a_chain_is_the_one_that_the_resource_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert state_file({"chain_state": "run/state.json"}) == tmp_path / "run/state.json"
+    assert state_file({}) is None

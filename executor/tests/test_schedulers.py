@@ -1,0 +1,518 @@
+"""Submit lines, site settings, and what Slurm and Grid Engine print, as it was seen on 22.05.8 and 8.1.9."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakemake_executor_plugin_multinode.quoting import requoted
+from snakemake_executor_plugin_multinode.records import Attempt
+from snakemake_executor_plugin_multinode.resources import request_of
+from snakemake_executor_plugin_multinode.schedulers import (
+    Cause,
+    Job,
+    LimitReached,
+    NoAnswer,
+    Refused,
+    Request,
+    State,
+    detected_kind,
+    scheduler_of,
+)
+from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.submit import with_avoided
+
+WHOLE = Request("train.a.01", Path("/j o/x.sh"), Path("/j o/%j.log"), 2, 4, 4, 2, 64000, 90, None)
+PINNED = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 2, 1, 0, 1, None, None, None, hosts=("n01", "n07"))
+LEAST = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 1, 1, 0, 1, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("site", "request_", "line"),
+    [
+        ({"kind": "slurm", "queue": "gpu", "account": "a1"}, WHOLE,
+         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=4|--cpus-per-task=2|--gpus-per-node=4|--mem=64000M|-t|90|-p|gpu|-A|a1|-o|/j o/%%j.log|/j o/x.sh"),
+        ({"kind": "slurm"}, LEAST,
+         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|1|--ntasks-per-node=1|--cpus-per-task=1|-o|/j/x.log|/j/x.sh"),
+        ({"kind": "sge", "options": ["-P", "p 1"]}, WHOLE,
+         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-pe|mpi|8|-l|gpu=1|-l|h_rt=5400|-P|p 1|/j o/x.sh"),
+        ({"kind": "sge", "request": "-l f_node={nodes} [-l h_rt={walltime}]", "options": "-g group"}, WHOLE,
+         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-l|f_node=2|-l|h_rt=01:30:00|-g|group|/j o/x.sh"),
+        ({"kind": "pbs", "queue": "q"}, WHOLE,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j o/%j.log|-l|select=2:ncpus=8:mpiprocs=4:ngpus=4:mem=64000mb|-l|place=scatter|-l|walltime=01:30:00|-q|q|/j o/x.sh"),
+        ({"kind": "pbs"}, LEAST,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|select=1:ncpus=1:mpiprocs=1|-l|place=scatter|/j/x.sh"),
+        ({"kind": "slurm"}, PINNED,
+         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=1|--cpus-per-task=1|--nodelist=n01,n07|-o|/j/x.log|/j/x.sh"),
+        ({"kind": "sge"}, PINNED,
+         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j/x.log|-pe|mpi|2|-l|hostname=n01|n07|/j/x.sh"),
+        ({"kind": "pbs", "request": "-l select={nodes}:ncpus=4[:mem={mem_mb}mb] -l place=scatter:excl"}, PINNED,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|select=1:ncpus=4:host=n01+1:ncpus=4:host=n07|-l|place=scatter:excl|/j/x.sh"),
+    ],
+)  # fmt: skip
+def test_a_request_becomes_a_submit_line(site: dict[str, Any], request_: Request, line: str) -> None:
+    assert "|".join(scheduler_of(site).submit_command(request_)) == line
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"),
+    [
+        ({}, "`scheduler.kind` must be one of slurm, sge, pbs; it is missing"),
+        ({"kind": "slrum"}, "`scheduler.kind` must be one of slurm, sge, pbs, not 'slrum'; did you mean `slurm`?"),
+        ({"kind": "pbs", "que": "x"}, "`scheduler` has no key `que`; did you mean `queue`?"),
+        ({"kind": "pbs", "queue": "-a b"}, "`scheduler.queue` '-a b' must be one word that does not begin with a dash"),
+        ({"kind": "pbs", "account": True}, "`scheduler.account` must be text, not True"),
+        ({"kind": "pbs", "request": "-l select={node}"}, "the request '-l select={node}' names {node}, which does not exist; did you mean {nodes}?"),
+        ({"kind": "pbs", "request": "-l [x"}, "the request '-l [x' has square brackets that do not match"),
+        ({"kind": "pbs", "options": "'"}, "`scheduler.options` is not closed: No closing quotation: \"'\""),
+        ({"kind": "pbs", "setup": 3}, "`scheduler.setup` must be text or a list of lines, not 3"),
+    ],
+)  # fmt: skip
+def test_a_wrong_site_is_answered_with_a_sentence(site: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as error:
+        scheduler_of(site)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "script", "log"),
+    [("slurm", "/a\nb", "/l"), ("slurm", "/s", "/a\\b"), ("slurm", "relative", "/l"), ("sge", "/s", "/a$b"), ("sge", "/s", "/a:b"),
+     ("sge", "/s\n", "/l"), ("pbs", "/s", "/a,b"), ("pbs", "/s", "/a:b"), ("pbs", "/s", "/ü"), ("pbs", "/s\x1b", "/l")],
+)  # fmt: skip
+def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, log: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot take the path|is not absolute"):
+        scheduler_of({"kind": kind}).submit_command(Request("a", Path(script), Path(log), 1, 1, 0, 1, None, None, None))
+
+
+@pytest.mark.parametrize("name", ["", "-a", "1a", "a b", "a:b", "a/b", "ä", "a\n", "a" * 101])
+@pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
+def test_a_job_name_that_not_all_systems_take_is_refused(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match="the job name"):
+        scheduler_of({"kind": kind}).submit_command(Request(name, Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None))
+
+
+def test_gpus_that_ranks_cannot_share_equally_are_refused_where_they_are_asked_for_per_rank() -> None:
+    request = Request("a", Path("/s"), Path("/l"), 1, 3, 4, 1, None, None, None)
+    with pytest.raises(
+        ValueError, match="4 GPUs per node cannot be asked for in equal whole shares by 3 ranks per node"
+    ):
+        scheduler_of({"kind": "sge"}).submit_command(request)
+
+
+def test_a_job_says_what_it_needs_by_its_resources() -> None:
+    resources = {
+        "nodes": 2,
+        "ranks_per_node": 4,
+        "gpus_per_node": 4,
+        "mem_mb": 1000,
+        "runtime": 30,
+        "queue": "q",
+        "tmpdir": "<TBD>",
+    }
+    request = request_of(resources, 3, "a", Path("/s"), Path("/l"))
+    assert request == Request("a", Path("/s"), Path("/l"), 2, 4, 4, 3, 1000, 30, "q")
+    assert request.gpu_hours == 4.0
+
+
+def test_idle_gpus_that_a_job_keeps_from_others_are_counted_in_its_hours() -> None:
+    request = request_of({"nodes": 2, "gpus_held_per_node": 4, "runtime": 30}, 1, "a", Path("/s"), Path("/l"))
+    assert (request.gpus_per_node, request.gpus_held, request.gpu_hours) == (0, 8, 4.0)
+
+
+def test_a_job_can_ask_for_nodes_by_name() -> None:
+    request = request_of({"nodes": 2, "hosts": "n01,n07"}, 1, "a", Path("/s"), Path("/l"))
+    assert request.hosts == ("n01", "n07")
+
+
+@pytest.mark.parametrize("hosts", ["n01", "n01,", "n01,-x", "n01 n02", "n01,n02,n03"])
+def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
+    with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
+        request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"))
+
+
+def test_a_request_of_a_site_that_cannot_name_hosts_is_said_to_be_the_reason() -> None:
+    scheduler = scheduler_of({"kind": "pbs", "request": "-l nodes={nodes}:ppn=4"})
+    with pytest.raises(ValueError, match="a job on nodes by name needs a request with one chunk"):
+        scheduler.submit_command(PINNED)
+
+
+def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
+    failed = Attempt("train.a.01", "7", 0.0, None, node_fault=True, host="n01")
+    assert with_avoided(PINNED, [failed]).avoid == ()
+    assert with_avoided(LEAST, [failed]).avoid == ("n01",)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("nodes", 0), ("nodes", "2"), ("runtime", "<TBD>"), ("mem_mb", 1.5), ("queue", "-x")]
+)
+def test_a_resource_of_a_wrong_kind_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"the resource `{key}`"):
+        request_of({key: value}, 1, "a", Path("/s"), Path("/l"))
+
+
+def slurm(table: str, **others: Answer) -> Any:
+    """A Slurm whose squeue prints a table, as replayed text."""
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        return (
+            Answer(0, table, "")
+            if argv[0] == "squeue"
+            else others.get(argv[0], Answer(1, "", "Slurm accounting storage is disabled"))
+        )
+
+    return scheduler_of({"kind": "slurm"}, run)
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "cause"),
+    [
+        ("7|PENDING|Resources||N/A|a", State.QUEUED, Cause.UNKNOWN),
+        ("7|PENDING|JobHeldUser||N/A|a", State.HELD, Cause.UNKNOWN),
+        ("7|PENDING|PartitionTimeLimit||N/A|a", State.NEVER, Cause.UNKNOWN),
+        ("7|RUNNING|None|node1|N/A|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|COMPLETING|None|node1|N/A|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|SUSPENDED|None|node1|N/A|a", State.SUSPENDED, Cause.UNKNOWN),
+        ("7|COMPLETED|None|node1|N/A|a", State.ENDED, Cause.FINISHED),
+        ("7|TIMEOUT|TimeLimit|node1|N/A|a", State.ENDED, Cause.WALLTIME),
+        ("7|OUT_OF_MEMORY|OutOfMemory|node1|N/A|a", State.ENDED, Cause.MEMORY),
+        ("7|NODE_FAIL|NodeDown|node1|N/A|a", State.ENDED, Cause.NODE),
+        ("7|PREEMPTED|None|node1|N/A|a", State.ENDED, Cause.PREEMPTED),
+        ("7|CANCELLED|None|node1|N/A|a", State.ENDED, Cause.CANCELLED),
+        ("7|FAILED|JobLaunchFailure|node1|N/A|a", State.ENDED, Cause.NODE),
+        ("7|BRAND_NEW_STATE|None|node1|N/A|a", State.UNKNOWN, Cause.UNKNOWN),
+        ("7|PENDING|launch failed requeued held||N/A|a", State.HELD, Cause.UNKNOWN),
+        ("7|REVOKED|None||N/A|a", State.UNKNOWN, Cause.UNKNOWN),
+    ],
+)
+def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
+    status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([Job("a", "7")])["a"]
+    assert (status.id, status.state, status.cause) == ("7", state, cause)
+
+
+def rows(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_array_jobs_and_names_with_blanks_of_the_same_user_do_not_spoil_the_table_of_slurm() -> None:
+    others = rows("12_[1-90]|PENDING|Resources||N/A|sweep", "9|RUNNING|None|node2|N/A|a name | with blanks")
+    assert slurm(others).statuses([Job("a", "7")]) == {}
+    found = slurm(others + "7|RUNNING|None|node1|N/A|a\n").statuses([Job("a", "7")])
+    assert found["a"].state is State.RUNNING
+
+
+OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
+
+
+@pytest.mark.parametrize(
+    ("row_name", "found"),
+    [(OURS, True), (f"alice_{OURS}", True), ("renamed", True), (OTHERS, False)],
+    ids=["its name", "a prefix", "renamed by a hook", "its id was given to another of our jobs"],
+)
+def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, found: bool) -> None:
+    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([Job(OURS, "7")])) is found
+    job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
+    assert bool(sge(job).statuses([Job(OURS, "7")])) is found
+    line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
+    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: Answer(0, line, ""))
+    assert bool(pbs.statuses([Job(OURS, "7.head")])) is found
+
+
+def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
+    calls: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(" ".join(argv))
+        table = "CLUSTER: big\n7|FAILED|NonZeroExitCode|n1|N/A|a\n" if "big" in argv else ""
+        out = {"squeue": table, "sbatch": "7;big\n", "scontrol": "ExitCode=3:0"}.get(argv[0], "")
+        return Answer(0, out, "")
+
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M big"}, run)
+    job = Job("a", scheduler.submit(WHOLE))
+    assert scheduler.statuses([job])["a"].id == "7;big"
+    scheduler.cancel([job])
+    assert [call.partition(" -h")[0] for call in calls[1:]] == [
+        "squeue -M big", "scontrol -M big -o show job 7", "scancel -M big 7",
+    ]  # fmt: skip
+
+
+# Ids of a federation have the number of the cluster in their upper bits: federation.shtml of Slurm 22.05, "Job IDs".
+@pytest.mark.parametrize(
+    ("printed", "on", "number"),
+    [("67108865;fed1", "fed1", "67108865"), ("134217735;fed2", "fed2", "134217735"), ("67108866", "", "67108866")],
+)
+def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_number(
+    printed: str, on: str, number: str
+) -> None:
+    calls: list[list[str]] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(list(argv))
+        others = rows(f"{number}9_[0-2]|PENDING|BeginTime||N/A|sweep", "70+0|RUNNING|None|n2|N/A|two parts")
+        squeue = f"CLUSTER: {on}\n" * bool(on) + others + f"{number}|RUNNING|None|n1|N/A|{OURS}\n"
+        return Answer(0, {"sbatch": f"{printed}\n", "squeue": squeue}.get(argv[0], ""), "")
+
+    scheduler = scheduler_of({"kind": "slurm"}, run)
+    job = Job(OURS, scheduler.submit(WHOLE))
+    status = scheduler.statuses([job])[OURS]
+    assert (status.id, status.state) == (printed, State.RUNNING)
+    scheduler.cancel([job])
+    assert calls[-1] == ["scancel", *(["-M", on] if on else []), number]
+
+
+def test_a_job_of_a_federation_is_followed_where_it_runs() -> None:
+    table = rows("7|RUNNING|None|node1|N/A|a", "7|REVOKED|None||N/A|a")
+    assert slurm(table).statuses([Job("a", "7")])["a"].state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (Answer(1, "", "Slurm accounting storage is disabled"), None),
+        (Answer(1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
+    ],
+)
+def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
+    answer: Answer, state: State | None
+) -> None:
+    status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([Job("a", "7"), Job("b", "9")])
+    assert status["b"].state is State.RUNNING
+    assert (status["a"].state if "a" in status else None) is state
+
+
+def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
+    asked = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        asked.append(argv[0])
+        if argv[0] == "qacct":
+            raise NoAnswer("qacct did not answer within 25 s")
+        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    found = scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7"), Job("b", "8")])
+    assert {status.state for status in found.values()} == {State.UNANSWERED}
+    assert asked == ["qstat", "qacct"]
+
+
+def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_each_job_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 0.05)
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        if argv[0] == "qacct":
+            time.sleep(0.04)
+            asked.append(argv[-1])
+            return Answer(1, "", "error: job id not found")
+        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    scheduler = scheduler_of({"kind": "sge"}, run)
+    jobs = [Job(str(number), str(number)) for number in range(6)]
+    for _ in range(6):
+        found = scheduler.statuses(jobs)
+        assert State.UNANSWERED in {status.state for status in found.values()}
+    assert len(asked) <= 12
+    assert set(asked) == {"0", "1", "2", "3", "4", "5"}
+
+
+@pytest.mark.parametrize(
+    ("config", "remembers"),
+    [
+        ("MinJobAge               = 300 sec\nAccountingStorageType   = accounting_storage/none\n", True),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/none\n", False),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/slurmdbd\n", True),
+        ("", False),
+    ],
+)
+def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
+    assert slurm("", scontrol=Answer(0, config, "")).remembers_deleted is remembers
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("slurm", "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
+        ("slurm", "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"),
+        ("pbs", "qsub: would exceed queue generic's per-user limit"),
+        ("pbs", "qsub: Maximum number of jobs already in queue workq"),
+        ("sge", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30).\nExiting."),
+    ],
+)  # fmt: skip
+def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> None:
+    with pytest.raises(LimitReached):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy",
+    ],
+)
+def test_a_limit_on_one_job_is_a_refusal(error: str) -> None:
+    with pytest.raises(Refused):
+        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+
+
+@pytest.mark.parametrize(("start", "started_s"), [("2026-11-21T18:23:09+00:00", 1795285389.0), ("N/A", None)])
+def test_when_slurm_started_a_job_is_read(start: str, started_s: float | None) -> None:
+    status = slurm(f"7|CANCELLED|None|node1|{start}|a\n").statuses([Job("a", "7")])["a"]
+    assert status.started_s == started_s
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
+)
+def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
+    shown = Answer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
+    status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([Job("a", "7")])["a"]
+    assert (status.cause, status.signal) == (cause, number)
+
+
+def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
+    table = Answer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
+    found = slurm("", sacct=table).statuses([Job("a", "7"), Job("b", "8"), Job("c", "9")])
+    assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
+
+
+def sge(living: str, **others: Answer) -> Any:
+    """A Grid Engine whose qstat prints jobs, as replayed text."""
+    xml = f"<?xml version='1.0'?>\n<job_info><queue_info>{living}</queue_info><job_info></job_info></job_info>"
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        return (
+            Answer(0, xml, "")
+            if argv[0] == "qstat"
+            else others.get(argv[0], Answer(1, "", "error: job id 7 not found"))
+        )
+
+    return scheduler_of({"kind": "sge"}, run)
+
+
+@pytest.mark.parametrize(
+    ("letters", "state"),
+    [("qw", State.QUEUED), ("hqw", State.HELD), ("Rq", State.QUEUED), ("t", State.RUNNING), ("r", State.RUNNING), ("hr", State.RUNNING),
+     ("dr", State.RUNNING), ("Rr", State.RUNNING), ("s", State.SUSPENDED), ("S", State.SUSPENDED), ("T", State.SUSPENDED),
+     ("Eqw", State.NEVER), ("Ehqw", State.NEVER), ("?", State.UNKNOWN)],
+)  # fmt: skip
+def test_a_state_of_grid_engine_is_read(letters: str, state: State) -> None:
+    job = f"<job_list><JB_job_number>7</JB_job_number><JB_name>train.some</JB_name><state>{letters}</state><full_job_name>a</full_job_name></job_list>"
+    assert sge(job).statuses([Job("a", "7")])["a"].state is state
+
+
+def record(failed: str, status: str, more: str = "") -> Answer:
+    lines = f"jobname      a\njobnumber    7\nhostname     n1\nfailed       {failed}\nexit_status  {status}\n{more}"
+    return Answer(0, f"{'=' * 62}\n{lines}", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (record("0    ", "0"), Cause.FINISHED),
+        (record("0    ", "3"), Cause.COMMAND),
+        (record("100 : assumedly after job", "137                  (Killed)"), Cause.SIGNAL),
+        (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
+        (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 12s\ncategory -l h_rt=60\n"), Cause.MEMORY),
+        (record("26  : opening output file", "0"), Cause.NODE),
+        (record("19  : before writing exit_status", "0"), Cause.NODE),
+    ],
+)  # fmt: skip
+def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: Answer, cause: Cause) -> None:
+    status = sge("", qacct=answer).statuses([Job("a", "7")])["a"]
+    assert (status.state, status.cause) == (State.ENDED, cause)
+
+
+def test_a_job_that_grid_engine_does_not_know_is_absent() -> None:
+    assert sge("").statuses([Job("a", "7")]) == {}
+
+
+@pytest.mark.parametrize("kind", ["slurm", "sge"])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(1, "", "Unable to contact slurm controller"), Answer(0, "<html>rubbish", ""), Answer(0, "rubbish\n", "")],
+)
+def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: Answer) -> None:
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([Job("a", "7")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("slurm", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
+     ("slurm", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
+     ("sge", 'error: unable to send message to qmaster using port 6444 on host "h": got send error')],
+)  # fmt: skip
+def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error: str) -> None:
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "job_id"),
+    [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28;cluster"), ("sge", "Warning: x\n34\n", "34")],
+)
+def test_the_id_of_a_submission_is_read(kind: str, out: str, job_id: str) -> None:
+    assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(0, out, "")).submit(WHOLE) == job_id
+
+
+def test_a_refusal_has_the_schedulers_words() -> None:
+    answer = Answer(
+        1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed\n"
+    )
+    with pytest.raises(Refused, match="sbatch: sbatch: error: invalid partition specified: x sbatch: error: Batch job"):
+        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: answer).submit(WHOLE)
+
+
+def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
+    begin = time.monotonic()
+    with pytest.raises(NoAnswer, match=r"bash did not answer within 0\.3 s"):
+        run_command(["bash", "-c", "sleep 30 & wait"], 0.3)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_command_that_does_not_exist_is_no_answer() -> None:
+    with pytest.raises(NoAnswer, match="nosuchcommand: command not found"):
+        run_command(["nosuchcommand"], 1)
+
+
+def test_a_command_is_not_found_where_path_names_a_folder_that_may_not_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # root may read every folder: what the kernel says to others is put in its place
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "nosuchcommand")
+
+    monkeypatch.setattr("subprocess.Popen", denied)
+    with pytest.raises(NoAnswer, match="nosuchcommand: command not found"):
+        run_command(["nosuchcommand"], 1)
+
+
+@pytest.mark.parametrize(
+    ("there", "says", "kind"),
+    [
+        ({"sbatch", "qsub", "qstat"}, "Unknown option: version", "slurm"),
+        ({"qsub", "qconf"}, "invalid option argument", "sge"),
+        ({"qsub", "qstat"}, "pbs_version = 23.06.06", "pbs"),
+        (set(), "", None),
+    ],
+)
+def test_the_batch_system_is_known_by_its_own_commands(there: set[str], says: str, kind: str | None) -> None:
+    found = detected_kind(lambda name: name if name in there else None, lambda _argv, _limit_s: Answer(0, says, ""))
+    assert found == kind
+
+
+def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> None:
+    value = 'it\'s $HOME `x` \\ "y"'
+    assert requoted(f"python --target {value!r} --plain 'a b'", [value]) == (
+        "python --target 'it'\"'\"'s $HOME `x` \\ \"y\"' --plain 'a b'"
+    )
+
+
+def test_an_active_value_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be handed on safely"):
+        requoted('python --option "it\'s $HOME"', ["other"])

@@ -1,0 +1,126 @@
+"""Modules, conda and containers of a site: what a job's script does with them, run by a real bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.software import (
+    WRAPPER,
+    Container,
+    Software,
+    checked,
+    read_software,
+)
+from snakemake_executor_plugin_multinode.status_files import StatusFiles
+from test_jobscript import run, script
+
+ON_FAILURE = 'setup_failed() { echo "failed $1: $2"; exit 78; }\n'
+
+
+def shell(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def stand_in(folder: Path, name: str, text: str) -> None:
+    """A stand-in for a command."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_set_up_line_that_fails_ends_the_job_before_its_command_as_a_fault_that_names_the_line(
+    tmp_path: Path,
+) -> None:
+    folder = script(tmp_path, "touch ran", setup=("true", "ls /nowhere/at/all", "touch after"))
+    done = run(folder)
+    assert done.returncode == 78
+    said = "the job's set-up failed (exit status 2): ls /nowhere/at/all"
+    assert said in done.stderr
+    assert not (folder / "ran").exists() and not (folder / "after").exists()
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None and (end.code, end.fault) == (78, said)
+
+
+def test_set_up_lines_that_are_one_command_together_stay_together() -> None:
+    lines = ["# a comment", "if true; then", "  A=1", "fi", "for i in 1 2; do", "  B=$i", "done", "C=a\\", "b"]
+    done = shell(f'{ON_FAILURE}{checked(lines)}\necho "$A $B $C"')
+    assert done.stdout == "1 2 ab\n"
+
+
+def test_only_the_last_command_of_a_line_decides_and_what_a_line_sets_stays() -> None:
+    done = shell(f"{ON_FAILURE}{checked(['false; X=5', 'cd / && Y=6'])}\necho $X $Y $PWD")
+    assert done.stdout == "5 6 /\n"
+
+
+def test_a_set_up_without_an_end_is_refused_before_submission() -> None:
+    with pytest.raises(ValueError, match="has a command without an end: 'if true; then'"):
+        checked(["true", "if true; then", "echo"])
+
+
+def test_modules_are_loaded_in_order_also_where_the_shell_has_no_such_function_yet(tmp_path: Path) -> None:
+    init = tmp_path / "init"
+    init.mkdir()
+    (init / "bash").write_text('module() { echo "$@"; [ "$2" != missing ]; }\n')
+    lines = Software(modules=("cuda/12.4", "openmpi")).setup(None)
+    done = shell(f"{ON_FAILURE}{checked(lines)}", MODULESHOME=str(tmp_path))
+    assert done.stdout == "load cuda/12.4\nload openmpi\n"
+    done = shell(f"{ON_FAILURE}{checked(Software(modules=('missing',)).setup(None))}", MODULESHOME=str(tmp_path))
+    assert done.stdout == "load missing\nfailed 1: module load missing\n"
+    assert done.returncode == 78
+
+
+def test_conda_is_found_by_the_drivers_path_where_the_job_has_none(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "conda", """echo 'conda() { echo "conda $*"; PATH=/of/env:$PATH; }'""")
+    lines = Software(conda="my env").setup(str(tmp_path / "bin/conda"))
+    done = shell(f"{ON_FAILURE}{checked(lines)}\necho ${{PATH%%:*}}", PATH="/usr/bin:/bin")
+    assert done.stdout == "conda activate my env\n/of/env\n"
+
+
+def test_a_container_has_its_own_python_and_conda_the_environments_one() -> None:
+    assert Software().python is None
+    assert Software(conda="x").python == "python"
+    assert Software(conda="x", container=Container("a.sif", python="/opt/bin/python")).python == "/opt/bin/python"
+
+
+def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", "apptainer", 'printf "[%s]" "${@:1:$#-3}"; echo; exec "${@: -3}"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("JOBS_DISK", "/disk/7")
+    image = Container("img.sif", bind=("$JOBS_DISK", "/data"))
+    words = image.words(Path("/my project"))
+    folder = script(tmp_path, f'echo "$PWD"; echo "${WRAPPER}"', container=words)
+    first, place, wrapper = run(folder).stdout.splitlines()
+    said = "[exec][--nv][--bind][/my project][--bind][/disk/7][--bind][/data][/my project/img.sif]"
+    assert (first, place) == (said, str(folder))
+    again = shell(f"{wrapper} /bin/sh -c 'echo inside'")
+    assert again.stdout == f"{said}\ninside\n"
+    assert wrapper.startswith(f"'{tmp_path}/bin/apptainer' exec")
+
+
+def test_an_image_at_an_address_is_no_file_and_a_folder_that_cannot_be_bound_is_refused() -> None:
+    assert Container("docker://x/y:1").words(Path("/p"))[-1] == "docker://x/y:1"
+    with pytest.raises(ValueError, match="its path holds `,` or `:`"):
+        Container("a.sif").words(Path("/a:b"))
+
+
+@pytest.mark.parametrize(
+    ("site", "what"),
+    [
+        ({"modules": "cuda"}, "`modules` must be a list of words"),
+        ({"conda": ["x"]}, "`conda` must be the name or the folder"),
+        ({"container": "a.sif"}, "must be a map with the key `image`"),
+        ({"container": {"image": "a.sif", "binds": []}}, "has no key `binds`; valid: image"),
+        ({"container": {"image": "a.sif", "bind": "/data"}}, "`bind` must be a list of words"),
+    ],
+)
+def test_wrong_keys_are_answered_with_a_sentence(site: dict[str, object], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        read_software(site)

@@ -1,0 +1,178 @@
+"""Whole workflows as other people have them, driven by Snakemake."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from running import REAL, Cluster, command, drive
+
+pytestmark = pytest.mark.slow
+HERE = Path(__file__).parent
+GROUP = """
+rule all:
+    input: "b.1", "b.2", "b.3"
+rule a:
+    output: "a.{n}"
+    group: "both"
+    shell: "sleep 3; touch {output}"
+rule b:
+    input: "a.{n}"
+    output: "b.{n}"
+    group: "both"
+    shell: "sleep 3; COMMAND"
+"""
+
+
+def events(folder: Path, event: str) -> list[dict[str, object]]:
+    """Lines of the ledger."""
+    lines = [json.loads(line) for line in (folder / ".multinode/jobs.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+def seen(condition: Callable[[], bool], what: str, limit_s: float = 120) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"never seen: {what}"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def everyday(tmp_path: Path) -> Path:
+    """A workflow with scripts, groups and retries."""
+    return Path(shutil.copytree(HERE / "everyday", tmp_path / "every day"))
+
+
+def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, everyday: Path) -> None:
+    done = drive(everyday, "--config", "word=two words", "--groups", "text=texts", "count=texts")
+    assert done.returncode == 0, done.stdout
+    assert (everyday / "summary.txt").read_text() == "3 words\n" * 3
+    assert (everyday / "second.txt").exists()
+    assert len(events(everyday, "submitted")) == 5  # three groups, the summary, and the rule that is tried twice inside
+    assert "passed over" not in done.stdout
+
+
+@pytest.mark.skipif(bool(REAL), reason="the stand-in keeps the submit lines")
+def test_a_group_asks_for_what_its_members_need_side_by_side(cluster: Cluster, everyday: Path) -> None:
+    done = drive(everyday, "--config", "word=w", "--group-components", "texts=3", "--", "summary.txt")
+    assert done.returncode == 0, done.stdout
+    group, summary = cluster.lines()
+    assert "-N 1 --ntasks-per-node=1 --cpus-per-task=6 --mem=1200M -t 10 " in group
+    assert "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --mem=250M -o " in summary
+    assert " --nice=10 " in summary
+
+
+def test_a_group_whose_driver_was_killed_is_adopted(cluster: Cluster, tmp_path: Path) -> None:
+    waiting = GROUP.replace("sleep 3; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
+    (tmp_path / "Snakefile").write_text(waiting.replace("COMMAND", "touch {output}"))
+    words = command("--group-components", "both=3")
+    first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    ledger = tmp_path / ".multinode/jobs.jsonl"
+    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    log = tmp_path / "second.log"
+    with log.open("w") as stream:
+        second = subprocess.Popen(words, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
+    seen(lambda: "taken up again as" in log.read_text(), "the adoption")
+    (tmp_path / "go").touch()
+    assert second.wait(240) == 0, log.read_text()
+    assert len(events(tmp_path, "submitted")) == 1
+
+
+def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
+    done = drive(tmp_path)
+    assert done.returncode == 1
+    assert "its command failed" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    wide = GROUP.replace('    output: "a.{n}"\n', '    output: "a.{n}"\n    resources: nodes=2\n')
+    (tmp_path / "Snakefile").write_text(wide.replace("COMMAND", "touch {output}"))
+    done = drive(tmp_path)
+    assert done.returncode == 1
+    assert "a job over several nodes or with several tasks cannot be part of a group" in done.stdout
+    assert not (tmp_path / "b.1").exists()
+
+
+def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(
+        'rule all:\n    input: "1", "2"\n'
+        'rule one:\n    output: "{n}"\n    resources: runtme=5, slots=1, gpu_hosts="a", load=1\n    shell: "touch {output}"\n'
+    )
+    done = drive(tmp_path, "--resources", "slots=2", "--multinode-workflow-resources", "gpu_hosts,other")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("passed over") == 2
+    assert (
+        "one: the resource `runtme` means nothing to this executor and is passed over; did you mean `runtime`?"
+        in done.stdout
+    )
+    assert "the resource `load` means nothing to this executor and is passed over; if that is meant so: " in done.stdout
+
+
+def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(HERE.parent / "examples/chain", tmp_path / "chain"))
+    done = drive(folder, "counted/60.json", timeout=280)
+    assert done.returncode == 0, done.stdout
+    assert json.loads((folder / "counted/60.json").read_text()) == {"counted": 60}
+    assert "its time is nearly over (progress " in done.stdout
+    first, second = events(folder, "ended")
+    assert 30 < float(str(first["progress"])) < 60
+    assert len(events(folder, "submitted")) == 2
+    assert second["cause"] == "finished"
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("snakemake_storage_plugin_fs") is None, reason="needs the storage plugin fs"
+)
+def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    storage, folder = tmp_path / "storage", tmp_path / "folder"
+    storage.mkdir()
+    folder.mkdir()
+    (storage / "in.txt").write_text("stored\n")
+    (folder / "Snakefile").write_text(
+        'rule copy:\n    input: "in.txt"\n    output: "out.txt"\n    shell: "cp {input} {output}"\n'
+    )
+    done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
+    assert done.returncode == 0, done.stdout
+    assert (storage / "out.txt").read_text() == "stored\n"
+
+
+@pytest.mark.skipif(bool(REAL), reason="not every batch system hands PATH on")
+def test_the_software_that_a_rule_names_is_loaded_in_its_job(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "module").write_text(f"#!/bin/sh\necho $MULTINODE_JOB module $* >>{tmp_path}/loaded\n")
+    (programs / "module").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "Snakefile").write_text('rule a:\n    output: "a"\n    envmodules: "gcc/13"\n    shell: "touch a"\n')
+    done = drive(tmp_path, "--software-deployment-method", "env-modules")
+    assert done.returncode == 0, done.stdout
+    assert "module load gcc/13" in (tmp_path / "loaded").read_text()
+    assert (tmp_path / "loaded").read_text().startswith("a.")
+
+
+def test_records_lie_where_the_option_or_the_workflow_says(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(
+        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "a"\n    shell: "touch a"\n'
+    )
+    assert drive(tmp_path).returncode == 0
+    assert (tmp_path / ".of_workflow/jobs.jsonl").exists()
+    (tmp_path / "a").unlink()
+    assert drive(tmp_path, "--multinode-folder", ".named").returncode == 0
+    assert (tmp_path / ".named/jobs.jsonl").exists()
+    assert not (tmp_path / ".multinode").exists()
