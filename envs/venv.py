@@ -118,7 +118,7 @@ def read_stamp() -> dict[str, str]:
 
 
 def write_stamp(known: dict[str, str]) -> None:
-    """Written after each step, so that an interrupted set-up goes on where it was."""
+    """Written after each step, so that an interrupted set-up resumes where it was."""
     temporary = STAMP.with_suffix(".tmp")
     temporary.write_text(json.dumps(known))
     temporary.replace(STAMP)

@@ -24,3 +24,10 @@ localrules:
     figure,
     table,
     report,
+
+
+# Where the site says so, the driver prepares data too: one host, in place of a node with its GPUs for each dataset.
+if PROJECT.prepares_data:
+
+    localrules:
+        dataset,

@@ -20,6 +20,8 @@ rule train:
         mem_mb=ask.run_resource("mem_mb"),
         runtime=ask.run_resource("runtime"),
         queue=ask.run_resource("queue"),
+        chain_state=ask.chain_state,
+        hosts=ask.run_resource("hosts"),
         study=ask.study_name,
     shell:
         "scalestudy train --out {output.result} > {log} 2>&1"

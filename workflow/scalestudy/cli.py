@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -12,17 +13,18 @@ from typing import Any
 import click
 
 from scalestudy import __version__
-from scalestudy.errors import UserError, of_system
+from scalestudy.errors import MORE_MEMORY, UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
+    "accept", "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "trend", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
+TRY_NUMPY = "import numpy, scalestudy.cli; room = bytes(8 << 20)"
 FROM = click.option(
     "--from",
     "init_from",
@@ -90,8 +92,8 @@ def agent(folder: Path, index: int | None) -> None:
 def try_run(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
     """Make one run outside the DAG, with defaults for what is not said, and print its figures.
 
-    A run that stopped on purpose (exit status 75) or was killed goes on when the same command is given again. With
-    --from, a run goes on from another one's checkpoint, on another number of ranks or with another exchange.
+    A run that stopped on purpose (exit status 75) or was killed resumes when the same command is given again. With
+    --from, a run continues from another one's checkpoint, on another number of ranks or with another exchange.
 
     \b
     Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
@@ -116,6 +118,8 @@ def _in_warm_parent(*arguments: str) -> None:
 def run_command(arguments: list[str]) -> int:
     """Run one command line; returns its exit status. What a user can remedy is said without a traceback."""
     try:
+        if arguments[:1] and arguments[0] in VERBS:
+            refuse_little_memory()
         return _called(arguments)
     except UserError as error:
         if isinstance(error, SiteFault):
@@ -127,15 +131,32 @@ def run_command(arguments: list[str]) -> int:
         return error.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = _signal_of(error)
-        click.echo(f"scalestudy: stopped by {number.name}\n    to go on, give the same command again", err=True)
+        click.echo(f"scalestudy: stopped by {number.name}\n    to resume, give the same command again", err=True)
         return 128 + number
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
-    except (OSError, MemoryError, ImportError) as error:
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
         if (told := of_system(error)) is None:
             raise
         click.echo(f"scalestudy: {told}", err=True)
         return 1
+
+
+def refuse_little_memory() -> None:
+    """Raise UserError where the limit of the address space is too low for NumPy, which nearly all verbs need.
+
+    Its OpenBLAS ends a process that it can have no memory for, or sends it SIGINT, so that another process has to try.
+    Without a limit nothing is tried.
+    """
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    tried = subprocess.run([sys.executable, "-c", TRY_NUMPY], capture_output=True, check=False)
+    if tried.returncode != 0:
+        what = f"memory ran out: NumPy cannot be loaded within the limit of {limit >> 20:,} MiB"
+        raise UserError(what, remedy=MORE_MEMORY)
 
 
 class Terminated(KeyboardInterrupt):

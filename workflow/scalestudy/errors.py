@@ -5,8 +5,18 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal acts on or shows elsewhere than where it is: control characters, marks of writing direction, halves of
+characters. Names of files can hold them."""
+
+
+def visible(text: str) -> str:
+    """`text` with escapes in place of what a terminal would not show; line breaks and tabs stay."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class UserError(Exception):
@@ -16,7 +26,8 @@ class UserError(Exception):
     """
 
     def __init__(self, what: str, where: str = "", remedy: str = "") -> None:
-        self.what, self.where, self.remedy = what, where, remedy
+        self.what, self.remedy = visible(what), visible(remedy)
+        self.where = visible(where).replace("\n", "\\n")
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -76,16 +87,25 @@ REMEDIES = {
     errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
     errno.ENOMEM: MORE_MEMORY,
 }
+NO_THREAD = "can't start new thread"
+"""What Python says, and not as an OSError, where the system has no memory or no process left for a thread."""
 NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
 """What the loader says of a library that memory does not suffice for."""
 
 
-def of_system(error: OSError | MemoryError | ImportError) -> UserError | None:
+def of_system(error: OSError | MemoryError | ImportError | RuntimeError) -> UserError | None:
     """What the system refused, and what to do; None where the error says nothing of the kind."""
     if isinstance(error, OSError):
         remedy = REMEDIES.get(error.errno or 0, f"remedy that, {AGAIN}")
         return UserError(error.strerror or str(error), str(error.filename or ""), remedy)
     text = str(error)
+    if isinstance(error, RuntimeError):
+        remedy = f"close other programs, or raise the limits of memory and processes (ulimit -v, ulimit -u), {AGAIN}"
+        return (
+            UserError("no thread can be started: memory or processes ran out", remedy=remedy)
+            if NO_THREAD in text
+            else None
+        )
     if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY_TO_LOAD):
         return UserError(f"memory ran out: {text or 'no more could be had'}", remedy=MORE_MEMORY)
     # The loader of libraries has no number of an error, only its words.

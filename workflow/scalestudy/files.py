@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, visible
 
 
 @contextmanager
@@ -24,7 +27,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _named(path):
+    with naming(path):
         handle, name = tempfile.mkstemp(prefix=_temporary(path), suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -47,8 +50,8 @@ def _temporary(path: Path) -> str:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors of the system in the block that name no file, or the temporary one, name `path`."""
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system in the block that name no file, or the temporary one, name `path`: a write does not say where."""
     try:
         yield
     except OSError as error:
@@ -86,8 +89,14 @@ def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file of ours; a damaged one is a UserError that says which."""
+    """Read a JSON file of ours; a damaged one, or what is no file or far too large, is a UserError that says which."""
     try:
+        state = Path(path).stat()
+        if not stat.S_ISREG(state.st_mode):
+            raise UserError("is not a file", str(path), "remove it; it will be made again")
+        if state.st_size > LARGEST_JSON:
+            what = f"is larger than {LARGEST_JSON >> 20} MiB: nothing of ours is"
+            raise UserError(what, str(path), "delete it; it will be made again")
         return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise UserError("no such file", str(path)) from None
@@ -96,6 +105,78 @@ def read_json(path: Path | str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
+
+
+LARGEST_JSON = 1 << 28
+"""Bytes; the progress of a hundred thousand runs takes a tenth of it."""
+
+
+def json_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file that has one in each line; lines that are none, as a crash can leave them, are left out."""
+    try:
+        with open(file, "rb") as stream:
+            for line in stream:
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(found, dict):
+                    yield found
+    except FileNotFoundError:
+        return
+
+
+LARGEST_TABLE = 1 << 26
+WHOLE, NUMBER = re.compile(r"[0-9]{1,18}"), re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
+
+
+def read_table(
+    file: Path, needed: Iterable[str] = (), wholes: Collection[str] = (), numbers: Collection[str] = ()
+) -> list[dict[str, str]]:
+    """The rows of a CSV file, by the names in its first line; cells may be empty.
+
+    Raises UserError, with the line, where it is no table, a `needed` column is missing, or what is filled in a column of
+    `wholes` or `numbers` is none.
+    """
+    try:
+        if file.stat().st_size > LARGEST_TABLE or not file.is_file():
+            raise UserError("is no table of numbers, or far too large", str(file), "is it the right file?")
+        with open(file, encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(stream)
+            found = list(_rows(rows, str(file), needed))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", str(file)) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(file), "save it as UTF-8") from None
+    except csv.Error as error:
+        raise UserError(f"is not a table: {error}", f"{file}:{rows.line_num}", CELLS) from None
+    for line, row in found:
+        for kind, columns, what in ((WHOLE, wholes, "a whole number"), (NUMBER, numbers, "a number")):
+            for column in columns:
+                if row.get(column) and kind.fullmatch(row[column]) is None:
+                    raise UserError(
+                        f"must be {what}, not `{row[column][:60]}`", f"{file}:{line}: {column}", "correct it"
+                    )
+    return [row for _, row in found]
+
+
+CELLS = "give each row a cell for each column; put text that holds a comma in quotes"
+
+
+def _rows(rows: Any, place: str, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    names: list[str] = next(rows, [])
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"has the column `{name[:60]}` twice", f"{place}:1", "keep one of them")
+    for name in needed:
+        if name not in names:
+            raise UserError(f"has no column `{name}`", f"{place}:1", "add it")
+    for cells in rows:
+        if cells and len(cells) != len(names):
+            what = f"has {len(cells)} cells where the first line names {len(names)} columns"
+            raise UserError(what, f"{place}:{rows.line_num}", CELLS)
+        if cells:
+            yield rows.line_num, dict(zip(names, cells, strict=True))
 
 
 def _refuse_constant(name: str) -> Any:
@@ -109,22 +190,53 @@ SEAL = "digest"
 
 def write_sealed(path: Path | str, value: dict[str, Any]) -> None:
     """Write a JSON object with the digest of its content, so that a later change shows."""
-    plain = finite({key: item for key, item in value.items() if key != SEAL})
+    plain = _visible(finite({key: item for key, item in value.items() if key != SEAL}))
     write_json(path, {**plain, SEAL: sha256_text(canonical_json(plain))})
 
 
-def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:
+def _visible(value: Any) -> Any:
+    """`value` with every text as messages show it: what is read back may hold nothing else."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, list) else value
+
+
+def read_sealed(path: Path | str, remedy: str, needs_digest: bool = False) -> dict[str, Any]:
     """Read what `write_sealed` wrote, less the digest; UserError where it is no object, or was changed since.
 
-    A file without a digest was written before files had one; only what it says can be checked.
+    A file without a digest was written before files had one; only what it says can be checked. `needs_digest` refuses it,
+    for what can be made again in a moment.
     """
     value = read_json(path)
     if not isinstance(value, dict):
         raise UserError("is not what belongs there: a JSON object is expected", str(path), remedy)
     digest = value.pop(SEAL, None)
-    if digest is not None and digest != sha256_text(canonical_json(value)):
+    text = checked_json(value, path, remedy)
+    if needs_digest and digest is None:
+        raise UserError("has no digest", str(path), remedy)
+    if digest is not None and digest != sha256_text(text):
         raise UserError("was changed after it was written: its digest does not match its content", str(path), remedy)
     return value
+
+
+UNSEEN = re.compile(r"(?<!\\)(?:\\\\)*(\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|d[89a-f][0-9a-f]{2}))")
+"""In canonical JSON: a control character, or half of a character. (Line breaks and tabs have shorter names there.)"""
+PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
+"""Both halves of a character beyond the first 65,536."""
+
+
+def checked_json(value: Any, path: Path | str, remedy: str) -> str:
+    """What was read of a file as canonical JSON; UserError where text in it holds what nobody types and a terminal or
+    a page could act on, or it is nested too deep."""
+    try:
+        text = canonical_json(value)
+    except (ValueError, RecursionError):
+        raise UserError("is nested too deep, or holds a number that is none", str(path), remedy) from None
+    if found := UNSEEN.search(PAIR.sub("", text)):
+        raise UserError(f"holds the character {found[1]}, which no text of ours has", str(path), remedy)
+    return text
 
 
 def finite(value: Any) -> Any:

@@ -87,7 +87,7 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
     try:
         nvml = Nvml()
     except NvmlError:
-        return _other() if is_any_there() else Accelerators("", (), "no driver of an accelerator is here")
+        return _other() if is_any_there() else Accelerators("", (), "there is no driver of one")
     try:
         found = nvml.devices()
     except NvmlError as error:

@@ -70,7 +70,7 @@ def lock_folder() -> Path:
 
 @contextmanager
 def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
-    """Lock a file; with a limit, which is for the file of all users, go on without it when that is over."""
+    """Lock a file; with a limit, which is for the file of all users, continue without it when that is over."""
     begin = time.monotonic()
     said: str | None = None
     while True:
@@ -87,7 +87,7 @@ def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
             if not waits and not _is_still(file, descriptor):
                 continue  # it was removed and made anew
             if waits and limit_s is not None and time.monotonic() - begin > limit_s:
-                _say(f"waited {limit_s / 60:.0f} minutes for another user's work on this host; going on beside it")
+                _say(f"waited {limit_s / 60:.0f} minutes for another user's work on this host; continuing beside it")
                 waits = False
             if not waits:
                 yield
@@ -177,7 +177,7 @@ def _holders(folder: Path) -> str:
     """The measured runs on this host by name, user and process; empty where none has left a note that is true."""
     found = []
     for note in sorted(folder.glob("scalestudy-*.holder")):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             found.append(_holder(note))
     return "; ".join(filter(None, found))
 

@@ -19,7 +19,7 @@ from scalestudy.errors import UserError
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
-WRITTEN_WITHIN_TRIES = 50
+WRITTEN_WITHIN_TRIES, LONGEST_NOTE = 50, 4096
 LOCKED_WITHIN_S = 30.0
 
 
@@ -113,8 +113,10 @@ def _holder(lock: IO[str]) -> dict[str, str]:
     """The process that holds a trainer's lock, and its driver, as it has written down once it had the lock."""
     for _ in range(WRITTEN_WITHIN_TRIES):
         lock.seek(0)
-        with suppress(ValueError):
-            return dict(json.loads(lock.read()))
+        with suppress(ValueError, TypeError, RecursionError):
+            said = dict(json.loads(lock.read(LONGEST_NOTE)))
+            if all(isinstance(said.get(key), str) for key in ("process", "driver")):
+                return said
         time.sleep(0.1)
     raise UserError("another process trains this run", str(Path(lock.name).parent), "wait for it, or end it")
 

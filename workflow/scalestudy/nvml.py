@@ -16,6 +16,12 @@ NAME_BYTES = 96
 """NVML_DEVICE_NAME_V2_BUFFER_SIZE and NVML_DEVICE_UUID_V2_BUFFER_SIZE."""
 SM_CLOCK = 1
 """NVML_CLOCK_SM."""
+CORRECTED, UNCORRECTED = 0, 1
+"""NVML_MEMORY_ERROR_TYPE_*."""
+SINCE_LOADED = 0
+"""NVML_VOLATILE_ECC: since the driver was loaded."""
+DEVICE_MEMORY = 2
+"""NVML_MEMORY_LOCATION_DRAM."""
 IDLE = 0x1
 """nvmlClocksThrottleReasonGpuIdle: the clock is low because nothing runs."""
 THROTTLE_REASONS = {
@@ -134,6 +140,27 @@ class Nvml:
             "throttle": self._number("nvmlDeviceGetCurrentClocksThrottleReasons", handle, ctypes.c_ulonglong),
             "energy_j": self._number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong) / 1e3,
         }
+
+    def errors(self, device: NvmlDevice) -> dict[str, float]:
+        """Memory errors that one device has counted; NaN is what it does not tell.
+
+        `memory_errors_corrected` and `memory_errors_uncorrected`, of its memory, since the driver was loaded; `remapped_rows`
+        in its life; `remap_faults`: 1 where a row waits for the next reset to be remapped, or could not be, else 0.
+        """
+        counted = {"memory_errors_corrected": CORRECTED, "memory_errors_uncorrected": UNCORRECTED}
+        found = {
+            name: self._number(
+                "nvmlDeviceGetMemoryErrorCounter", device.handle, ctypes.c_ulonglong,
+                ctypes.c_uint(kind), ctypes.c_uint(SINCE_LOADED), ctypes.c_uint(DEVICE_MEMORY),
+            )
+            for name, kind in counted.items()
+        }  # fmt: skip
+        numbers = [ctypes.c_uint() for _ in range(4)]
+        known = self._answers("nvmlDeviceGetRemappedRows", device.handle, *map(ctypes.byref, numbers))
+        after_corrected, after_uncorrected, pending, failed = (each.value if known else math.nan for each in numbers)
+        found["remapped_rows"] = float(after_corrected + after_uncorrected)
+        found["remap_faults"] = float(bool(pending or failed)) if known else math.nan
+        return found
 
     def _number(self, name: str, handle: Any, kind: Callable[[], Any], *more: Any) -> float:
         value = kind()

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import LogRecord
 from pathlib import Path
@@ -34,7 +35,10 @@ QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
 KEEP_S = 1.0
-"""The file that `scalestudy status` reads is written at most so often, but always when a run ends."""
+"""The file that `scalestudy status` reads is written at most so often, and also when a run ends."""
+KEEP_SHARE, KEEP_QUICK_S = 0.01, 0.1
+"""Where writing it takes the processor longer than KEEP_QUICK_S, as of thousands of runs, no more than this share of the
+time goes into that."""
 
 
 OF_A_JOB = ("jobid", "rule_name", "wildcards", "input", "output", "resources", "priority")
@@ -76,7 +80,7 @@ class LogHandler(LogHandlerBase):
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.display = display_for(self.progress, terminal)
         self.changes = threading.RLock()
-        self.kept_at = 0.0
+        self.kept_at = self.keep_took_s = 0.0
         self.announced: list[dict[str, Any]] = []
         self.jobs_file: Path | None = getattr(self.settings, "jobs_file", None)
         if self.jobs_file is None and Path(sys.argv[0]).name == "snakemake":
@@ -157,9 +161,9 @@ class LogHandler(LogHandlerBase):
             self.fail(record)
         elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
             return
-        elif hasattr(record, "scalestudy_ran"):  # by the same executor, before the job's end
-            self.took(*record.scalestudy_ran)
-        elif getattr(record, "scalestudy", False):  # the executor of that name: submissions, chains, adoptions
+        elif hasattr(record, "multinode_ran"):  # by the same executor, before the job's end
+            self.took(*record.multinode_ran)
+        elif getattr(record, "multinode", False):  # the executor of that name: submissions, chains, adoptions
             self.display.say(record.getMessage())
         elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
             return  # the failed job has been shown
@@ -257,13 +261,15 @@ class LogHandler(LogHandlerBase):
 
     def keep(self, at_once: bool = False) -> None:
         """Write what `scalestudy status` reads."""
-        if self.planned.project is None or not (at_once or time.monotonic() - self.kept_at > KEEP_S):
+        pause_s = self.keep_took_s / KEEP_SHARE if self.keep_took_s > KEEP_QUICK_S else 0.0 if at_once else KEEP_S
+        if self.planned.project is None or time.monotonic() - self.kept_at < pause_s:
             return
         from scalestudy.files import write_json
 
-        self.kept_at = time.monotonic()
-        with self.changes:
+        begin = time.thread_time()
+        with self.changes, suppress(OSError):  # a disk that is full: what cannot do without it says so
             write_json(Path(FILE), self.progress.plain())
+        self.kept_at, self.keep_took_s = time.monotonic(), time.thread_time() - begin
 
     def close(self) -> None:
         """The end: no live line stays, and what is left can be resumed."""
@@ -274,6 +280,7 @@ class LogHandler(LogHandlerBase):
             if self.progress.unfinished:
                 self.display.say(stopped(self.progress))
             self.progress.process = ""
+            self.keep_took_s = 0.0
             self.keep(at_once=True)
             self.progress.tasks.clear()
         super().close()

@@ -19,6 +19,12 @@ RATE_OF = 20
 """Finished runs that the rate is taken over."""
 
 State = Literal["waiting", "running", "done", "failed"]
+TEXT, NUMBER = str, (int, float)
+OF_ALL: dict[str, Any] = {"at_once": (int, type(None)), "command": TEXT, "began": NUMBER, "host": TEXT, "process": TEXT}
+OF_TASK: dict[str, Any] = {**dict.fromkeys(("output", "rule", "name", "study", "configuration", "state"), TEXT),
+                           "began": NUMBER, "ended": NUMBER, "expected": dict}  # fmt: skip
+OF_TIME: dict[str, Any] = {"low_s": NUMBER, "high_s": NUMBER, "source": TEXT}
+"""What the file holds of everything, of a job, and of what is expected of it."""
 
 
 @dataclass
@@ -123,12 +129,22 @@ class Progress:
 
     @staticmethod
     def of_plain(plain: Mapping[str, Any]) -> Progress:
-        """From plain data; raises ValueError, KeyError or TypeError where it is none of ours."""
+        """From plain data; raises ValueError, KeyError, TypeError or AttributeError where it is none of ours."""
         if plain["format"] != FORMAT:
             raise ValueError("another version wrote this")
+        _check(plain, OF_ALL)
+        for task in plain["tasks"]:
+            _check(task, OF_TASK)
+            _check(task["expected"], OF_TIME)
         kept = {name: plain[name] for name in ("at_once", "command", "began", "host", "process")}
         tasks = [Task(**{**task, "expected": Expected(**task["expected"])}) for task in plain["tasks"]]
         return Progress({task.output: task for task in tasks}, **kept)
+
+
+def _check(part: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    for name, kind in kinds.items():
+        if name in part and not isinstance(part[name], kind):
+            raise TypeError(f"`{name}` is {part[name]!r}")
 
 
 # In words

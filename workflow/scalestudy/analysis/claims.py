@@ -20,7 +20,7 @@ from scalestudy.analysis.claim_rounds import NotJudged, confidence_of, estimate,
 from scalestudy.analysis.inference import ERROR, Estimate, Region, Tested, rounds_needed, together
 from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.verdict import INCONCLUSIVE, NOT_HERE, NOT_REPRODUCED, REPRODUCED, Verdict, verdict_of
-from scalestudy.spec.claim_sides import Part, Row, configurations, emulated_parts, parts_of, rows_of_claim
+from scalestudy.spec.claim_sides import Part, Row, emulated_parts, parts_of, rows_of_claim
 from scalestudy.spec.claims import AnyClaim, Direction, Equivalence, Exact, Published, Quantity, Sampled
 from scalestudy.spec.study import Study
 
@@ -199,11 +199,14 @@ def _cost(parts: Sequence[Part], rounds: int) -> tuple[float, float]:
     """Wall time in seconds and GPU hours of so many more rounds of all configurations, as long as those that were made."""
     rows = [row for row in _once([row for part in parts for row in part.rows]) if row["status"] == "valid"]
     seconds = hours = 0.0
-    for name in configurations(rows):
-        walls = [float(row["wall_s"]) for row in rows if row["configuration"] == name and row["wall_s"] is not None]
+    by_configuration: dict[str, list[Row]] = {}
+    for row in rows:
+        by_configuration.setdefault(row["configuration"], []).append(row)
+    for members in by_configuration.values():
+        walls = [float(row["wall_s"]) for row in members if row["wall_s"] is not None]
         walls = [wall for wall in walls if math.isfinite(wall)]
         wall = rounds * math.fsum(walls) / len(walls) if walls else 0.0
-        first = next(row for row in rows if row["configuration"] == name)
+        first = members[0]
         seconds += wall
         if first.get("instrument.device_name") not in (None, "", "cpu"):
             hours += wall * float(first["ranks"]) / 3600

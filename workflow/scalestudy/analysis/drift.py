@@ -50,12 +50,23 @@ def round_effects(values: Sequence[Value]) -> list[RoundEffect]:
 
 def _tied(values: Sequence[Value]) -> list[list[Value]]:
     """The values in parts that share neither a configuration nor a round."""
-    parts: list[tuple[set[str], set[int]]] = []
+    names_of: dict[int, set[str]] = {}
+    rounds_of: dict[str, set[int]] = {}
     for name, number, _ in values:
-        touching = [part for part in parts if name in part[0] or number in part[1]]
-        parts = [part for part in parts if part not in touching]
-        parts.append(({name}.union(*(part[0] for part in touching)), {number}.union(*(part[1] for part in touching))))
-    return [[value for value in values if value[0] in names] for names, _ in parts]
+        names_of.setdefault(number, set()).add(name)
+        rounds_of.setdefault(name, set()).add(number)
+    part_of: dict[str, int] = {}
+    for part, first in enumerate(rounds_of):
+        names = [] if first in part_of else [first]
+        while names:
+            name = names.pop()
+            if name not in part_of:
+                part_of[name] = part
+                names += [other for number in rounds_of[name] for other in names_of.pop(number, ())]
+    parts: dict[int, list[Value]] = {}
+    for value in values:
+        parts.setdefault(part_of[value[0]], []).append(value)
+    return list(parts.values())
 
 
 def _fitted(values: Sequence[Value], most: int) -> list[RoundEffect]:

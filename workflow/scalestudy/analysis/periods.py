@@ -48,13 +48,11 @@ def tie(rows: Sequence[Row], first: int, second: int, column: str) -> Interval |
     One value per configuration: the ratio of its means. None where no configuration was measured in both.
     """
     ratios = []
-    for name in dict.fromkeys(row["configuration"] for row in rows):
-        means = [
-            interval(
-                [row[column] for row in rows if row["configuration"] == name and row["period"] == number], log=True
-            )
-            for number in (first, second)
-        ]
+    values: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        values.setdefault(row["configuration"], {}).setdefault(row["period"], []).append(row[column])
+    for of_period in values.values():
+        means = [interval(of_period.get(number, []), log=True) for number in (first, second)]
         if means[0] is not None and means[1] is not None and means[0].mean > 0 and means[1].mean > 0:
             ratios.append(math.log(means[1].mean / means[0].mean))
     return interval(ratios)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -25,6 +25,10 @@ COLUMNS = tuple(
         *(f"{ratio}{end}" for ratio in ("efficiency", "speedup") for end in ("", "_low", "_high")),
     )
 )
+
+
+Values = dict[str, dict[Any, float]]
+"""By column and index of a row, the values that are known."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +53,20 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     in neither. Each run is compared with the base runs of its own round, pooled, or with all of them where its round
     has none. Rows that are not valid get no value, nor do ranks that share cores.
     """
-    rows = rows.copy()
-    for column in COLUMNS:
-        rows[column] = math.nan
+    found: Values = {column: {} for column in COLUMNS}
     usable = _usable(rows)
-    for base in bases(rows, study).values():
-        workload = usable["run"].map(workload_of(study))
-        members = usable[workload == workload[usable["run"] == base.runs[0]].iloc[0]]
-        _compare(rows, members, usable[usable["run"].isin(base.runs)], base.ranks, "")
+    of_workload = dict(iter(usable.groupby(usable["run"].map(workload_of(study)), sort=False)))
+    for name, base in bases(rows, study).items():
+        members = of_workload[name]
+        _compare(found, members, members[members["run"].isin(base.runs)], base.ranks, "")
     series = pd.Series(series_of(study))
     planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(series).nunique()
     for name, members in usable.groupby(usable["run"].map(series), sort=False):
         if planned[name] > 1:
             fewest = int(members["ranks"].min())
-            _compare(rows, members, members[members["ranks"] == fewest], fewest, "own_")
-    return rows
+            _compare(found, members, members[members["ranks"] == fewest], fewest, "own_")
+    values = {column: pd.Series(found[column], index=rows.index, dtype=float) for column in COLUMNS}
+    return pd.concat([rows.drop(columns=list(COLUMNS), errors="ignore"), pd.DataFrame(values)], axis=1)
 
 
 def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
@@ -77,11 +80,12 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
     idle = {run.id for run in study.runs if run.spec.ranks == 1 and run.spec.strategy.idle_alone}
     found = {}
     usable = _usable(rows)
+    exchanges_nothing = usable["run"].isin(idle)
     planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(pd.Series(workload)).nunique()
     for name, members in usable.groupby(usable["run"].map(workload), sort=False):
         if planned[name] < 2:
             continue
-        alone = members[members["run"].isin(idle)]
+        alone = members[exchanges_nothing[members.index]]
         fewest = members[members["ranks"] == members["ranks"].min()]
         pooled = alone if len(alone) else fewest
         rate = interval(pooled[RATE].tolist(), log=True)
@@ -102,7 +106,7 @@ def _usable(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["status"] == "valid") & (rows["emulated"] | ~rows["oversubscribed"]) & (rows[RATE] > 0)]
 
 
-def _compare(rows: pd.DataFrame, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
+def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
     """Fill the columns of `members`: the rate over that of the base runs in the same round.
 
     Where a run's round has no base run, the mean of all is the base, and what is not known of it comes along as the
@@ -111,13 +115,14 @@ def _compare(rows: pd.DataFrame, members: pd.DataFrame, base: pd.DataFrame, base
     overall = interval(base[RATE].tolist(), log=True)
     assert overall is not None
     by_round = {number: interval(runs[RATE].tolist(), log=True) for number, runs in base.groupby("round")}
-    for index, row in members.iterrows():
-        found = by_round.get(row["round"])
-        used, scale = found or overall, base_ranks / int(row["ranks"])
-        values = (
-            {"": used.mean} if found or overall.low is None else {"": used.mean, "_low": used.high, "_high": used.low}
-        )
-        for end, rate in values.items():
-            rows.loc[index, f"{prefix}speedup{end}"] = float(row[RATE]) / float(rate or math.nan)
-            rows.loc[index, f"{prefix}efficiency{end}"] = float(row[RATE]) / float(rate or math.nan) * scale
-        rows.loc[index, f"{prefix}baseline_ranks"] = base_ranks
+    columns = (members[name] for name in ("round", "ranks", RATE))
+    for index, number, ranks, rate in zip(members.index, *columns, strict=True):
+        used = by_round.get(number) or overall
+        scale = base_ranks / int(ranks)
+        ends = {"": used.mean}
+        if used is overall and overall.low is not None:
+            ends |= {"_low": overall.high or math.nan, "_high": overall.low}
+        for end, of_base in ends.items():
+            found[f"{prefix}speedup{end}"][index] = float(rate) / float(of_base or math.nan)
+            found[f"{prefix}efficiency{end}"][index] = float(rate) / float(of_base or math.nan) * scale
+        found[f"{prefix}baseline_ranks"][index] = base_ranks

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pandas.api.types import is_object_dtype
 
 from scalestudy.analysis.cost import with_cost
@@ -17,10 +18,10 @@ from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, read_json, sha256_text, write_text, write_with
+from scalestudy.files import canonical_json, sha256_text, write_text, write_with
 from scalestudy.results import freshness
-from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of
+from scalestudy.results.stored import read_result, state_of
+from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
 from scalestudy.spec.layout import run_folder, study_folder
 from scalestudy.spec.study import Run, Study, label_of
 
@@ -100,47 +101,54 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
     remedy = f"make it: snakemake {file} --cores 1"
     if not file.exists():
         raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
+    if not file.is_file():
+        raise Damaged("is not a file", str(file), f"remove it, then {remedy}")
     try:
         rows = pd.read_parquet(file)
-    except (OSError, ValueError) as error:
+        runs = list(rows["run"])
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise Damaged(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
-    if list(rows["run"]) != [run.id for run in study.runs]:
+    if runs != [run.id for run in study.runs]:
         raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
     return _with_spec(rows, study)
 
 
 def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: what is varied, how many runs, and mean and 95 % interval of each metric over valid runs."""
-    return pd.DataFrame([_summary_row(study, group) for _, group in rows.groupby("configuration", sort=False)])
+    keys = varied_columns(study)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_dict("records"):
+        groups.setdefault(row["configuration"], []).append({str(key): value for key, value in row.items()})
+    return pd.DataFrame([_summary_row(study, keys, group) for group in groups.values()])
 
 
 def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     """`rows` with the keys of each run's spec as columns, values as they are: None stays None, 1 stays an integer."""
-    specs = [columns_of(run.spec) for run in study.runs]
+    specs = columns_of_runs(study.runs)
     keys = dict.fromkeys(key for spec in specs for key in spec)
     columns = {key: pd.Series([spec.get(key) for spec in specs], dtype=object) for key in keys}
     return pd.concat([rows.drop(columns=list(keys), errors="ignore"), pd.DataFrame(columns)], axis=1)
 
 
-def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
-    first = group.iloc[0]
+def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row of one configuration, from its runs' rows; `keys` tell configurations apart."""
+    first = group[0]
     row: dict[str, Any] = {"configuration": first["configuration"]}
-    for key in dict.fromkeys([*varied_columns(study), *(key for key in study.varied if key in first)]):
+    for key in dict.fromkeys([*keys, *(key for key in study.varied if key in first)]):
         value = first.get(key)
         row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
         if key in study.labels:
             row[f"{key} (label)"] = label_of(study.labels, key, value)
-    valid = group[group["status"] == "valid"]
-    row |= {f"n_{status}": int((group["status"] == status).sum()) for status in STATUSES}
-    row["kind"] = kind_of_all(valid["kind"].tolist())
-    row["emulated"] = bool(group["emulated"].any())
-    row["oversubscribed"] = bool(valid["oversubscribed"].any())
-    row["drifted"] = bool(valid["drifted"].any())
-    row["n_disturbed"] = int(valid["disturbed"].sum())
-    row["periods"] = int(valid.loc[valid["period"] > 0, "period"].nunique())
-    row["baseline_ranks"] = valid["baseline_ranks"].min()
-    row["own_baseline_ranks"] = valid["own_baseline_ranks"].min()
-    runs: list[dict[str, Any]] = [{str(key): value for key, value in run.items()} for run in valid.to_dict("records")]
+    runs = [run for run in group if run["status"] == "valid"]
+    row |= {f"n_{status}": sum(run["status"] == status for run in group) for status in STATUSES}
+    row["kind"] = kind_of_all([run["kind"] for run in runs])
+    row["emulated"] = any(run["emulated"] for run in group)
+    row["oversubscribed"] = any(run["oversubscribed"] for run in runs)
+    row["drifted"] = any(run["drifted"] for run in runs)
+    row["n_disturbed"] = sum(bool(run["disturbed"]) for run in runs)
+    row["periods"] = len({run["period"] for run in runs if run["period"] > 0})
+    row["baseline_ranks"] = _least(run["baseline_ranks"] for run in runs)
+    row["own_baseline_ranks"] = _least(run["own_baseline_ranks"] for run in runs)
     for column in (*METRICS, *DERIVED):
         found = interval_of(runs, column)
         row[column] = found.mean if found else None
@@ -150,6 +158,11 @@ def _summary_row(study: Study, group: pd.DataFrame) -> dict[str, Any]:
         if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
             row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
     return row
+
+
+def _least(values: Iterable[float]) -> float:
+    """The least of the numbers that are known; NaN where none is."""
+    return min((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def kind_of(row: Mapping[str, Any], column: str) -> str:
@@ -242,8 +255,7 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _missing(machine: str, run: Run) -> dict[str, Any]:
     """What is known of a run that has no result."""
-    state_file = run_folder(machine, run.id) / "state.json"
-    state = read_json(state_file) if state_file.exists() else {}
+    state = state_of(run_folder(machine, run.id))
     what = state.get("state", "stopped")
     cause = (
         f"{'no result yet' if what == 'running' else what}: {state['cause']}" if state.get("cause") else "no result yet"

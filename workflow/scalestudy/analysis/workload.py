@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.study import Study
@@ -23,18 +25,18 @@ def workload_of(study: Study) -> dict[str, str]:
 
 
 def _groups(study: Study, left_out: tuple[str, ...]) -> dict[str, str]:
-    columns = {run.id: columns_of(run.spec) for run in study.runs}
+    # Repeats of a configuration differ in what is dropped.
+    specs = {run.configuration: run.spec for run in study.runs}
+    columns = {configuration: columns_of(spec) for configuration, spec in specs.items()}
     drop = GEOMETRY | _in_step(study, list(columns.values()))
-    return {
-        run: canonical_json(
-            {
-                key: value
-                for key, value in row.items()
-                if key not in drop | _follows(str(row["scaling"])) and key.partition(".")[0] not in left_out
-            }
-        )
-        for run, row in columns.items()
-    }
+    group = {configuration: _group(row, drop, left_out) for configuration, row in columns.items()}
+    return {run.id: group[run.configuration] for run in study.runs}
+
+
+def _group(row: dict[str, Any], drop: set[str], left_out: tuple[str, ...]) -> str:
+    dropped = drop | _follows(str(row["scaling"]))
+    kept = {key: value for key, value in row.items() if key not in dropped and key.partition(".")[0] not in left_out}
+    return canonical_json(kept)
 
 
 def _follows(scaling: str) -> set[str]:

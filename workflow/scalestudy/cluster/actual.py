@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from scalestudy.cluster.expected import Estimate
 from scalestudy.cluster.resources import Resources
 from scalestudy.cluster.used import ACCOUNTING, Attempt, accounted, read_ledger
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, json_lines
 from scalestudy.results.stored import read_result
 from scalestudy.spec.config import read_site
 from scalestudy.spec.layout import RESULTS
@@ -42,17 +41,16 @@ def note_plan(machine: str, run: str, asked: Resources, estimate: Estimate) -> N
 
 def read_plans(machine: str) -> dict[str, dict[str, Any]]:
     """The last plan of each run."""
-    file = plans_file(machine)
-    if not file.is_file():
-        return {}
-    found = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line)
-            found[str(entry["run"])] = entry
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+    return {
+        str(entry["run"]): entry
+        for entry in json_lines(plans_file(machine))
+        if all(isinstance(entry.get(key), kinds) for key, kinds in PLANNED.items())
+    }
+
+
+PLANNED: dict[str, Any] = {"run": str, "nodes": int, "gpus": int, "requested_s": (int, float), "low_s": (int, float), "kind": str,
+           "high_s": (int, float, type(None))}  # fmt: skip
+"""What a line says, and as what."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,8 @@ class Compared:
     links: int
     source: str
     """Who says what was used: `accounting` of the scheduler, `job script`, or the `result` itself."""
+    lost_s: float = 0.0
+    """Used by jobs of the run that led to no result: cancelled, failed, or made before it was forgotten."""
 
     @property
     def middle_s(self) -> float | None:
@@ -78,26 +78,33 @@ class Compared:
         return None if self.high_s is None else (self.low_s + self.high_s) / 2
 
 
-def compare(studies: Iterable[Study], machine: str) -> list[Compared]:
-    """Every run of the studies that has a result and was planned."""
-    plans = read_plans(machine)
+def compare(studies: Iterable[Study], machine: str) -> tuple[list[Compared], list[str]]:
+    """Every run of the studies that has a result and was planned; and the names of those that have a result alone, which
+    no driver of this folder has made."""
+    plans, unplanned = read_plans(machine), []
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in read_ledger():
-        attempts[attempt.run].append(attempt)
+        if attempt.machine == machine:
+            attempts[attempt.run].append(attempt)
     seconds = _accounted([attempt for of_run in attempts.values() for attempt in of_run])
     rows: dict[str, Compared] = {}
+    seen: set[str] = set()
     for study in studies:
         for run in study.runs:
-            plan = plans.get(run.id)
-            result = None if plan is None or run.id in rows else read_result(machine, run)
-            if plan is None or result is None or not result.get("ended"):
+            result = None if run.id in seen else read_result(machine, run)
+            seen.add(run.id)
+            if result is None or not result.get("ended"):
                 continue
-            used, count, source = _used(result, attempts.get(run.id, []), seconds)
+            plan = plans.get(run.id)
+            if plan is None:
+                unplanned.append(run.id)
+                continue
+            used, count, source, lost = _used(result, attempts.get(run.id, []), seconds)
             rows[run.id] = Compared(
                 study.name, run.id, plan["gpus"], plan["nodes"], plan["requested_s"], plan["low_s"], plan["high_s"],
-                plan["kind"], used, count, source,
+                plan["kind"], used, count, source, lost,
             )  # fmt: skip
-    return list(rows.values())
+    return list(rows.values()), unplanned
 
 
 def _accounted(attempts: Sequence[Attempt]) -> Mapping[str, float]:
@@ -108,23 +115,35 @@ def _accounted(attempts: Sequence[Attempt]) -> Mapping[str, float]:
 
 def _used(
     result: Mapping[str, Any], attempts: Sequence[Attempt], seconds: Mapping[str, float]
-) -> tuple[float, int, str]:
-    """Seconds over all attempts that led to the run's result, their number, and where the seconds come from."""
-    ended = [attempt for attempt in attempts if attempt.used_s is not None]
-    if ended:
-        last = ended[-max(1, ended[-1].number) :]
+) -> tuple[float, int, str, float]:
+    """Seconds over all attempts that led to the run's result, their number, where the seconds come from, and the seconds of
+    attempts that did not."""
+    began = [attempt for attempt in attempts if attempt.used_s is None or attempt.used_s > 0]
+    # A last attempt without an end: its driver died before it could note it, and the ledger has only older ones.
+    known = bool(began) and began[-1].used_s is not None
+    last = _chain(began) if known else []
+    lost = sum(attempt.used_s or 0.0 for attempt in began[: len(began) - len(last)])
+    if last:
         if all(attempt.id in seconds for attempt in last):
-            return sum(seconds[str(attempt.id)] for attempt in last), len(last), "accounting"
-        return sum(attempt.used_s or 0.0 for attempt in last), len(last), "job script"
+            return sum(seconds[str(attempt.id)] for attempt in last), len(last), "accounting", lost
+        return sum(attempt.used_s or 0.0 for attempt in last), len(last), "job script", lost
     took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
     wall = result["metrics"].get("wall_s")
-    return float(wall) if wall is not None else took.total_seconds(), 1, "result"
+    return float(wall) if wall is not None else took.total_seconds(), 1, "result", lost
+
+
+def _chain(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """The last attempts, back to the one that began the chain."""
+    first = len(attempts) - 1
+    while first > 0 and attempts[first].number > 1 and attempts[first - 1].number < attempts[first].number:
+        first -= 1
+    return attempts[first:]
 
 
 def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) -> tuple[str, dict[str, Any]]:
     """The comparison for people and as plain data; `targets` are studies, none: all. UserError where there is none."""
     chosen = [study for study in studies if not targets or study.name in targets or "all" in targets]
-    rows = compare(chosen, machine)
+    rows, unplanned = compare(chosen, machine)
     if not rows:
         raise UserError(
             "no finished run has a plan: the driver notes one for each run that it starts",
@@ -132,14 +151,14 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
             "run the studies, then give the command again",
         )
     others = [attempt for attempt in read_ledger() if attempt.rule != "train"]
-    return _table(rows, others), _plain(rows, others)
+    return _table(rows, others, unplanned), _plain(rows, others, unplanned)
 
 
 def _sum(rows: Iterable[Compared], of: str, per: str) -> float:
     return float(sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows)) / 3600
 
 
-def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> dict[str, Any]:
+def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: Sequence[str] = ()) -> dict[str, Any]:
     known = [row for row in rows if row.high_s is not None]
     per = "gpus" if any(row.gpus for row in rows) else "nodes"
     expected, used = _sum(known, "middle_s", per), _sum(known, "used_s", per)
@@ -156,6 +175,8 @@ def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> dict[str
             "expected_over_used": round(expected / used, 3) if used else None,
         },
         "inside_by_kind": {kind: {"runs": runs, "inside": inside} for kind, (runs, inside) in _hits(known).items()},
+        "lost": {"runs": sum(row.lost_s > 0 for row in rows), "used": round(_sum(rows, "lost_s", per), 4)},
+        "without_plan": list(unplanned),
         "other_jobs": {"jobs": len(others), "gpu_hours": round(sum(one.gpu_hours for one in others), 4)},
         "runs": [asdict(row) for row in rows],
     }
@@ -170,8 +191,8 @@ def _hits(known: Iterable[Compared]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _table(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> str:
-    data = _plain(rows, others)
+def _table(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: Sequence[str] = ()) -> str:
+    data = _plain(rows, others, unplanned)
     total = data["total"]
     head = (
         f"{'study':20}  {'requested':>11}  {'expected':>19}  {'used':>9}  {'expected from':17}  {'used from':10}  run"
@@ -194,6 +215,16 @@ def _table(rows: Sequence[Compared], others: Sequence[Attempt] = ()) -> str:
         lines.append(
             f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs took a time between the two ends, which are "
             "meant to hold nine in ten."
+        )
+    if data["lost"]["runs"]:
+        lines.append(
+            f"Jobs that led to none of these results (cancelled, failed, or of a run that was forgotten) used "
+            f"{data['lost']['used']:,} {data['unit']} more, for {data['lost']['runs']} runs."
+        )
+    if unplanned:
+        lines.append(
+            f"{len(unplanned)} runs have a result and no plan: no driver of this folder made them (`scalestudy train`, "
+            "`scalestudy import`)."
         )
     if others:
         lines.append(

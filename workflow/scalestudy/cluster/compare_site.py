@@ -34,6 +34,11 @@ def differences(
             if queue is None or facts.queue(queue) is not None:
                 yield from _of_nodes(machine, machine_file, queue, facts)
                 yield from _of_time(machine, machine_file, queue, facts)
+        if unknown := sorted(set(machine.host_names) - {node.name for node in facts.nodes}):
+            yield Finding(
+                f"{machine_file}: `hosts` names {', '.join(unknown[:5])}, which {said} does not have",
+                "take the names from `scalestudy doctor --hosts`: jobs on others would never run",
+            )
         if down := [node.name for node in facts.nodes if not node.up]:
             yield Finding(f"{len(down)} of {len(facts.nodes)} nodes take no jobs now: {', '.join(down[:5])}")
     yield from _accounts(settings, site_file, facts)

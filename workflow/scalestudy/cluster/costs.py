@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthetic, SyntheticJpeg
 from scalestudy.data.manifest import Manifest, read_manifest
+from scalestudy.files import read_table
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.run import RunSpec
@@ -40,8 +40,17 @@ def table(name: str) -> tuple[dict[str, str], ...]:
     file = REFERENCE / f"{name}.csv"
     if not file.is_file():
         return ()
-    with open(file, encoding="utf-8", newline="") as stream:
-        return tuple(csv.DictReader(stream))
+    return tuple(read_table(file, NEEDED.get(name, ()), WHOLES, NUMBERS))
+
+
+WHOLES = ("train_samples", "test_samples", "train_bytes", "height", "width", "parameters", "ranks", "batch.per_rank",
+          "train.epochs", "training_samples")  # fmt: skip
+NUMBERS = ("forward_flops", "training_flops", "training_time_s")
+NEEDED = {
+    "dataset_sizes": ("source", *WHOLES[:3], "source_of_numbers"),
+    "model_costs": ("model", *WHOLES[3:6], *NUMBERS[:2]),
+}
+"""Columns of the tables, and which of them hold numbers."""
 
 
 @functools.cache

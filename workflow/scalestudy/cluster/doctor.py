@@ -15,9 +15,11 @@ from scalestudy.cluster.facts import facts_of
 from scalestudy.cluster.findings import Finding, devices, node_findings
 from scalestudy.cluster.probe import main as probe_here
 from scalestudy.cluster.probe_job import probe_in_job, reports_in, site_file, write_token
+from scalestudy.cluster.write_machine import hosts_line
 from scalestudy.errors import UserError
 from scalestudy.spec.base import printable
 from scalestudy.spec.config import NAME, SITE, Config, read_machine, read_site
+from scalestudy.spec.hostlist import folded
 
 
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
@@ -47,7 +49,7 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     The files, what each node has, and the findings. Raises UserError where there is no batch system here, or where one of
     the files is there.
     """
-    from snakemake_executor_plugin_scalestudy.schedulers import detected_kind
+    from snakemake_executor_plugin_multinode.schedulers import detected_kind
 
     if not re.fullmatch(NAME, name):
         remedy = "use small letters, digits and `_`, beginning with a letter"
@@ -79,6 +81,28 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     return files, reports, findings
 
 
+def hosts_of_profile() -> str:
+    """The nodes that jobs of the profile can get, as a line for its machine file, and which of them take no job now.
+
+    Raises UserError where the profile submits nothing, or its scheduler does not answer.
+    """
+    if not read_site().scheduler:
+        remedy = "give the profile of a cluster: --profile profiles/slurm"
+        raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
+    scheduler, findings = chosen_scheduler()
+    if scheduler is None:
+        raise UserError(findings[0].what, "--hosts", findings[0].remedy)
+    facts = facts_of(scheduler.kind, scheduler.run)
+    if not facts.nodes:
+        raise UserError(
+            f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}", "--hosts"
+        )
+    queue = facts.queue(scheduler.settings.queue)
+    name = None if queue is None else queue.name
+    down = folded(node.name for node in facts.nodes_of(name) if not node.up)
+    return hosts_line(facts, name) + (f"\n# take no job now: {', '.join(down)}" if down else "")
+
+
 def _finding(error: UserError) -> Finding:
     return Finding(f"{error.where}: {error.what}", error.remedy)
 
@@ -100,12 +124,12 @@ def chosen_scheduler() -> tuple[Any, list[Finding]]:
     """The batch system that the executor would use here, and what it says about that; None where it can use none."""
     from snakemake_interface_common.exceptions import WorkflowError
 
-    from snakemake_executor_plugin_scalestudy import executor
+    from snakemake_executor_plugin_multinode import site_file as site_of_executor
 
     site = os.environ.get("SCALESTUDY_SITE", "")
     notes: list[str] = []
     try:
-        scheduler = executor.chosen_scheduler(Path(site), notes.append)
+        scheduler = site_of_executor.chosen_scheduler(Path(site), notes.append)
     except WorkflowError as error:
         return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
     remedy = "if it is a front end of Slurm, use profiles/slurm, or set `kind: slurm` and its request"

@@ -1,4 +1,4 @@
-"""The driver as a job: it leaves before its walltime, submits its successor, and the jobs of the study go on meanwhile."""
+"""The driver as a job: it leaves before its walltime, submits its successor, and the jobs of the study continue meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from scalestudy.cluster.probe_job import MAIN
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
-from scalestudy.launch.job_environment import DEADLINE, FAULT, NODE_LISTS
+from scalestudy.launch.job_environment import DEADLINES, FAULTS, NODE_LISTS
 from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR
 from scalestudy.spec.config import SITE, read_site
 
@@ -36,7 +36,7 @@ WHOLE_NODES = ("--exclusive",)
 MARGIN_S = 600.0
 """A driver leaves so long before its walltime, at most a fifth of it: to end, and to submit its successor."""
 LEAVE_S = 120.0
-"""It is killed where it has not left by then; its jobs go on in any case."""
+"""It is killed where it has not left by then; its jobs continue in any case."""
 AGAIN_S = 30.0
 """Pause between attempts at submitting the successor."""
 OF_THIS_JOB = ("SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_")
@@ -61,7 +61,7 @@ class Plan:
 def start(plan: Plan) -> tuple[str, Path]:
     """Submit the driver's job; its id and its log. Raises UserError where the scheduler refuses it."""
     from scalestudy.cluster.doctor import chosen_scheduler
-    from snakemake_executor_plugin_scalestudy.schedulers import LimitReached, NoAnswer, Refused, Request
+    from snakemake_executor_plugin_multinode.schedulers import LimitReached, NoAnswer, Refused, Request
 
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
@@ -91,7 +91,7 @@ def for_driver(settings: Any, plan: Plan) -> Any:
 
 def job_script(settings: Any, folder: Path) -> str:
     """The site's modules, environment and set-up, then this command in the job; a container is for the study's jobs."""
-    from snakemake_executor_plugin_scalestudy.software import SETUP_FAILED, checked, read_software
+    from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, read_software
 
     software = read_software(read_site().plain())
     exports = [f"export {name}={shlex.quote(os.environ[name])}" for name in (SITE, "PYTHONPATH") if name in os.environ]
@@ -128,7 +128,7 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
         _let_leave(driver)
     if told:
         _say(
-            f"{signal.Signals(told[0]).name}: the driver has left, its jobs go on; the same command takes them up again"
+            f"{signal.Signals(told[0]).name}: the driver has left, its jobs continue; the same command takes them up again"
         )
         return 128 + told[0]
     if time.time() < leave_s:
@@ -144,7 +144,7 @@ def end_of_job(plan: Plan, environment: Mapping[str, str]) -> float:
 
 def of_driver(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment less what describes this job, which neither the driver's own commands nor its jobs are part of."""
-    names = {*JOB_IDS, *NODE_LISTS, DEADLINE, FAULT, OF_EXECUTOR, "SGE_TASK_ID"}
+    names = {*JOB_IDS, *NODE_LISTS, *DEADLINES, *FAULTS, *OF_EXECUTOR, "SGE_TASK_ID"}
     return {
         name: value
         for name, value in environment.items()
@@ -181,7 +181,7 @@ def _submit_successor(plan: Plan, end_s: float) -> int:
         except UserError as error:
             _say(f"the successor could not be submitted: {error.what}")
             if time.time() + AGAIN_S > end_s:
-                _say("give the same `scalestudy drive` again: the study's jobs go on")
+                _say("give the same `scalestudy drive` again: the study's jobs continue")
                 return 1
             time.sleep(AGAIN_S)
             continue

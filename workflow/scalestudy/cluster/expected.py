@@ -13,8 +13,8 @@ History comes from results, never from durations that Snakemake measured: on a c
 
 from __future__ import annotations
 
-import json
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scalestudy.cluster import neighbours
-from scalestudy.cluster.costs import Data, Work, data_of, model_cost, table, work_of
-from scalestudy.cluster.used import read_ledger, start_up
+from scalestudy.cluster.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
+from scalestudy.cluster.used import Attempt, read_ledger, start_up
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json
+from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_files
@@ -96,6 +96,8 @@ class Took:
     rank_batch: int = 1
     set_up_s: float | None = None
     """Seconds that do not grow with the samples; None where no throughput was measured."""
+    windowed: bool = False
+    """Whether it was ended after so many steps: no evaluation or loss of speed later on blurs its set-up time."""
 
 
 class Expectation:
@@ -105,6 +107,7 @@ class Expectation:
         self.machine = machine
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[Took]] = defaultdict(list)
+        self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
         wall_s: dict[str, list[float]] = defaultdict(list)
         for took in (took for file in history_files(name) for took in read_history(file)):
             self.repeats[took.configuration].append(took.seconds)
@@ -112,7 +115,8 @@ class Expectation:
             wall_s[took.run].append(took.seconds)
         given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
         default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
-        self.start_up_s = start_up_s or given or start_up(wall_s, read_ledger()) or default
+        self.set_up_s = learned_set_up(took for of_kind in self.like.values() for took in of_kind)
+        self.start_up_s = start_up_s or given or start_up(wall_s, _attempts_on(name)) or default
 
     def of(self, run: Run) -> Estimate:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
@@ -132,6 +136,8 @@ class Expectation:
         if estimate is None:
             return UNKNOWN
         low, high = self.start_up_s
+        if estimate.kind in ("published", "flops"):  # times of steps: what a run takes beside them is not in them
+            low, high = low + self.set_up_s[0], high + self.set_up_s[1]
         return Estimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
 
     def _repeats(self, spec: RunSpec) -> Estimate | None:
@@ -142,19 +148,26 @@ class Expectation:
         return Estimate(low * min(seconds), high * max(seconds), "repeats", f"{len(seconds)} on this machine")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> Estimate | None:
-        found = [took for took in self.like.get(like_key(spec.plain()), []) if took.rank_samples]
-        found = [took for took in found if took.strategy == spec.strategy.name] or found
+        groups, note = self._similar(like_key(spec.plain()), spec.strategy.name)
         samples = rank_samples(spec, work)
-        if not found or samples is None:
+        if not groups or samples is None:
             return None
-        seen = [
-            neighbours.Seen(took.ranks, took.rank_batch, took.rank_samples, took.seconds, took.set_up_s)
-            for took in found
-            if took.rank_samples
-        ]
-        low, high = neighbours.seconds_of(spec.ranks, spec.rank_batch, samples, seen)
-        note = f"{len(found)} similar runs of {', '.join(map(str, sorted({took.ranks for took in found})))} ranks"
+        low, high = neighbours.seconds_among(spec.ranks, spec.rank_batch, samples, groups)
         return Estimate(low, high, "neighbours", note)
+
+    def _similar(self, like: str, strategy: str) -> tuple[neighbours.Groups, str]:
+        """The runs that do the same to each sample, of the same strategy where there are any; and in words how many."""
+        if (like, strategy) not in self._known_similar:
+            found = [took for took in self.like.get(like, []) if took.rank_samples]
+            found = [took for took in found if took.strategy == strategy] or found
+            groups = neighbours.by_geometry(
+                neighbours.Seen(took.ranks, took.rank_batch, took.rank_samples, took.seconds, took.set_up_s)
+                for took in found
+                if took.rank_samples
+            )
+            ranks = ", ".join(map(str, sorted({took.ranks for took in found})))
+            self._known_similar[like, strategy] = groups, f"{len(found)} similar runs of {ranks} ranks"
+        return self._known_similar[like, strategy]
 
     def _published(self, spec: RunSpec, work: Work, data: Data, *, alike: bool) -> Estimate | None:
         """From published training times of this machine: of the same strategy and ranks, or of the nearest ranks."""
@@ -179,9 +192,11 @@ class Expectation:
     def _published_rows(self) -> Iterator[PublishedRow]:
         for name in self.machine.published:
             for row in table(name):
-                if row.get("training_time_s") and row.get("train.epochs") and row.get("training_samples"):
-                    ranks, batch = int(row["ranks"]), int(row["batch.per_rank"])
-                    steps = int(row["train.epochs"]) * (int(row["training_samples"]) // (ranks * batch))
+                if all(row.get(column) for column in ("training_time_s", *WHOLES[-4:])):
+                    ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
+                    steps = epochs * (samples // max(1, ranks * batch))
+                    if not steps or not {"model", "strategy", "citation"} <= row.keys():
+                        continue
                     yield PublishedRow(
                         row["model"],
                         row["strategy"],
@@ -257,16 +272,12 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
 
 def read_history(file: Path) -> Iterator[Took]:
     """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
-    if not file.is_file():
-        return
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for entry in json_lines(file):
         try:
-            entry = json.loads(line)
-            seconds = _seconds(entry)
-            plain = entry["spec"]
+            seconds, plain = _seconds(entry), entry["spec"]
         except (ValueError, KeyError, TypeError):
             continue
-        if seconds is None or not isinstance(plain, dict):
+        if seconds is None or not 0 <= seconds < math.inf or not isinstance(plain, dict):
             continue
         spec, _ = parse(RunSpec, plain)
         data = data_of(spec) if spec is not None else None
@@ -283,6 +294,7 @@ def read_history(file: Path) -> Iterator[Took]:
             samples,
             spec.rank_batch,
             _set_up_s(entry, spec, seconds, samples),
+            spec.measure.steps is not None,
         )
 
 
@@ -294,6 +306,16 @@ def _set_up_s(entry: Mapping[str, Any], spec: RunSpec, seconds: float, samples: 
     return max(0.0, seconds - samples * spec.ranks / throughput)
 
 
+def learned_set_up(took: Iterable[Took]) -> Span:
+    """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
+    percentile of those that were ended after so many steps; none with fewer than three of them."""
+    known = [one.set_up_s for one in took if one.windowed and one.set_up_s is not None]
+    if len(known) < 3:
+        return 0.0, 0.0
+    cuts = statistics.quantiles(known, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
 def _seconds(entry: Mapping[str, Any]) -> float | None:
     """What a run took: its own wall time, else from its start to its end; None for one that was not made."""
     if entry.get("status") not in ("valid", "invalid"):
@@ -303,7 +325,14 @@ def _seconds(entry: Mapping[str, Any]) -> float | None:
     return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
 
 
-GEOMETRY = ("seed", "repeat", "ranks", "nodes", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser")
+def _attempts_on(name: str) -> Iterator[Attempt]:
+    """Jobs of this folder whose runs belong to a machine."""
+    return (attempt for attempt in read_ledger() if attempt.machine == name)
+
+
+GEOMETRY = (
+    "seed", "repeat", "ranks", "nodes", "hosts", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser",
+)  # fmt: skip
 
 
 def like_key(plain: Mapping[str, Any]) -> str:

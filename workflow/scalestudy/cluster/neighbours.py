@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Span = tuple[float, float]
@@ -28,19 +28,33 @@ class Seen:
     set_up_s: float | None = None
 
 
+Groups = dict[tuple[int, int], list[Seen]]
+"""By ranks and batch per rank."""
+
+
 def seconds_of(ranks: int, rank_batch: int, rank_samples: float, seen: Sequence[Seen]) -> Span:
     """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank, from at least
     one other."""
-    nearest = min(_geometry(ranks, rank_batch, one) for one in seen)
-    near = [one for one in seen if _geometry(ranks, rank_batch, one) <= nearest + 1e-9]
+    return seconds_among(ranks, rank_batch, rank_samples, by_geometry(seen))
+
+
+def by_geometry(seen: Iterable[Seen]) -> Groups:
+    """Runs by their ranks and batch per rank: a large study has many runs of few geometries."""
+    groups: Groups = {}
+    for one in seen:
+        groups.setdefault((one.ranks, one.rank_batch), []).append(one)
+    return groups
+
+
+def seconds_among(ranks: int, rank_batch: int, rank_samples: float, groups: Groups) -> Span:
+    """As `seconds_of`, from runs that are grouped."""
+    distance = {key: abs(math.log(ranks / key[0])) + abs(math.log(rank_batch / key[1])) for key in groups}
+    nearest = min(distance.values())
+    near = [one for key, members in groups.items() if distance[key] <= nearest + 1e-9 for one in members]
     low, high = _at(rank_samples, near)
     beyond = min(abs(math.log(rank_samples / one.rank_samples)) for one in near)
     power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
     return low * LEAST**power, high * MOST**power
-
-
-def _geometry(ranks: int, rank_batch: int, one: Seen) -> float:
-    return abs(math.log(ranks / one.ranks)) + abs(math.log(rank_batch / one.rank_batch))
 
 
 def _at(samples: float, near: Sequence[Seen]) -> Span:

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalestudy.cluster import spread
-from scalestudy.cluster.costs import data_of, model_cost, stored_bytes, work_of
+from scalestudy.cluster.costs import data_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, like_key
 from scalestudy.cluster.planned import SUBMITTED, Amounts, Plan, PlannedJob, Row, Seen, gpus_of, units_of
 from scalestudy.cluster.resources import NAMES, Resources, of_build
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
-from scalestudy.cluster.used import queue_wait, read_waits
-from scalestudy.spec.study import Run
+from scalestudy.cluster.storage import Peak, of_dataset, of_run, peak
+from scalestudy.cluster.waits import Waits, read_waits
+from scalestudy.spec.config import read_site
 
 if TYPE_CHECKING:
     from scalestudy.dag.project import Project
@@ -35,22 +36,19 @@ FINE, COARSE = 4, 2
 """Digits of an hour: two where a plan requests 100 GPU or node hours or more, else four."""
 LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 200, 80_000
 """Draws that are also scheduled: so many, and between the two so that about this number of jobs is."""
-RESULT_BYTES = 200_000
-STEP_BYTES = 60
-"""Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
 
 
 def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None = None) -> Plan:
     """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
     name = machine_of(seen) or project.config.folder
     machine = project.resources.planner(name).machine
-    drafts = _calibrated([_planned(project, job) for job in seen])
+    drafts = _calibrated(sorted((_planned(project, job) for job in seen), key=lambda job: (job.seen.rule, job.name)))
     submitted = [job for job in drafts if job.submitted]
     largest_s = sum(job.seconds[0] * max(gpus_of(job), job.resources.nodes) for job in submitted)
     digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
     jobs = tuple(_counted(job, digits) if job.submitted else job for job in drafts)
     rows = tuple(_rows(jobs))
-    wait_s = queue_wait(read_waits())
+    waits = Waits(read_waits(), str(read_site().scheduler.get("queue") or ""))
     tasks, limits = tasks_of(jobs), Limits.of(machine, jobs_at_once)
     draws = _drawn(jobs)
     times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]
@@ -69,8 +67,9 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
         (spans[0], spans[1], spans[2]),
         (begun[0], begun[1], begun[2]),
         draws,
-        _makespans(tasks, jobs, draws, limits, wait_s or 0.0),
-        wait_s,
+        _makespans(tasks, jobs, draws, limits, waits),
+        waits,
+        _peak(jobs, begun[2]),
         tuple(dict.fromkeys(_assumptions(project, submitted))),
         tuple(_left_out(project, rows)),
     )
@@ -107,17 +106,29 @@ def _drawn(jobs: Sequence[PlannedJob]) -> Draws:
 
 
 def _makespans(
-    tasks: Sequence[Task], jobs: Sequence[PlannedJob], draws: Draws, limits: Limits, wait_s: float
+    tasks: Sequence[Task], jobs: Sequence[PlannedJob], draws: Draws, limits: Limits, known: Waits
 ) -> tuple[int, int, int]:
     """Percentiles over as many of the draws as there is time for; further jobs of a chain wait in the queue."""
     many = max(LEAST_SCHEDULES, min(MOST_SCHEDULES, SCHEDULED_JOBS // max(1, len(jobs))))
-    waits = np.array([wait_s * (job.resources.links - 1) for job in jobs])
+    waits = np.array([_waits_between(job, known) for job in jobs])
     spans = []
     for row in draws[:many] + waits:
         times = {job.seen.id: math.ceil(seconds) for job, seconds in zip(jobs, row, strict=True)}
         spans.append(makespan(starts(tasks, of(times), limits), tasks, of(times)))
     low, middle, high = spread.percentiles(np.array(spans, dtype=float))
     return round(low), round(middle), round(high)
+
+
+def _waits_between(job: PlannedJob, known: Waits) -> float:
+    """Seconds that the further jobs of a chain wait."""
+    waited = known.of(job.resources.queue, job.resources.nodes) if job.resources.links > 1 else None
+    return 0.0 if waited is None else waited.median_s * (job.resources.links - 1)
+
+
+def _peak(jobs: Sequence[PlannedJob], begun: Mapping[int, int]) -> Peak:
+    """Storage at most at one time, if every job takes its 95th percentile."""
+    submitted = [(job, begun[job.seen.id]) for job in jobs if job.submitted]
+    return peak((job.stored, begin, begin + job.seconds[2]) for job, begin in submitted)
 
 
 def of(times: Mapping[int, int]) -> Callable[[Task], int]:
@@ -131,6 +142,10 @@ def machine_of(seen: Sequence[Seen]) -> str | None:
     return found.most_common(1)[0][0] if found else None
 
 
+NO_REQUEST = Resources(0, 0, 0, 0, 0, None, None)
+"""What a job of the driver's own asks its scheduler for."""
+
+
 def _planned(project: Project, seen: Seen) -> PlannedJob:
     if seen.rule == "train":
         machine = seen.wildcards["machine"]
@@ -142,19 +157,18 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         like = "" if estimate.known else f"{machine} {like_key(spec.plain())}"
         return PlannedJob(
             seen, study, spec.strategy.name, spec.ranks, asked, estimate, _seconds(asked, estimate),
-            *_run_bytes(run, asked), like=like,
+            of_run(spec, asked.nodes, asked.links), like=like,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
-        asked = _as_announced(project.resources.of_dataset(dataset), seen)
-        written = stored_bytes(project.runs.run_with(dataset).spec)
-        return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written, 0)
+        asked = NO_REQUEST if project.prepares_data else _as_announced(project.resources.of_dataset(dataset), seen)
+        written = of_dataset(project.runs.run_with(dataset).spec)
+        return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written)
     if seen.rule in SUBMITTED:
         machine_file = project.resources.planner(seen.wildcards["machine"]).machine
         asked = _as_announced(of_build(machine_file), seen)
-        return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), 0, 0)
-    nothing = Resources(0, 0, 0, 0, 0, None, None)
-    return PlannedJob(seen, "", "", 0, nothing, UNKNOWN, (0, 0, 0), 0, 0)
+        return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN))
+    return PlannedJob(seen, "", "", 0, NO_REQUEST, UNKNOWN, (0, 0, 0))
 
 
 def _as_announced(known: Resources, seen: Seen) -> Resources:
@@ -180,8 +194,9 @@ def _counted(job: PlannedJob, digits: int) -> PlannedJob:
         units(units_of(job, "gpu")),
         units(units_of(job, "node")),
         units(units_of(job, "cpu")),
-        job.written_bytes,
-        job.to_nodes_bytes,
+        job.stored.written_bytes,
+        job.stored.files,
+        job.stored.to_nodes_bytes,
     )
     return dataclasses.replace(job, amounts=amounts)
 
@@ -213,21 +228,6 @@ def tasks_of(jobs: Iterable[PlannedJob]) -> list[Task]:
         )
         for job in jobs
     ]
-
-
-def _run_bytes(run: Run, asked: Resources) -> tuple[int, int]:
-    """Roughly what a run writes, and the data that is read on its nodes."""
-    spec, data, cost = run.spec, data_of(run.spec), model_cost(run.spec)
-    parameters = cost.parameters if cost else 0
-    written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)
-    if data is None:
-        return written, 0
-    work = work_of(spec, data)
-    written += STEP_BYTES * spec.ranks * work.steps
-    if asked.links > 1:
-        written += 8 * parameters  # the last checkpoint: weights and momentum
-    samples = work.steps * spec.global_batch + work.evaluated_samples + work.loaded_samples * spec.ranks
-    return written, round(samples * data.train_bytes / max(1, data.train_samples))
 
 
 def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:

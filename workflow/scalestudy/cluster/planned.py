@@ -14,6 +14,8 @@ from scalestudy.cluster import spread
 from scalestudy.cluster.expected import Estimate, kinds_of
 from scalestudy.cluster.resources import Resources
 from scalestudy.cluster.spread import Draws
+from scalestudy.cluster.storage import NOTHING, Peak, Stored
+from scalestudy.cluster.waits import Waited, Waits
 from scalestudy.spec.charge import charge
 from scalestudy.spec.machine import Machine
 
@@ -44,6 +46,7 @@ class Amounts:
     node: tuple[int, int, int] = (0, 0, 0)
     cpu: tuple[int, int, int] = (0, 0, 0)
     written_bytes: int = 0
+    files: int = 0
     to_nodes_bytes: int = 0
 
     def __add__(self, other: Amounts) -> Amounts:
@@ -52,6 +55,7 @@ class Amounts:
             _added(self.node, other.node),
             _added(self.cpu, other.cpu),
             self.written_bytes + other.written_bytes,
+            self.files + other.files,
             self.to_nodes_bytes + other.to_nodes_bytes,
         )
 
@@ -72,8 +76,7 @@ class PlannedJob:
     estimate: Estimate
     seconds: tuple[int, int, int]
     """Requested, expected low, expected high, over all attempts."""
-    written_bytes: int
-    to_nodes_bytes: int
+    stored: Stored = NOTHING
     amounts: Amounts = Amounts()
     like: str = ""
     """The same for runs of unknown time that do the same to each sample; empty for all others."""
@@ -88,8 +91,8 @@ class PlannedJob:
 
     @property
     def submitted(self) -> bool:
-        """Whether the scheduler gets it."""
-        return self.seen.rule in SUBMITTED
+        """Whether the scheduler gets it; what asks for no node stays with the driver."""
+        return self.seen.rule in SUBMITTED and self.resources.nodes > 0
 
 
 @dataclass(frozen=True)
@@ -126,11 +129,19 @@ class Plan:
     """Seconds drawn for each job [draws, jobs], in the order of `jobs`."""
     makespan_percentiles_s: tuple[int, int, int]
     """10th, 50th, 90th; without waiting for the first start."""
-    wait_s: float | None
-    """Median wait in the queue of the jobs that this folder submitted: what further jobs of a chain wait."""
+    waits: Waits
+    """What jobs of this folder waited in the queue: further jobs of a chain are expected to wait that long."""
+    peak: Peak
+    """Storage at most at one time."""
     assumed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """What studies name and the machine does not have."""
+
+    @property
+    def waited(self) -> list[Waited]:
+        """What jobs like those of the plan have waited, each kind once; the widest first."""
+        jobs = sorted(self.submitted, key=lambda job: -job.resources.nodes)
+        return self.waits.kinds((job.resources.queue, job.resources.nodes) for job in jobs)
 
     @property
     def awaiting(self) -> list[PlannedJob]:
@@ -174,8 +185,8 @@ class Plan:
         requested, drawn = 0.0, np.zeros(spread.DRAWS)
         for job in jobs:
             if job.submitted and not job.awaits:
-                requested += float(charged(self.machine, job, np.array(float(job.seconds[0]))))
-                drawn += charged(self.machine, job, self.spread[:, self._columns[job.seen.id]])
+                requested += float(charged(self.machine, booked(job), float(job.seconds[0])))
+                drawn += charged(self.machine, booked(job), self.spread[:, self._columns[job.seen.id]])
         one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
         return one, two, three, four
 
@@ -194,21 +205,41 @@ class Plan:
 NUMPY = {"min": np.minimum, "max": np.maximum, "ceil": np.ceil, "floor": np.floor}
 
 
-def charged(machine: Machine, job: PlannedJob, used_s: Draws) -> Draws:
-    """What a job costs that uses so many seconds, each job of a chain charged for its part."""
-    prices, asked = machine.prices, job.resources
+@dataclass(frozen=True)
+class Booked:
+    """What a site charges for: nodes, GPUs and cores are those that a job has to itself, over all nodes."""
+
+    queue: str | None
+    nodes: int
+    gpus: int
+    cores: int
+    requested_s: float
+    """Of one job of a chain."""
+    links: int = 1
+
+
+def booked(job: PlannedJob) -> Booked:
+    """A planned job as its site charges for it."""
+    asked = job.resources
+    return Booked(
+        asked.queue, asked.nodes, gpus_of(job), units_of(job, "cpu"), 60.0 * (asked.runtime or 0), asked.links
+    )
+
+
+def charged(machine: Machine, job: Booked, used_s: Any) -> Any:
+    """What a job costs that uses so many seconds (a number, or an array of them), each job of a chain charged for its
+    part."""
+    prices = machine.prices
     assert prices is not None
-    hourly = gpus_of(job) * (prices.per_device_hour or 0) + asked.nodes * (prices.per_node_hour or 0)
-    total: Draws = hourly * used_s / 3600
-    queue = machine.queues.get(asked.queue or "")
+    hourly = job.gpus * (prices.per_device_hour or 0) + job.nodes * (prices.per_node_hour or 0)
+    total = hourly * used_s / 3600
+    queue = machine.queues.get(job.queue or "")
     formula = (queue.charge if queue is not None else None) or prices.charge
     if formula is not None:
-        cores = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
-        values = {"used_s": used_s / asked.links, "requested_s": 60.0 * (asked.runtime or 0),
-                  "nodes": asked.nodes, "gpus": gpus_of(job), "cores": cores}  # fmt: skip
-        total = total + asked.links * charge(formula, values, NUMPY)
-    factor = prices.factors.get(asked.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
-    return total * factor
+        values = {"used_s": used_s / job.links, "requested_s": job.requested_s,
+                  "nodes": job.nodes, "gpus": job.gpus, "cores": job.cores}  # fmt: skip
+        total = total + job.links * charge(formula, values, NUMPY)
+    return total * prices.factors.get(job.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
 
 
 def gpus_of(job: PlannedJob) -> int:

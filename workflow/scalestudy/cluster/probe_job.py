@@ -97,7 +97,7 @@ def _raise_failed_set_up(folder: Path, tries: Sequence[tuple[str, str]]) -> None
 
 def set_up(site: Site, settings: Any) -> list[tuple[str, str]]:
     """What a job does before its command, as (key of the site file, line of shell), and that the image can be used."""
-    from snakemake_executor_plugin_scalestudy.software import hand_on, read_software, shell_line
+    from snakemake_executor_plugin_multinode.software import hand_on, read_software, shell_line
 
     software = read_software(site.plain())
     lines = software.setup(os.environ.get("CONDA_EXE"))
@@ -116,7 +116,7 @@ def set_up(site: Site, settings: Any) -> list[tuple[str, str]]:
 
 def job_script(settings: Any, site: Site, tries: Sequence[tuple[str, str]], folder: Path, token: str) -> str:
     """The job: the site's software, each line of which is tried, then the probe on every node."""
-    from snakemake_executor_plugin_scalestudy.software import SETUP_FAILED, checked, read_software, shell_line
+    from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, read_software, shell_line
 
     software = read_software(site.plain())
     command = ["scalestudy"] if software.python is None else [software.python, "-c", MAIN]

@@ -26,7 +26,7 @@ SHELL_BASE = 128
 
 def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
     """What the doctor's job asks for: whole nodes as runs have them, in the first queue that takes so many."""
-    from snakemake_executor_plugin_scalestudy.schedulers import Request
+    from snakemake_executor_plugin_multinode.schedulers import Request
 
     gpus = machine.devices_per_node or 0
     queue = queue_for(machine, nodes, Estimate(0.0, 60.0 * WALLTIME_MIN, "unknown"), devices=bool(gpus))
@@ -38,7 +38,7 @@ def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
 @contextmanager
 def submitted(scheduler: Any, request: Any, site_file: str) -> Iterator[None]:
     """The job is in the queue, and gone when the block ends, also by TERM or HUP. UserError where it cannot be submitted."""
-    from snakemake_executor_plugin_scalestudy.schedulers import Job, LimitReached, NoAnswer, Refused
+    from snakemake_executor_plugin_multinode.schedulers import Job, LimitReached, NoAnswer, Refused
 
     folder = request.script.parent
     with _ended_in_order():
@@ -99,7 +99,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _cancel(scheduler: Any, job: Any) -> None:
-    from snakemake_executor_plugin_scalestudy.schedulers import NoAnswer
+    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
 
     try:
         scheduler.cancel([job])

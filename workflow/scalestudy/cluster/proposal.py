@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.cluster.costs import stored_files
+from scalestudy.cluster import hours_figure
 from scalestudy.cluster.expected import kinds_of
+from scalestudy.cluster.hours_figure import HoursOf
+from scalestudy.cluster.known import Known
 from scalestudy.cluster.planned import Plan, PlannedJob, Unit
-from scalestudy.cluster.show import energy, size, span
-from scalestudy.files import canonical_json
+from scalestudy.cluster.show import ASKED, asked, energy, size, span, storage, waits
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, write_text
+from scalestudy.report.document import Bullets, Document, Heading, Paragraph, Part, Picture, Table, as_markdown
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.study import Run, Study
 
 if TYPE_CHECKING:
     from scalestudy.dag.project import Project
 
+SUFFIXES = (".md", ".pdf")
 SOURCES = {
     "repeats": "what repeats of the same runs took on this machine",
     "neighbours": "what similar runs took on this machine: a set-up time, and a time per sample",
@@ -27,78 +34,107 @@ SOURCES = {
     "flops": "counted operations over the accelerator's peak, at the utilisation that published step times have",
     "unknown": "nothing yet: short calibration runs come first",
 }
-RUN_FILES = 10
-"""About how many files a run leaves, beside a log of each rank."""
 
 
-def proposal(plan: Plan, project: Project, today: date) -> str:
-    """The page as Markdown."""
+def check_suffix(file: str) -> None:
+    """UserError for a file that is neither Markdown nor PDF."""
+    if Path(file).suffix not in SUFFIXES:
+        remedy = "name a file that ends in .md or .pdf"
+        raise UserError("a proposal is written as Markdown or PDF", file, remedy)
+
+
+def write_proposal(file: str, plan: Plan, project: Project, known: Known) -> None:
+    """Write the page as its file's name says."""
+    check_suffix(file)
+    if not plan.submitted:
+        raise UserError("nothing would be submitted: all runs and datasets exist", file, "plan other studies")
+    document = proposal(plan, project, known)
+    if Path(file).suffix == ".md":
+        write_text(file, as_markdown(document))
+        return
+    from scalestudy.report.document_pdf import write_pdf
+
+    write_pdf(document, Path(file))
+
+
+def proposal(plan: Plan, project: Project, known: Known) -> Document:
+    """The page, part by part."""
     studies = [study for study in project.chosen if any(row.study == study.name for row in plan.rows)]
     unit: Unit = "gpu" if plan.total.gpu[0] else "node"
     hours = "GPU h" if unit == "gpu" else "node h"
-    lines = [
-        f"# Computing time on {plan.machine.description or plan.machine_name}",
-        "",
-        *_questions(studies),
-        "## Request",
-        "",
-        *_request(plan, unit, hours),
-        "## Where the numbers come from",
-        "",
-        *_sources(plan),
-        "## Storage",
-        "",
-        *_storage(plan, project),
-        "## Dates",
-        "",
-        *_dates(plan, today),
-        "## What less would save",
-        "",
-        *_sensitivity(plan, studies, unit, hours),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
+    runs = sum(job.seen.rule == "train" for job in plan.submitted)
+    return Document(
+        f"Computing time on {plan.machine.description or plan.machine_name}",
+        f"{runs:,} runs of {len(studies)} studies at scale {plan.scale}, planned on {known.today.isoformat()}",
+        (
+            Heading("Questions"),
+            Bullets(tuple(map(_question, studies))),
+            Heading("Request"),
+            *_request(plan, unit, hours),
+            Heading("Where the numbers come from"),
+            Bullets(tuple(_sources(plan))),
+            Heading("Storage"),
+            Paragraph(f"Needed: {storage(plan)}. Nothing is deleted while the studies run."),
+            Paragraph(f"{size(plan.total.to_nodes_bytes)} are read from it over all runs."),
+            Heading("Dates"),
+            *_dates(plan, known),
+            Heading("What less would save"),
+            *_sensitivity(plan, studies, unit, hours),
+        ),
+    )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join('---' if number == 0 else '--:' for number in range(len(head)))}|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
+def _question(study: Study) -> str:
+    source = f" ({study.source})" if study.source else ""
+    return f"**{study.title or study.name}**: {study.question}{source}"
 
 
-def _questions(studies: Sequence[Study]) -> Iterator[str]:
-    yield "## Questions"
-    yield ""
-    for study in studies:
-        source = f" ({study.source})" if study.source else ""
-        yield f"- **{study.title or study.name}**: {study.question}{source}"
-    yield ""
-
-
-def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[str]:
+def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
+    _, middle, high = plan.percentiles(plan.submitted, unit)
+    yield Paragraph(
+        f"Requested: **{high:,} {hours}**, the amount that the runs exceed in one case out of ten. "
+        f"Half of the time {middle:,} are enough."
+    )
     groups: dict[str, list[PlannedJob]] = {}
     for row in plan.rows:
         groups.setdefault(row.study, []).extend(row.jobs)
-    rows = list(groups.items())
-    head = ("study", "jobs", "nodes of the largest", f"{hours}, P50", f"{hours}, P90", f"{hours}, all walltimes")
-    yield from _table(head, (_row(plan, unit, name, jobs) for name, jobs in (*rows, ("**total**", plan.submitted))))
-    _, middle, high = plan.percentiles(plan.submitted, unit)
-    yield f"Requested: **{high:,} {hours}**, the amount that the runs exceed in one case out of ten. Half of the time {middle:,} are enough."
+    head = ("study", "jobs", "most nodes", "P10", "P50", "P90", "all walltimes")
+    rows = [_row(plan, unit, name, jobs) for name, jobs in (*groups.items(), ("total", plan.submitted))]
+    yield Table(head, tuple(rows), f"{hours} by study, idle GPUs of whole nodes included", total=True)
+    bars = _bars(plan, unit, groups)
+    if bars:
+        caption = f"{hours} of each study: from P10 to P90, and what its jobs request."
+        yield Picture(hours_figure.height(bars), caption, partial(hours_figure.draw, bars, hours))
     cost = plan.cost(plan.submitted)
     if cost is not None and plan.machine.prices is not None:
-        yield f"Charged: {cost[2]:,} {plan.machine.prices.currency} (P50), {cost[3]:,} (P90), {cost[0]:,} if every job takes its whole walltime."
-    yield from (" ".join(line.split()).replace("Energy ", "Energy: ", 1) for line in energy(plan))
+        currency = plan.machine.prices.currency
+        yield Paragraph(
+            f"Charged: {cost[2]:,} {currency} (P50), {cost[3]:,} (P90), {cost[0]:,} if every job takes its whole walltime."
+        )
+    for line in energy(plan):
+        yield Paragraph(" ".join(line.split()).replace("Energy ", "Energy: ", 1) + ".")
     if plan.awaiting:
-        yield f"Not in these sums: {len(plan.awaiting)} runs of which nobody knows what they take, until calibration runs have told."
-    yield ""
+        yield Paragraph(
+            f"Not in these sums: {len(plan.awaiting)} runs of which nobody knows what they take, until calibration runs have "
+            "told."
+        )
 
 
 def _row(plan: Plan, unit: Unit, name: str, jobs: Sequence[PlannedJob]) -> tuple[str, ...]:
-    _, middle, high = plan.percentiles(jobs, unit)
+    percentiles = plan.percentiles(jobs, unit)
     requested = sum(getattr(job.amounts, unit)[0] for job in jobs)
     most = max(job.resources.nodes for job in jobs)
-    return name, f"{len(jobs):,}", f"{most:,}", f"{middle:,}", f"{high:,}", f"{plan.hours(requested):,}"
+    return name, f"{len(jobs):,}", f"{most:,}", *(f"{one:,}" for one in percentiles), f"{plan.hours(requested):,}"
+
+
+def _bars(plan: Plan, unit: Unit, groups: Mapping[str, Sequence[PlannedJob]]) -> list[HoursOf]:
+    """The studies that take time, for the figure."""
+    found = []
+    for name, jobs in groups.items():
+        low, middle, high = (float(one) for one in plan.percentiles(jobs, unit))
+        requested = float(plan.hours(sum(getattr(job.amounts, unit)[0] for job in jobs)))
+        found.append(HoursOf(name, low, middle, high, requested))
+    return [one for one in found if one.p90 > 0]
 
 
 def _sources(plan: Plan) -> Iterator[str]:
@@ -109,36 +145,33 @@ def _sources(plan: Plan) -> Iterator[str]:
         more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
         said = f" ({', '.join(notes[:3])}{more})" if notes and kind != "unknown" else ""
         if found:
-            yield f"- {len(found):,} runs: {SOURCES[kind]}{said}."
-    yield "- Jobs that train nothing (data, builds): bounded by their walltime. GPUs that stand idle on nodes taken whole are counted."
-    yield "- P50 and P90 of a sum are drawn from each run's own interval (P5 to P95); runs expected from the same source err together."
-    yield from (f"- Assumed: {text}" for text in plan.assumed)
-    yield ""
+            yield f"{len(found):,} runs: {SOURCES[kind]}{said}."
+    yield "Jobs that train nothing (data, builds): bounded by their walltime. GPUs that stand idle on nodes taken whole are counted."
+    yield "P50 and P90 of a sum are drawn from each run's own interval (P5 to P95); runs expected from the same source err together."
+    yield from (f"Assumed: {text}" for text in plan.assumed)
 
 
-def _storage(plan: Plan, project: Project) -> Iterator[str]:
-    files = 0
-    for job in plan.submitted:
-        if job.seen.rule == "train":
-            files += RUN_FILES + job.ranks
-        elif job.seen.rule == "dataset":
-            files += stored_files(project.runs.run_with(job.seen.wildcards["dataset"]).spec)
-    yield f"At most {size(plan.total.written_bytes)} in about {files:,} files: nothing is deleted while the studies run."
-    yield f"{size(plan.total.to_nodes_bytes)} are read from it over all runs."
-    yield ""
-
-
-def _dates(plan: Plan, today: date) -> Iterator[str]:
+def _dates(plan: Plan, known: Known) -> Iterator[Part]:
     _, middle, high = plan.makespan_percentiles_s
-    ends = [(today + timedelta(days=math.ceil(seconds / 86_400))).isoformat() for seconds in (middle, high)]
-    yield f"{span(middle)} of running (P50), {span(high)} (P90): begun on {today.isoformat()}, done by {ends[0]} or {ends[1]}."
-    yield "Waiting in the queue comes on top" + (
-        "." if plan.wait_s is None else f"; jobs of this folder waited {span(round(plan.wait_s))} each (median)."
+    ends = [(known.today + timedelta(days=math.ceil(seconds / 86_400))).isoformat() for seconds in (middle, high)]
+    yield Paragraph(
+        f"{span(middle)} of running (P50), {span(high)} (P90): begun on {known.today.isoformat()}, done by {ends[0]} or {ends[1]}."
     )
-    yield ""
+    waited = [f"In the queue: {waits(one)}." for one in plan.waited]
+    starts = [f"Start of {line}." for line in asked(known.starts)]
+    if not waited and not starts:
+        yield Paragraph("Waiting in the queue comes on top; no job of this folder has waited yet.")
+    else:
+        yield Paragraph(
+            "Waiting in the queue comes on top:" if not starts else f"Waiting in the queue comes on top ({ASKED}):"
+        )
+        yield Bullets((*waited, *starts))
+    if known.left:
+        yield Paragraph("Left of what is granted now:")
+        yield Bullets(tuple(one.said() for one in known.left))
 
 
-def _sensitivity(plan: Plan, studies: Sequence[Study], unit: Unit, hours: str) -> Iterator[str]:
+def _sensitivity(plan: Plan, studies: Sequence[Study], unit: Unit, hours: str) -> Iterator[Part]:
     rows = []
     for study in studies:
         planned = {job.name: job for job in plan.submitted if job.seen.rule == "train" and job.study == study.name}
@@ -148,9 +181,11 @@ def _sensitivity(plan: Plan, studies: Sequence[Study], unit: Unit, hours: str) -
             saved = plan.percentiles(jobs, unit)[1] if jobs else Decimal(0)
             if jobs:
                 rows.append((f"{study.name}: {axis}", f"{len(jobs):,}", f"{saved:,}"))
-    yield "Each axis with half of its values (every second one is left out), all else as planned:"
-    yield ""
-    yield from _table(("axis", "runs fewer", f"{hours} fewer, P50"), rows)
+    if not rows:
+        yield Paragraph("No study of this plan has an axis with two values.")
+        return
+    yield Paragraph("Each axis with half of its values (every second one is left out), all else as planned.")
+    yield Table(("axis", "runs fewer", f"{hours} fewer, P50"), tuple(rows), "What half of each axis saves")
 
 
 def halved(study: Study, runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:

@@ -13,11 +13,11 @@ from scalestudy.cluster.expected import Estimate, Expectation
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
 
 CALIBRATION_MIN = 30
-"""Walltime of a run whose time nobody knows, minutes: it goes on in further jobs where that is too short, and what it
+"""Walltime of a run whose time nobody knows, minutes: it continues in further jobs where that is too short, and what it
 took then says what runs like it take."""
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
@@ -42,6 +42,7 @@ NAMES = (
     "runtime",
     "queue",
     "gpus_held_per_node",
+    "hosts",
 )
 
 
@@ -61,6 +62,8 @@ class Resources:
     """Jobs in a row, each resuming from the checkpoint of the one before."""
     gpus_held_per_node: int = 0
     """GPUs of a node that nobody else can use meanwhile, because the job has the node to itself."""
+    hosts: str | None = None
+    """Names of the nodes that the job has to get, with commas between them; None: any."""
 
     @property
     def gpus_held(self) -> int:
@@ -86,7 +89,8 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     runtime, links = walltime(estimate, limit_min(machine, queue))
     cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
     devices = machine.devices_per_node or 0
-    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices)
+    hosts = ",".join(run.spec.hosts) if run.spec.hosts and run.spec.hosts != (THIS_HOST,) else None
+    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices, hosts)
 
 
 def of_dataset(spec: RunSpec, machine: Machine) -> Resources:

@@ -6,11 +6,14 @@ import csv
 import io
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
+from scalestudy.cluster.asked_starts import AskedStart
 from scalestudy.cluster.expected import kinds_of
 from scalestudy.cluster.planned import Amounts, Plan, PlannedJob, Row, Unit
+from scalestudy.cluster.waits import Waited
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
@@ -23,8 +26,8 @@ GROUPS = ("strategy", "ranks")
 """What a table may be grouped by, beside the study."""
 
 
-def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = ()) -> str:
-    """The plan for people: a line per study (and strategy, number of ranks), the total, and remarks."""
+def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = (), remarks: Sequence[str] = ()) -> str:
+    """The plan for people: a line per study (and strategy, number of ranks), the total, and what is to be said of it."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -43,7 +46,7 @@ def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = ()) -> str:
     rule = "-" * max(map(len, text))
     more = [f"… and {left} more lines: scalestudy plan"] if left > 0 else []
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan, unit)])
+    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan, unit), *remarks])
 
 
 def _cells(plan: Plan, unit: Unit, key: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
@@ -87,8 +90,8 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
         yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
-    if plan.wait_s is not None:
-        yield f"Queue        further jobs of a chain wait {span(round(plan.wait_s))}: the median of this folder's jobs"
+    for waited in plan.waited[:5]:
+        yield f"Queue        {waits(waited)}"
     chains = [job for job in plan.submitted if job.resources.links > 1]
     if chains:
         yield f"Chains       {len(chains)} runs take longer than one job may; jobs are counted as runs+further jobs:"
@@ -101,6 +104,7 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
         currency = plan.machine.prices.currency
         yield f"Cost         {cost[0]:,.2f} {currency} at most; expected {cost[2]:,.2f} (P10 {cost[1]:,.2f}, P90 {cost[3]:,.2f})"
     yield from energy(plan)
+    yield f"Storage      {storage(plan)}"
     yield "Requested    walltime of whole nodes: the P95 and five minutes, rounded up to six; idle devices count too"
     for text in plan.assumed:
         yield f"Assumed      {text}"
@@ -122,6 +126,41 @@ def energy(plan: Plan) -> Iterator[str]:
         text += f"; {middle * power.co2_g_per_kwh / 1000:,.0f} kg CO2e at {power.co2_g_per_kwh:g} g/kWh"
     source = plan.machine.sources.get("power")
     yield text + (f"; power: {source}" if source else "")
+
+
+def waits(waited: Waited) -> str:
+    """What jobs of this folder have waited."""
+    return (
+        f"{waited.like} waited {span(round(waited.median_s))} (median; P90 {span(round(waited.p90_s))}) from submission to "
+        f"start: history of this folder, {waited.jobs:,} jobs"
+    )
+
+
+def storage(plan: Plan) -> str:
+    """The most storage at one time, and what stays."""
+    most, machine = plan.peak, plan.machine
+    text = (
+        f"{size(most.bytes)} and {most.files:,} files at most, checkpoints of running jobs included; "
+        f"{size(plan.total.written_bytes)} and {plan.total.files:,} files stay"
+    )
+    if most.node_bytes:
+        text += f"; {size(most.node_bytes)} on a node's own disk"
+        scratch = None if machine.scratch_gib is None else int(machine.scratch_gib * 2**30)
+        if scratch is not None and most.node_bytes > scratch:
+            text += f", which has {size(scratch)}: stage shards, or less data"
+    return text
+
+
+def asked(starts: Sequence[AskedStart]) -> Iterator[str]:
+    """What the scheduler said, a line for each size of job."""
+    for start in starts:
+        job = f"{start.nodes} node{'s' * (start.nodes != 1)} for {minutes(start.runtime_min)}"
+        place = f" in {start.queue}" if start.queue else ""
+        when = f"not said: {start.words}" if start.in_s is None else f"in {span(round(start.in_s))}"
+        yield f"{job}{place} ({start.jobs:,} jobs): {when}"
+
+
+ASKED = "asked now, `sbatch --test-only`: as if one job were submitted and nobody else submitted more"
 
 
 def minutes(value: int | None) -> str:
@@ -162,6 +201,8 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
             "queueing": QUEUEING,
         },
         "awaiting_calibration": len(plan.awaiting),
+        "storage": {"most_bytes": plan.peak.bytes, "most_files": plan.peak.files, "node_bytes": plan.peak.node_bytes},
+        "waited": [asdict(waited) for waited in plan.waited],
         "assumed": list(plan.assumed),
         "left_out": list(plan.left_out),
         "rows": [_row(plan, row) for row in plan.rows],
@@ -193,6 +234,7 @@ def _amounts(plan: Plan, amounts: Amounts, kind: str, jobs: Sequence[PlannedJob]
         "cpu_hours_requested": number(plan.hours(amounts.cpu[0])),
         "cpu_hours_expected": {**_span(plan, amounts.cpu), **_drawn(plan, jobs, "cpu")},
         "written_bytes": amounts.written_bytes,
+        "files": amounts.files,
         "to_nodes_bytes": amounts.to_nodes_bytes,
         "cost": None
         if cost is None or plan.machine.prices is None
@@ -245,7 +287,7 @@ def number(value: Decimal) -> int | float:
 COLUMNS = ("study", "strategy", "ranks", "jobs", "links", "gpu_hours_requested", "gpu_hours_expected_low",
            "gpu_hours_expected_high", "gpu_hours_p10", "gpu_hours_p50", "gpu_hours_p90", "kind", "node_hours_requested", "node_hours_expected_low",
            "node_hours_expected_high", "cpu_hours_requested", "cpu_hours_expected_low", "cpu_hours_expected_high",
-           "written_bytes", "to_nodes_bytes")  # fmt: skip
+           "written_bytes", "files", "to_nodes_bytes")  # fmt: skip
 
 
 def as_csv(plan: Plan) -> str:
@@ -259,7 +301,9 @@ def as_csv(plan: Plan) -> str:
         links = sum(job.resources.links for job in row.jobs)
         who = [row.study, row.strategy, row.ranks or "", len(row.jobs), links]
         drawn = plan.percentiles(row.jobs, "gpu")
-        writer.writerow([*who, *hours[0], *drawn, row.kind, *hours[1], *hours[2], a.written_bytes, a.to_nodes_bytes])
+        writer.writerow(
+            [*who, *hours[0], *drawn, row.kind, *hours[1], *hours[2], a.written_bytes, a.files, a.to_nodes_bytes]
+        )
     return stream.getvalue()
 
 

@@ -19,7 +19,7 @@ def scheduler_of_site() -> Any:
     settings = read_site().scheduler
     if not settings:
         return None
-    from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
+    from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
     try:
         return scheduler_of(settings)
@@ -37,13 +37,15 @@ def submit_lines(plan: Plan) -> dict[str, list[str] | str]:
 
 
 def _line(scheduler: Any, job: PlannedJob) -> list[str] | str:
-    from snakemake_executor_plugin_scalestudy.records import job_name
-    from snakemake_executor_plugin_scalestudy.resources import request_of
+    from snakemake_executor_plugin_multinode.records import job_name
+    from snakemake_executor_plugin_multinode.resources import request_of
 
     name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
     folder = Path.cwd() / JOBS / job.seen.rule
     try:
-        request = request_of(job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log")
+        request = request_of(
+            job.resources.plain(), 1, name, folder / f"{name}.sh", folder / f"{name}.log", scheduler.kind
+        )
         line: list[str] = scheduler.submit_command(request)
     except ValueError as error:
         return str(error)

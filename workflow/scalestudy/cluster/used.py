@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from scalestudy.files import json_lines
 
 LEDGER = Path(".scalestudy/jobs.jsonl")
 RUN = re.compile(r"[A-Za-z0-9_.]+-[0-9a-f]{12}(?![0-9A-Za-z])")
@@ -33,26 +35,27 @@ class Attempt:
     rule: str = "train"
     gpu_hours: float = 0.0
     """Used, or asked for while it has not ended; idle GPUs of its nodes count."""
+    machine: str = ""
+    """The folder of results that its run belongs to: the same run on two machines is two runs. Empty for other jobs."""
+
+
+def ledger_events(file: Path = LEDGER) -> Iterator[dict[str, Any]]:
+    """The lines that executors wrote about jobs submitted from this folder, oldest first; each names its job."""
+    return (event for event in json_lines(file) if isinstance(event.get("name"), str))
 
 
 def read_ledger(file: Path = LEDGER) -> list[Attempt]:
     """The jobs that executors submitted from this folder, oldest first."""
-    if not file.is_file():
-        return []
     events: dict[str, dict[str, object]] = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:  # the last line of a driver that was killed
-            continue
-        if isinstance(event, dict) and isinstance(event.get("name"), str):
-            events.setdefault(event["name"], {}).update({k: v for k, v in event.items() if v is not None})
+    for event in ledger_events(file):
+        events.setdefault(event["name"], {}).update({k: v for k, v in event.items() if v is not None})
     return [attempt for name, event in events.items() if (attempt := _attempt(name, event)) is not None]
 
 
 def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
     label = str(event.get("job", ""))
-    rule = label.partition(" ")[0]
+    words = label.split()
+    rule = words[0] if words else ""
     found = RUN.search(label)
     if found is None and rule != "horovod":
         return None
@@ -68,51 +71,21 @@ def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
         number if isinstance(number, int) else 1,
         rule,
         float(hours) if isinstance(hours, (int, float)) else 0.0,
+        words[1] if rule == "train" and len(words) == 3 else "",
     )
-
-
-def read_waits(file: Path = LEDGER) -> list[float]:
-    """Seconds between the submission of each job of this folder and its start: from the ledger, so that the driver's
-    delay in noticing an end counts as waiting."""
-    if not file.is_file():
-        return []
-    submitted: dict[str, float] = {}
-    waits = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-            kind, name, at_s = event.get("event"), event.get("name"), float(event["time_s"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-        if kind == "submitted":
-            submitted[name] = at_s
-        elif kind == "ended" and name in submitted and event.get("used_s") and not event.get("unseen"):
-            waits.append(max(0.0, at_s - submitted.pop(name) - float(event["used_s"])))
-    return waits
 
 
 def last_causes(file: Path = LEDGER) -> dict[str, str]:
     """By run, why its last job ended, in the executor's words."""
-    if not file.is_file():
-        return {}
     runs: dict[str, str] = {}
     causes = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-            kind, name = event["event"], event["name"]
-        except (ValueError, KeyError, TypeError):
-            continue
+    for event in ledger_events(file):
+        kind, name = event.get("event"), event["name"]
         if kind == "submitted" and (found := RUN.search(str(event.get("job", "")))):
             runs[name] = found[0]
         elif kind == "ended" and name in runs:
             causes[runs[name]] = str(event.get("cause") or "")
     return causes
-
-
-def queue_wait(waits: Sequence[float]) -> float | None:
-    """The median wait; None before three jobs."""
-    return statistics.median(waits) if len(waits) >= 3 else None
 
 
 def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from scalestudy.cluster.compare_site import WORDS
 from scalestudy.cluster.facts.model import ClusterFacts, NodeKind, QueueFacts
 from scalestudy.cluster.findings import devices
+from scalestudy.files import read_table
+from scalestudy.spec.hostlist import folded
 
 CORRECT = "CORRECT"
 STEP_TIMES = Path("config/reference/step_times.csv")
@@ -29,6 +30,7 @@ def machine_text(name: str, facts: ClusterFacts, report: dict[str, Any] | None) 
         HEAD.format(name=name, system=WORDS[facts.system], node=node),
         f"description: {quoted(f'{name}, {len(facts.nodes)} nodes')}  # {CORRECT}: site, system, year",
         f"nodes: {len(facts.nodes_of(first)) or 1}",
+        *([hosts_line(facts, first)] if facts.nodes else []),
         *_device_lines(kind, report),
         *(
             [f"cores_per_node: {kind.cores}{_other(kind.cores, (report or {}).get('node_cores'))}"]
@@ -40,6 +42,7 @@ def machine_text(name: str, facts: ClusterFacts, report: dict[str, Any] | None) 
         "sources:",
         f"  description: {quoted('scalestudy doctor --write')}",
         f"  nodes: {quoted(source['nodes'])}",
+        *([f"  hosts: {quoted(source['nodes'])}"] if facts.nodes else []),
         f"  devices_per_node: {quoted(source['nodes'])}",
         *([f"  cores_per_node: {quoted(source['nodes'])}"] if kind.cores else []),
         *([f"  memory_gib: {quoted(source['nodes'])}"] if kind.memory_mib else []),
@@ -55,6 +58,11 @@ def useful_queues(facts: ClusterFacts) -> list[QueueFacts]:
         return kind is None or not kind.gpus
 
     return sorted(facts.queues, key=has_none)
+
+
+def hosts_line(facts: ClusterFacts, queue: str | None) -> str:
+    """The machine file's `hosts`: the nodes of a queue by name, those too that take no job now."""
+    return f"hosts: [{', '.join(map(quoted, folded(node.name for node in facts.nodes_of(queue))))}]"
 
 
 def _device_lines(kind: NodeKind, report: dict[str, Any] | None) -> list[str]:
@@ -92,8 +100,7 @@ def accelerator(device_name: str) -> str | None:
     """The name in step_times.csv of a GPU by its vendor's name; None where there are no step times of it."""
     if not STEP_TIMES.is_file():
         return None
-    with open(STEP_TIMES, newline="", encoding="utf-8") as stream:
-        names = {row["accelerator"] for row in csv.DictReader(stream)}
+    names = {row["accelerator"] for row in read_table(STEP_TIMES, ("accelerator",))}
     words = device_name.lower().replace("-", " ").split()
     return next((name for name in sorted(names) if name in words), None)
 

@@ -168,8 +168,8 @@ def profile_text(name: str, facts: ClusterFacts) -> str:
     return "\n".join(
         [
             f"# Each run as a job of its own, on {WORDS[facts.system]}.",
-            "executor: scalestudy",
-            f"scalestudy-site: profiles/{name}/site.yaml",
+            "executor: multinode",
+            f"multinode-site: profiles/{name}/site.yaml",
             f"configfile: [profiles/{name}/where.yaml]",
             f"jobs: {jobs}",
             "local-cores: 2",

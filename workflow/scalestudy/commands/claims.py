@@ -11,7 +11,7 @@ import click
 
 from scalestudy.commands.options import MACHINE, SCALE
 from scalestudy.errors import UserError
-from scalestudy.files import read_json
+from scalestudy.files import read_sealed
 from scalestudy.results.freshness import is_current
 from scalestudy.spec.layout import claims_file
 
@@ -76,10 +76,10 @@ def verdicts_of(study: Study, machine: str) -> Verdicts:
 
 def _stored(study: Study, machine: str) -> Verdicts | None:
     try:
-        content = read_json(claims_file(machine, study.scale, study.name))
+        content = read_sealed(claims_file(machine, study.scale, study.name), "", needs_digest=True)
     except (OSError, UserError):
         return None
-    claims = content.get("claims") if isinstance(content, dict) else None
+    claims = content.get("claims")
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         return None
     same = [(claim.get("id"), claim.get("digest")) for claim in claims] == [(c.id, c.digest) for c in study.claims]

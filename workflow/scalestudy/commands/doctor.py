@@ -37,8 +37,9 @@ NODES = 2
     metavar="NAME",
     help="Write config/machines/NAME.yaml and profiles/NAME for the cluster of this host.",
 )
+@click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
 @click.option("--in-job", nargs=2, hidden=True, default=None)
-def command(in_job: tuple[str, str] | None, **options: Any) -> None:
+def command(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None:
     """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
 
     The site's modules, environment or container are tried first. Machine and site file are compared with what the
@@ -48,12 +49,28 @@ def command(in_job: tuple[str, str] | None, **options: Any) -> None:
     Example: scalestudy doctor
     Example: scalestudy doctor --profile profiles/pbs
     Example: scalestudy doctor --write my_cluster
+    Example: scalestudy doctor --hosts --profile profiles/slurm
     """
     if in_job is not None:
         from scalestudy.cluster.probe_job import on_nodes
 
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
+    if hosts:
+        show_hosts(options["profile"], options["config"])
+        return
     sys.exit(show_doctor(**options))
+
+
+def show_hosts(profile: str, config: Sequence[str]) -> None:
+    """Print the nodes of a profile's cluster, as a line for its machine file."""
+    from scalestudy.cluster.doctor import hosts_of_profile
+    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.spec.config import SITE
+
+    given = configuration_of(profile, config)
+    if "site" in given:
+        os.environ[SITE] = str(Path(given["site"]).absolute())
+    click.echo(hosts_of_profile())
 
 
 def show_doctor(
@@ -64,11 +81,11 @@ def show_doctor(
         return show_written(name, nodes or NODES, wait, json_file)
     from scalestudy.cluster.doctor import examine
     from scalestudy.dag.dryrun import configuration_of
-    from scalestudy.spec.config import SITE, read_config, read_machine
+    from scalestudy.spec.config import SITE, read_config, read_machine, site_of
 
     given = configuration_of(profile, config)
-    if "site" in given:
-        os.environ[SITE] = str(Path(given["site"]).absolute())
+    if (site := site_of(given)) is not None:
+        os.environ[SITE] = str(Path(site).absolute())
     choice = read_config("config/config.yaml", given)
     machine = read_machine(choice.machine)
     count = nodes or min(NODES, machine.nodes or 1)

@@ -78,4 +78,4 @@ def submit(
     job, log = drive.start(plan)
     click.echo(shlex.join(words))
     click.echo(f"runs in job {job}; its log: {os.path.relpath(log)}")
-    click.echo(f"See: scalestudy status. Stop the driver: {drive.stop_hint(kind, job)}; the study's jobs go on.")
+    click.echo(f"See: scalestudy status. Stop the driver: {drive.stop_hint(kind, job)}; the study's jobs continue.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from datetime import datetime
@@ -120,9 +121,14 @@ def _code() -> Iterator[str]:
     """The workflow as it is here. Of profiles only those that name no site."""
     yield from (name for name in TOP if Path(name).is_file())
     for folder in CODE:
-        for file in sorted(Path(folder).rglob("*")):
-            if file.is_file() and not any(part in NO_CODE or part.endswith(".egg-info") for part in file.parts):
+        for file in _files(folder):
+            if not any(part in NO_CODE or part.endswith(".egg-info") for part in file.parts):
                 yield str(file)
+
+
+def _files(folder: str) -> list[Path]:
+    """All files below a folder, also where a link leads: in workflow/ the executor's package is one."""
+    return sorted(Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
 
 
 def _outputs(study: Study, machine: str) -> Iterator[str]:

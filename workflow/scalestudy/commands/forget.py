@@ -10,7 +10,6 @@ import click
 
 from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
-from scalestudy.files import read_json
 from scalestudy.spec.layout import RESULTS, result_file, run_folder
 
 
@@ -32,10 +31,12 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
 
     With skipped runs, the manifests of data that was not available are deleted too, so that it is looked for again.
     """
+    from scalestudy.data.manifest import is_skipped
     from scalestudy.results.stored import status_of
 
     folder = RESULTS / machine / "runs"
-    known = sorted(path.name for path in folder.glob("*") if path.is_dir())
+    # A link in the place of a run would have files elsewhere deleted.
+    known = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
     for run in runs:
         if run not in known:
             raise UserError(f"there is no run `{run}`", str(folder), _nearest(run, known))
@@ -51,7 +52,7 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
         raise click.exceptions.Abort
     if any(status_of(machine, run) == "skipped" for run in runs):
         for manifest in (RESULTS / "data").glob("*/manifest.json"):
-            if read_json(manifest).get("status") == "skipped":
+            if is_skipped(manifest):
                 manifest.unlink()
     for run in runs:
         # The result goes first: what is left of a deletion that is interrupted is no result.

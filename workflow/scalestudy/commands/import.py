@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,13 +18,19 @@ import click
 
 from scalestudy.commands.export import FILES, SUMS
 from scalestudy.errors import UserError
-from scalestudy.files import atomic_path, read_sealed
+from scalestudy.files import atomic_path, checked_json, read_sealed
 from scalestudy.spec.layout import RESULTS, folder_name, run_folder
 
 RUN_FILE = re.compile(r"results/([a-z][a-z0-9_]*)(?:\+[a-z][a-z0-9_]*)?/runs/([A-Za-z0-9_.]+-[0-9a-f]{12})/([a-z.]+)")
-LARGEST = 2**30
-"""Bytes of one file, unpacked, from which on an archive is refused."""
+FOREIGN = "is it an archive of scalestudy export?"
+NOT_MACHINES = ("data",)
+"""Folders in results/ that are no machine's."""
+LARGEST, LARGEST_TOTAL, MOST_FILES = 2**29, 2**31, 10**6
+"""Bytes of one file and of all results together, unpacked, and number of files, from which on an archive is refused."""
 REMEDY = "ask for the archive again"
+DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImplementedError, RuntimeError, EOFError, OSError,
+           ValueError)  # fmt: skip
+"""What Python's zipfile raises on damaged archives."""
 
 
 @click.command(name="import")
@@ -54,7 +63,7 @@ def command(file: Path, campaign: str | None) -> None:
 def _refuse_taken(name: str, campaign: str | None) -> None:
     from scalestudy.spec.config import NAME
 
-    if campaign is not None and not re.match(NAME, campaign):
+    if campaign is not None and not re.fullmatch(NAME, campaign):
         raise UserError(f"`{campaign}` cannot be a name", "--as", "use small letters, digits and `_`, a letter first")
     if any((RESULTS / name).glob("runs/*/result.json")):
         what = f"`{name}` has runs of its own here, and results of others are not mixed with them"
@@ -63,17 +72,23 @@ def _refuse_taken(name: str, campaign: str | None) -> None:
 
 def read_archive(file: Path) -> dict[tuple[str, str], dict[str, bytes]]:
     """The files of each run in an archive, by machine and run, all checked. Raises UserError at the first that is wrong."""
+    if file.exists() and not file.is_file():
+        raise UserError("is not a file", str(file), "name the archive that scalestudy export wrote")
     try:
         with zipfile.ZipFile(file) as archive:
             return _read(archive, str(file))
     except FileNotFoundError:
         raise UserError("no such file", str(file)) from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except DAMAGED as error:
         raise UserError(f"cannot be read as an archive: {error}", str(file), REMEDY) from None
 
 
-def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[str, bytes]]:
-    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+def _runs_in(archive: zipfile.ZipFile, place: str) -> list[tuple[zipfile.ZipInfo, re.Match[str]]]:
+    """The files of runs; UserError where the archive's list of files is not one that scalestudy export writes."""
+    entries = archive.infolist()
+    if len(entries) > MOST_FILES:
+        raise UserError(f"holds {len(entries):,} files", place, FOREIGN)
+    names = [entry.filename for entry in entries if not entry.is_dir()]
     if len(set(names)) < len(names):
         raise UserError("holds a path twice", place, REMEDY)
     for name in names:
@@ -82,20 +97,29 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
             raise UserError(f"holds a path that leaves the project: {name!r}", place, REMEDY)
     if SUMS not in names:
         raise UserError(f"has no {SUMS}: it was not written by scalestudy export", place, REMEDY)
+    matches = [(entry, RUN_FILE.fullmatch(entry.filename)) for entry in entries]
+    return [(entry, match) for entry, match in matches if match is not None and match[3] in FILES]
+
+
+def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[str, bytes]]:
+    runs = _runs_in(archive, place)
+    entries = [archive.getinfo(SUMS), *(entry for entry, _ in runs)]
+    for entry in entries:
+        if entry.file_size > LARGEST:
+            raise UserError(f"{entry.filename} has {entry.file_size:,} bytes", place, FOREIGN)
+    if (total := sum(entry.file_size for entry in entries)) > LARGEST_TOTAL:
+        raise UserError(f"its results have {total:,} bytes", place, FOREIGN)
     sums = _sums(archive.read(SUMS), place)
     found: dict[tuple[str, str], dict[str, bytes]] = {}
-    for entry in archive.infolist():
-        match = RUN_FILE.fullmatch(entry.filename)
-        if match is None or match[3] not in FILES:
-            continue
-        if entry.file_size > LARGEST:
-            raise UserError(f"{entry.filename} has {entry.file_size} bytes", place, "is it an archive of scalestudy?")
+    for entry, match in runs:
+        if match[1] in NOT_MACHINES:
+            raise UserError(f"{entry.filename}: `{match[1]}` is no machine", place, FOREIGN)
         data = archive.read(entry)
         if sums.get(entry.filename) != hashlib.sha256(data).hexdigest():
             raise UserError(f"{entry.filename} is not what was packed: its digest differs", place, REMEDY)
         found.setdefault((match[1], match[2]), {})[match[3]] = data
     if not found:
-        raise UserError("holds no run", place, "is it an archive of scalestudy export?")
+        raise UserError("holds no run", place, FOREIGN)
     for (machine, run), files in found.items():
         _check_run(machine, run, files, place)
     return found
@@ -132,6 +156,7 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
         file.write_bytes(files["result.json"])
         sealed = read_sealed(file, REMEDY) if b'"digest"' in files["result.json"] else None
         result = checked_result(file, run, spec, machine)
+        checked_json(plain, f"{place}: spec.json of {run}", REMEDY)
     if sealed is None:
         raise UserError(f"the result of {run} has no digest", place, REMEDY)
     if result is not None and str(result.get("reason") or "").startswith("not what was measured"):
@@ -154,5 +179,5 @@ def _check_parquet(data: bytes, name: str, place: str) -> None:
 
     try:
         pq.ParquetFile(io.BytesIO(data)).close()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{name} is no Parquet file: {error}", place, REMEDY) from None

@@ -63,7 +63,7 @@ def _refuse_name(name: str, file: Path) -> None:
 
     if not file.parent.is_dir():
         raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
-    if not re.match(NAME, name):
+    if not re.fullmatch(NAME, name):
         remedy = "use small letters, digits and `_`, beginning with a letter; at most 64"
         raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
     if name in RESERVED:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
+    from scalestudy.cluster.known import Known
     from scalestudy.cluster.planned import Plan
 
 OVER_BUDGET = 3
@@ -35,6 +37,8 @@ class Options:
     gantt: str | None
     budget: float | None
     actual: bool
+    spent: bool
+    ask_scheduler: bool
 
 
 @click.command(name="plan")
@@ -47,10 +51,18 @@ class Options:
 @click.option(
     "--by", default="", metavar="strategy,ranks", help="A line per study and these, in place of one per study."
 )
-@click.option("--proposal", default=None, metavar="FILE.md", help="The page of an application for computing time.")
+@click.option(
+    "--proposal", default=None, metavar="FILE", help="The page of an application for computing time: .md or .pdf."
+)
 @click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
+@click.option(
+    "--spent", is_flag=True, help="What this folder's jobs have used, by project and period, and what is left."
+)
+@click.option(
+    "--ask-scheduler", is_flag=True, help="Ask it when such jobs would start now and what is left. Submits nothing."
+)
 def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
 
@@ -64,6 +76,7 @@ def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
 def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
     """Print or write the plan; returns the exit status."""
     from scalestudy.cluster import show
+    from scalestudy.cluster.known import known
     from scalestudy.cluster.planned import over_budget
     from scalestudy.dag.dryrun import plan_of
 
@@ -73,14 +86,19 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
         raise UserError("only one of them can go to standard output", "plan", "write one of --json and --csv to a file")
     if options.actual:
         return _show_actual(targets, profile, config, options.json_file)
-    if options.proposal is not None and not options.proposal.endswith(".md"):
-        raise UserError("a proposal is written as Markdown", options.proposal, "name a file that ends in .md")
-    plan, project = plan_of(targets, profile, config, settings_of(options.changes))
-    _write(plan, options)
+    if options.spent:
+        return _show_spent(profile, config, options.json_file)
     if options.proposal is not None:
-        from scalestudy.cluster.proposal import proposal
+        from scalestudy.cluster.proposal import check_suffix
 
-        write_text(options.proposal, proposal(plan, project, date.today()))
+        check_suffix(options.proposal)
+    plan, project = plan_of(targets, profile, config, settings_of(options.changes))
+    beside = known(plan, date.today(), ask=options.ask_scheduler)
+    _write(plan, options, beside)
+    if options.proposal is not None:
+        from scalestudy.cluster.proposal import write_proposal
+
+        write_proposal(options.proposal, plan, project, beside)
     if options.budget is not None and over_budget(plan, options.budget):
         requested = plan.hours(plan.total.gpu[0])
         click.echo(show.by_hours(plan), err=True)
@@ -102,16 +120,35 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
     return 0
 
 
-def _write(plan: Plan, options: Options) -> None:
+def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> int:
+    from scalestudy.cluster.show_spent import spent
+    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.spec.config import CONFIG_FILE, SITE, read_config, read_machine
+
+    given = configuration_of(profile, config)
+    if "site" in given:
+        os.environ[SITE] = str(Path(given["site"]).absolute())
+    text, data = spent(read_machine(read_config(CONFIG_FILE, given).machine), date.today())
+    if json_file != "-":
+        click.echo(text)
+    if json_file is not None:
+        _put(json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _write(plan: Plan, options: Options, beside: Known) -> None:
     from scalestudy.cluster import show
+    from scalestudy.cluster.known import remarks
 
     alone = "-" in (options.json_file, options.csv_file)
     if not alone:
-        click.echo(show.table(plan, by=groups_of(options.by)))
+        click.echo(show.table(plan, by=groups_of(options.by), remarks=list(remarks(beside))))
     if options.json_file is not None:
         from scalestudy.cluster.submit import submit_lines
 
-        _put(options.json_file, json.dumps(show.as_json(plan, submit_lines(plan)), indent=1, ensure_ascii=False) + "\n")
+        data = show.as_json(plan, submit_lines(plan))
+        data |= {"left": [asdict(one) for one in beside.left], "starts": [asdict(one) for one in beside.starts]}
+        _put(options.json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     if options.csv_file is not None:
         _put(options.csv_file, show.as_csv(plan))
     if options.gantt is not None:

@@ -10,7 +10,9 @@ import click
 
 from scalestudy.commands.options import FILE, OUT
 from scalestudy.errors import UserError, raise_all
-from scalestudy.files import read_json
+from scalestudy.files import checked_json, read_json
+
+EXAMPLE = 'write, for example, {"source": "digits"}'
 
 if TYPE_CHECKING:
     from scalestudy.data.catalogue import AnyData
@@ -38,18 +40,23 @@ def command(out: Path, text: str | None, bulk: Path | None) -> None:
 def _described(file: Path, text: str | None) -> AnyData:
     """The dataset that `text`, or else the file, describes; raises UserError where it is wrong."""
     from scalestudy.spec.base import parse
+    from scalestudy.spec.check_run import size_problems
+    from scalestudy.spec.machine import Machine
     from scalestudy.spec.run import RunSpec
+    from scalestudy.spec.sizes import in_bytes
     from scalestudy.spec.yamlfile import dotted
 
     where = "--spec" if text is not None else str(file)
     try:
         data = json.loads(text) if text is not None else read_json(file)
-    except json.JSONDecodeError as error:
-        raise UserError(f"cannot be read as JSON: {error}", where, 'write, for example, {"source": "digits"}') from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"cannot be read as JSON: {error}", where, EXAMPLE) from None
+    checked_json(data, where, EXAMPLE)
     run, problems = parse(RunSpec, {"data": data})
+    problems = problems if run is None else list(size_problems(run))
     raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])
     assert run is not None
-    return run.data
+    return in_bytes(run, Machine()).data
 
 
 def _said(manifest: Manifest) -> str:

@@ -51,7 +51,7 @@ def read_progress(now: float) -> Progress:
         raise UserError("nothing has been started in this folder", FILE, remedy)
     try:
         progress = Progress.of_plain(read_json(Path(FILE)))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, UserError):
         raise UserError("cannot be read as the progress of a workflow", FILE, remedy) from None
     gone = driver_is_gone(progress)
     for task in progress.of("waiting", "running", "failed"):

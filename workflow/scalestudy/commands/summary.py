@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from scalestudy.commands.options import MACHINE, SCALE
-from scalestudy.errors import UserError
-from scalestudy.files import read_json
-from scalestudy.spec.layout import STATE_FILE, figure_file, report_file, run_folder, table_file
+from scalestudy.errors import visible
+from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
 
 if TYPE_CHECKING:
     from scalestudy.figures.catalogue import TableSpec
@@ -124,17 +123,15 @@ def why_missing(folder: Path, of_job: str = "") -> str:
     """Why a run has no result: what it said when it stopped, else why its job ended where the executor knows that, else the
     last line of its log, else that it was not run.
     """
+    from scalestudy.results.stored import state_of
+
     log = folder / "log" / "train.log"
-    try:
-        state = read_json(folder / STATE_FILE)
-    except (OSError, ValueError, UserError):
-        state = None
-    found = state if isinstance(state, dict) else {}
-    cause = str(found.get("cause") or "") if found.get("state") in ("failed", "checkpointed") else ""
+    found = state_of(folder)
+    cause = found.get("cause", "") if found.get("state") in ("failed", "checkpointed") else ""
     if found.get("state") == "checkpointed":
         return f"stopped at a checkpoint: {cause}" if cause else "stopped at a checkpoint"
     try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        lines = [visible(line).strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         lines = []
     cause = cause or ("" if of_job in UNTOLD else of_job) or next((line for line in reversed(lines) if line), "")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import UserError, raise_all
-from scalestudy.files import read_json, write_json
+from scalestudy.files import checked_json, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.locks import only_trainer
 from scalestudy.spec.base import parse, printable
@@ -24,6 +26,9 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import setting
 
+if TYPE_CHECKING:
+    from scalestudy.launch.leases import Lease
+
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
          "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
@@ -36,7 +41,9 @@ AGAIN = "    once the cause is gone, the same command resumes the run from its l
 def train_from_spec(out: Path) -> None:
     """Make the run whose spec.json lies in the folder of `out`; a crash ends with exit status 1 and no result."""
     folder, file = out.parent, out.parent / "spec.json"
-    spec = checked_run(read_json(file), str(file))
+    plain = read_json(file)
+    checked_json(plain, file, "delete it; the spec of this run will be written again")
+    spec = checked_run(plain, str(file))
     if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
         what = f"describes another run than its folder names: {identity}"
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
@@ -65,7 +72,7 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
         manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
-    if manifest.exists() and read_json(manifest).get("status") == "skipped":
+    if is_skipped(manifest):
         manifest.unlink()  # what could not be had last time is looked for again
     with only_trainer(out):
         write_json(out / "spec.json", spec.plain())
@@ -105,8 +112,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     ):
         identity = dataset_id(spec.data)
         manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
-        if prepare(spec.data, manifest, None, read_site()).status == "skipped":
-            raise UserError(f"the data is not there: {read_json(manifest)['reason']}", "data")
+        prepared = prepare(spec.data, manifest, None, read_site())
+        if prepared.status == "skipped":
+            raise UserError(f"the data is not there: {prepared.reason}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
         found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
     for trial in tried:
@@ -119,6 +127,21 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 def _make(
     identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
 ) -> dict[str, Any]:
+    from scalestudy.launch.leases import leased
+
+    with leased(f"run {identity}", spec, machine) as lease:
+        return _make_on(lease, identity, spec, manifest, out, machine, init_from)
+
+
+def _make_on(
+    lease: Lease,
+    identity: str,
+    spec: RunSpec,
+    manifest: Path,
+    out: Path,
+    machine: Machine,
+    init_from: Path | None,
+) -> dict[str, Any]:
     from scalestudy.launch.preload import preload
 
     preload()  # first: it says in one sentence what torch lacks
@@ -127,13 +150,13 @@ def _make(
     from scalestudy.launch.failures import RankFailed
     from scalestudy.launch.signals import EndedBySignal
 
-    with measured_run(f"run {identity}"):
+    with measured_run(f"run {identity}") if lease.here else nullcontext():
         if manifest.exists():
             ensure(manifest, read_site())
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine, init_from=init_from)
+            return launch.run(identity, spec, manifest, out, machine, init_from=init_from, leased=lease.hosts)
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(attempts.EXIT_STOPPED)

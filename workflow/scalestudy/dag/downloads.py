@@ -51,7 +51,8 @@ def of_runs(runs: Iterable[Run], machine: str, site: Site) -> list[Download]:
 def of_jobs(jobs: Iterable[Any], project: Project, site: Site) -> list[Download]:
     """What Snakemake's jobs would download."""
     rules = [(job.rule.name, job.wildcards) for job in jobs]
-    data = [project.runs.run_with(wildcards.dataset).spec.data for rule, wildcards in rules if rule == "dataset"]
+    in_jobs = () if site.prepare == "driver" else ("dataset",)
+    data = [project.runs.run_with(wildcards.dataset).spec.data for rule, wildcards in rules if rule in in_jobs]
     return list(_downloads(data, any(rule == "horovod" for rule, _ in rules), site))
 
 

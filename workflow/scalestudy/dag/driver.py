@@ -26,7 +26,8 @@ from scalestudy.files import read_json
 from scalestudy.spec import fixed_claims
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import find_studies
-from snakemake_executor_plugin_scalestudy.ratelimit import drop_job_rate_limit
+from snakemake_executor_plugin_multinode import preflight
+from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
 """Key of Snakemake's configuration by which `scalestudy plan` names a file for the Snakefile of its dry run: JSON with
@@ -44,6 +45,8 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
 
     The display of profiles/default gets the project, for the plan under a dry run.
     """
+    if workflow.is_main_process and (why := preflight.refusal()):
+        end(UserError(why))
     config = dict(config)
     keep_finished_runs()
     try:
@@ -147,7 +150,7 @@ def own_folder(workflow: Any, begin: float) -> None:
     driver.conceal()
     if not workflow.local_exec:
         return
-    from snakemake_executor_plugin_scalestudy.driverlock import DriverLock, Taken
+    from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 
     folder = Path(".scalestudy")
     lock = DriverLock(folder)

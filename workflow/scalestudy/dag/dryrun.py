@@ -17,6 +17,7 @@ from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json
 from scalestudy.spec.yamlfile import read_yaml
+from snakemake_executor_plugin_multinode import preflight
 
 
 def plan_of(
@@ -30,6 +31,8 @@ def plan_of(
     from snakemake import cli
 
     known_profile(profile)
+    if why := preflight.refusal():
+        raise UserError(why)
     arguments = ["--profile", profile, "-n", *more, *(["--config", *config] if config else []), "--", *targets]
     parser, parsed = cli.parse_args(arguments)
     given = _configuration(parsed)
@@ -58,12 +61,17 @@ def configuration_of(profile: str, config: Sequence[str]) -> dict[str, Any]:
 
 
 def _configuration(parsed: Any) -> dict[str, Any]:
+    import yaml
     from snakemake import cli
 
     found: dict[str, Any] = {}
     for file in parsed.configfile or ():
         found |= read_yaml(file).data
-    return found | dict(cli.parse_config(parsed.config))
+    try:
+        return found | dict(cli.parse_config(parsed.config))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise UserError(f"cannot be read: {said}", "--config", "write key=value, for example scale=paper") from None
 
 
 def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[Seen]:
@@ -83,6 +91,11 @@ def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[Seen]:
             done = cli.args_to_api(parsed, parser)
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     if not done:
-        errors = [line["error"] for line in lines if "error" in line]
+        errors = [_without_frames(line["error"]) for line in lines if "error" in line]
         raise UserError("Snakemake could not plan this", " ".join(parsed.targets), "\n    ".join(errors))
     return read_seen(line for line in lines if "error" not in line)
+
+
+def _without_frames(error: str) -> str:
+    """What Snakemake says of an error; of one that it did not expect the last line, without the frames before it."""
+    return error.strip().splitlines()[-1] if "Traceback (most recent call last)" in error else error

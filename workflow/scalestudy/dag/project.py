@@ -6,14 +6,27 @@ import json
 import shlex
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from scalestudy.dag.job_resources import JobResources
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.dag.targets import Targets
 from scalestudy.spec import layout
-from scalestudy.spec.config import BUDGET, CHANGES, DATA_FOLDER, SITE, Config, changes_of, read_config
+from scalestudy.spec.config import (
+    BUDGET,
+    CHANGES,
+    DATA_FOLDER,
+    FOR_EXECUTOR,
+    SITE,
+    Config,
+    Site,
+    changes_of,
+    checked,
+    read_config,
+)
 from scalestudy.spec.study import Study
+from scalestudy.spec.yamlfile import read_yaml
 
 
 class Project:
@@ -26,6 +39,10 @@ class Project:
         `set` of the configuration."""
         self.begin = time.time()
         self.site = config.get("site")
+        site = Path(self.site) if self.site is not None else None
+        there = site is not None and site.is_file()
+        self.prepares_data = there and checked(Site, read_yaml(str(site))).prepare == "driver"
+        """Whether the driver prepares data itself, in place of jobs."""
         self.config: Config = read_config("config/config.yaml", config)
         self.set = config.get("set")
         self.runs = RunIndex(self.config, {**changes_of(self.set), **(changes or {})})
@@ -55,7 +72,7 @@ class Project:
 
     def environment(self) -> dict[str, str]:
         """What the commands of rules, and the executor, read of the configuration; the names are in spec/config.py."""
-        found = {DATA_FOLDER: self.config.paths.data or ""}
+        found = {DATA_FOLDER: self.config.paths.data or "", **FOR_EXECUTOR}
         if self.site is not None:
             found[SITE] = str(self.site)
         if self.set:

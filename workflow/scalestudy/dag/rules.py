@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, of_system
+from scalestudy.spec.layout import STATE_FILE, run_folder
 from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
@@ -95,6 +96,11 @@ class Rules:
     def study_name(self, w: Any) -> str:
         """The study that a run is made for."""
         return self.project.runs.study_name(w.machine, w.run)
+
+    @_answers
+    def chain_state(self, w: Any) -> str:
+        """The file in which a run says what it has saved: from there the executor continues it in another job."""
+        return str(run_folder(w.machine, w.run) / STATE_FILE)
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of a run's job."""

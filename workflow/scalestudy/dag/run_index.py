@@ -62,7 +62,7 @@ class RunIndex:
     @property
     def wrong_names(self) -> list[str]:
         """Names of studies that are wrong and can be targets nevertheless."""
-        return [name for name in self.wrong if re.match(NAME, name) and name not in RESERVED]
+        return [name for name in self.wrong if re.fullmatch(NAME, name) and name not in RESERVED]
 
     def is_configured(self, machine: str, scale: str) -> bool:
         """Whether the configuration is for this machine and scale."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 import threading
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +21,15 @@ from scalestudy.data.manifest import Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
+DAMAGED = (
+    OSError, EOFError, KeyError, IndexError, TypeError, ValueError, SyntaxError, OverflowError, NotImplementedError,
+    RuntimeError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading a damaged file of numpy's raises: .npy and .npz have headers in Python's syntax inside a zip."""
 BLOCK = 1 << 15
 """Samples whose names are handled at once."""
+NAMES_AT_ONCE = 1 << 20
+"""Bytes of names that are searched at once: an index of a million files has 40 MiB of them, in each process."""
 _reading = threading.Lock()
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
@@ -129,8 +138,8 @@ def read_index(path: Path, split: Split) -> Index:
     try:
         with np.load(path) as arrays:
             kept = [name for name in Index.__dataclass_fields__ if f"{split}_{name}" in arrays]
-            return Index(**{name: arrays[f"{split}_{name}"] for name in kept})
-    except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            return _consistent(Index(**{name: arrays[f"{split}_{name}"] for name in kept}))
+    except DAMAGED as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
 
 
@@ -160,9 +169,48 @@ def mapped_index(path: Path, split: Split) -> Index:
                 for name in Index.__dataclass_fields__
                 if f"{split}_{name}.npy" in archive.namelist()
             }
-        return Index(**fields)
-    except (OSError, KeyError, TypeError, ValueError, SyntaxError, struct.error, zipfile.BadZipFile) as error:
+        return _consistent(Index(**fields))
+    except DAMAGED as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
+
+
+KINDS = {"names": "u", "offsets": "i", "labels": "if", "bytes": "i", "checks": "u", "shard": "i", "start": "i",
+         "width": "u", "height": "u"}  # fmt: skip
+"""numpy's kinds of number that each field can be of."""
+
+
+def _consistent(index: Index) -> Index:
+    """The index as it is; ValueError where its fields contradict each other, or name what cannot lie in the bulk."""
+    samples = len(index.labels)
+    for name, kinds in KINDS.items():
+        value = getattr(index, name)
+        if value.dtype.kind not in kinds or value.ndim != (2 if name == "labels" and value.dtype.kind == "f" else 1):
+            raise ValueError(f"its {name} are {value.ndim}-dimensional and of type {value.dtype}")
+        expected = {"names": (len(value),), "labels": (samples,), "offsets": (0, samples + 1), "bytes": (0, samples)}
+        if len(value) not in expected.get(name, (0, samples)):
+            raise ValueError(f"it has {len(value):,} {name} of {samples:,} samples")
+        if kinds == "i" and len(value) and int(value.min()) < 0:
+            raise ValueError(f"one of its {name} is below 0")
+    if len(index.offsets) and not len(index.shard):  # in a container, names are no paths
+        _check_names(index.names, index.offsets)
+    elif not len(index.offsets) and len(index.names):
+        raise ValueError("it has names, but not where each begins")
+    return index
+
+
+def _check_names(names: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+    """ValueError where a name is cut off, or leads out of the bulk."""
+    if int(offsets[0]) != 0 or int(offsets[-1]) != len(names) or bool((np.diff(offsets) < 0).any()):
+        raise ValueError("its names do not begin and end where they should")
+    first = names[offsets[:-1][np.diff(offsets) > 0]]
+    if bool((first == ord("/")).any()):
+        raise ValueError("it names a file by its place on this machine, not below the data")
+    for begin in range(0, len(names), NAMES_AT_ONCE):
+        block = names[begin : begin + NAMES_AT_ONCE + 1].tobytes()
+        for found in re.finditer(rb"\.(?=\.)", block):
+            sample = int(np.searchsorted(offsets, begin + found.start(), "right")) - 1
+            if b".." in names[offsets[sample] : offsets[sample + 1]].tobytes().split(b"/"):
+                raise ValueError(f"sample {sample} is named outside the data")
 
 
 def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
@@ -177,6 +225,8 @@ def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read_header(stream)
         begin = stream.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename} holds objects")  # mapped, its bytes would be taken for addresses
     if 0 in shape:
         return np.zeros(shape, dtype)
     return np.asarray(np.memmap(path, dtype, "r", begin, shape, "F" if fortran else "C"))

@@ -181,6 +181,14 @@ def _misplaced(manifest: Manifest) -> Iterator[str]:
                 yield f"`containers` point to {name}, outside `bulk`"
 
 
+def is_skipped(path: Path | str) -> bool:
+    """Whether a manifest says that its data could not be had; a damaged one, or none, says nothing."""
+    try:
+        return read_manifest(path).status == "skipped"
+    except UserError:
+        return False
+
+
 def is_in_place(manifest: Manifest) -> bool:
     """Whether the data is used where it was found: only the index is ours, next to the manifest."""
     return manifest.index == INDEX and manifest.bulk not in ("", ".")

@@ -8,6 +8,7 @@ Format: POSIX.1-1988 ustar, with the long names and sizes of GNU tar and of pax 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ END = bytes(2 * BLOCK)
 LARGEST = 8**11 - 1
 """Largest member, bytes, that ustar's eleven octal digits can express."""
 FILE, LONG_NAME, PAX, PAX_GLOBAL = (b"0", b"\0", b"7"), b"L", b"x", b"g"
+LONGEST_NAME = 1 << 16
+"""Bytes of a member's name, or of what pax says of one, from which on an archive is refused: PATH_MAX is 4,096."""
+OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
+PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=]*)=")
+PAX_SIZE = re.compile(rb"[0-9]{1,18}")
 
 
 class Member(NamedTuple):
@@ -66,11 +72,18 @@ def members(descriptor: int, where: str, begin: int = 0, size: int | None = None
         length = large if large >= 0 and kind in FILE else length
         if start + length > end:
             raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
+        if kind in (LONG_NAME, PAX) and length > LONGEST_NAME:
+            what = f"has a name of {length:,} bytes at byte {position:,}"
+            raise UserError(what, where, "is it an archive of pictures?")
         if kind == LONG_NAME:
             name = os.pread(descriptor, length, start).rstrip(b"\0")
         elif kind == PAX:
-            extended = _pax(os.pread(descriptor, length, start))
-            name, large = extended.get(b"path", name), int(extended.get(b"size", large))
+            extended = _pax(os.pread(descriptor, length, start), where, position)
+            name = extended.get(b"path", name)
+            if (size_text := extended.get(b"size")) is not None:
+                if PAX_SIZE.fullmatch(size_text) is None:
+                    raise _damaged(where, position)
+                large = int(size_text)
         elif kind != PAX_GLOBAL:
             if kind in FILE:
                 yield Member(name or _name(block), start, length)
@@ -81,15 +94,24 @@ def members(descriptor: int, where: str, begin: int = 0, size: int | None = None
 
 def _checked(block: bytes, where: str, position: int) -> int:
     """The size that a header states; UserError where its checksum is wrong."""
-    try:
-        stated = int(block[148:156].split(b"\0")[0].strip() or b"-1", 8)
-        if stated != sum(block[:148]) + 8 * ord(" ") + sum(block[156:]):
-            raise ValueError
-        if block[124] & 0x80:  # GNU: base 256 for 8 GiB and more
-            return int.from_bytes(block[125:136], "big")
-        return int(block[124:136].split(b"\0")[0].strip() or b"0", 8)
-    except ValueError:
-        raise UserError(f"is not a tar, or is damaged, at byte {position:,}", where, "copy it again") from None
+    if _octal(block[148:156]) != sum(block[:148]) + 8 * ord(" ") + sum(block[156:]):
+        raise _damaged(where, position)
+    if block[124] & 0x80:  # GNU: base 256 for 8 GiB and more
+        return int.from_bytes(block[125:136], "big")
+    size = _octal(block[124:136])
+    if size is None:
+        raise _damaged(where, position)
+    return size
+
+
+def _damaged(where: str, position: int) -> UserError:
+    return UserError(f"is not a tar, or is damaged, at byte {position:,}", where, "copy it again")
+
+
+def _octal(field: bytes) -> int | None:
+    """A number of a header; None where it is none. Digits only: with a sign, a walk could go backwards."""
+    found = OCTAL.fullmatch(field.split(b"\0")[0])
+    return None if found is None else int(found[1] or b"0", 8)
 
 
 def _name(block: bytes) -> bytes:
@@ -97,11 +119,13 @@ def _name(block: bytes) -> bytes:
     return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
 
 
-def _pax(records: bytes) -> dict[bytes, bytes]:
-    """`length key=value` lines."""
+def _pax(records: bytes, where: str, position: int) -> dict[bytes, bytes]:
+    """`length key=value` lines; UserError where one is none."""
     found = {}
-    while records:
-        length = int(records.split(b" ", 1)[0])
-        key, _, value = records[:length].split(b" ", 1)[1].rstrip(b"\n").partition(b"=")
-        found[key], records = value, records[length:]
+    while records.strip(b"\0"):
+        head = PAX_RECORD.match(records)
+        length = 0 if head is None else int(head[1])
+        if head is None or not head.end() < length <= len(records) or records[length - 1 : length] != b"\n":
+            raise _damaged(where, position)
+        found[head[2]], records = records[head.end() : length - 1], records[length:]
     return found

@@ -187,6 +187,7 @@ def _top(lines: Sequence[Line]) -> float:
 def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) -> tuple[Point, ...]:
     """One point per configuration with a valid number, from left to right."""
     points = []
+    number_of = {category: number for number, category in enumerate(categories)}
     for runs in by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
         across = [row.get(x) for row in valid]
@@ -194,7 +195,7 @@ def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) 
         if values is None:
             continue
         if categories:
-            place: float | None = float(list(categories).index(canonical_json(across[0])))
+            place: float | None = float(number_of[canonical_json(across[0])])
         else:
             mean = interval([float(value) for value in across if value is not None])
             place = None if mean is None else mean.mean

@@ -99,8 +99,11 @@ def _by_all(runs: Sequence[Row], keys: list[str]) -> set[str]:
 
 def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -> list[str]:
     """Varied columns that are needed, in addition to `keys` and x, so that no two configurations share a spot."""
-    first = {row["configuration"]: row for row in reversed(runs)}
-    places = {name: _place(runs, name, row, x) for name, row in first.items()}
+    runs_of: dict[str, list[Row]] = {}
+    for run in runs:
+        runs_of.setdefault(run["configuration"], []).append(run)
+    first = {name: members[0] for name, members in runs_of.items()}
+    places = {name: _place(members, x) for name, members in runs_of.items()}
 
     def spots(extra: list[str]) -> int:
         return len(
@@ -108,8 +111,9 @@ def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -
         )
 
     extras: list[str] = []
+    varied = varied_columns(study) if spots([]) < len(first) else []
     while spots(extras) < len(first):
-        candidates = [key for key in varied_columns(study) if key not in (*keys, *extras, x)]
+        candidates = [key for key in varied if key not in (*keys, *extras, x)]
         better = [key for key in candidates if spots([*extras, key]) > spots(extras)]
         if not better:
             break
@@ -117,14 +121,14 @@ def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -
     return extras
 
 
-def _place(runs: Sequence[Row], configuration: str, row: Row, x: str | None) -> Any:
-    """Where a configuration lies on the horizontal axis: its key, or the mean of what was measured."""
+def _place(runs: Sequence[Row], x: str | None) -> Any:
+    """Where a configuration with these runs lies on the horizontal axis: its key, or the mean of what was measured."""
     if x is None:
         return None
-    if isinstance(row.get(x), float):
-        found = interval([run[x] for run in runs if run["configuration"] == configuration and run["status"] == "valid"])
+    if isinstance(runs[0].get(x), float):
+        found = interval([run[x] for run in runs if run["status"] == "valid"])
         return None if found is None else float(f"{found.mean:.4g}")
-    return row.get(x)
+    return runs[0].get(x)
 
 
 def _dominant(runs: Sequence[Row], key: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scalestudy.figures.groups import Group
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import columns_of_runs
 from scalestudy.spec.study import Study
 
 
@@ -15,7 +15,7 @@ def palette(study: Study) -> dict[tuple[str, str], int]:
 
     A value keeps its number, and so its look, whatever a figure leaves out; two columns share none.
     """
-    rows = [columns_of(run.spec) for run in study.runs]
+    rows = columns_of_runs(study.runs)
     columns = dict.fromkeys(figure.series or "strategy" for figure in study.figures)
     keys = dict.fromkeys((column, canonical_json(row.get(column))) for column in columns for row in rows)
     return {key: number for number, key in enumerate(keys)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,8 @@ from typing import Any, Literal
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line, Point
 from scalestudy.figures.words import column_label
-from scalestudy.spec.columns import MEASURED
+from scalestudy.files import NUMBER, read_table
+from scalestudy.spec.columns import MEASURED, METRICS
 
 FOLDER = Path("config/reference")
 SAMPLES_TOLERANCE = 0.01
@@ -23,11 +23,7 @@ Published = dict[str, str]
 def read_reference(name: str, folder: Path = FOLDER) -> list[Published]:
     """The rows of one file; raises UserError where a row has no label or source."""
     file = folder / f"{name}.csv"
-    try:
-        with open(file, encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(file)) from None
+    rows = read_table(file, numbers=METRICS)
     for line, row in enumerate(rows, start=2):
         for key in ("label", "source"):
             if not row.get(key):
@@ -44,7 +40,8 @@ def published_lines(
     lines: dict[str, list[Point]] = {}
     for row in drawable(rows, runs, x, y, series):
         kind: Literal["published", "derived"] = "derived" if row.get("kind") == "derived" else "published"
-        lines.setdefault(row["label"], []).append(Point(float(row[x]), float(row[y]), kind=kind))
+        point = Point(_number(row[x]) or 0.0, _number(row[y]) or 0.0, kind=kind)
+        lines.setdefault(row["label"], []).append(point)
     return [
         Line(label, tuple(sorted(points, key=lambda point: point.x)), "published", style)
         for style, (label, points) in enumerate(lines.items())
@@ -55,12 +52,22 @@ def drawable(
     rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str
 ) -> list[Published]:
     """The rows that belong into a panel of these runs."""
-    return [row for row in rows if row.get(x) and row.get(y) and not _unmet(row, runs, {x, series})]
+    return [row for row in _usable(rows, x, y) if not _unmet(row, runs, {x, series})]
+
+
+def _usable(rows: Sequence[Published], x: str, y: str) -> list[Published]:
+    """The rows with numbers for both axes."""
+    return [row for row in rows if None not in (_number(row.get(x)), _number(row.get(y)))]
+
+
+def _number(cell: str | None) -> float | None:
+    """A cell as a number; None where it is empty or none."""
+    return float(cell) if cell and NUMBER.fullmatch(cell) else None
 
 
 def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str) -> str:
     """Why a figure shows none of a file's numbers."""
-    usable = [row for row in rows if row.get(x) and row.get(y)]
+    usable = _usable(rows, x, y)
     if not usable:
         return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
     unmet = _unmet(usable[0], runs, {x, series})
@@ -89,5 +96,6 @@ def _value(run: Mapping[str, Any], key: str) -> Any:
 def _meets(value: Any, key: str, cell: str) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         tolerance = SAMPLES_TOLERANCE if key == "training_samples" else 1e-9
-        return abs(value - float(cell)) <= tolerance * abs(float(cell))
+        numbers = [number for part in cell.split(OR) if (number := _number(part)) is not None]
+        return any(abs(value - number) <= tolerance * abs(number) for number in numbers)
     return str(value) in cell.split(OR)

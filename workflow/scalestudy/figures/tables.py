@@ -112,11 +112,12 @@ class Table:
 
     def lines(self) -> list[list[str]]:
         """The text of each row."""
+        factors = [factor for factor, _ in self.scales]
         return [
             [
                 *row.texts,
                 str(row.valid) if row.valid == row.planned else f"{row.valid} of {row.planned}",
-                *(cell_text(cell, factor) for cell, (factor, _) in zip(row.cells, self.scales, strict=True)),
+                *(cell_text(cell, factor) for cell, factor in zip(row.cells, factors, strict=True)),
             ]
             for row in self.configurations
         ]
@@ -231,14 +232,11 @@ def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSp
     workload, found = workload_of(study), bases(every, study)
     shown = [found[name] for name in dict.fromkeys(workload[row["run"]] for row in rows) if name in found]
     by_run = {row["run"]: row for row in selected(every, {})}
-    named = [(_differs(study, [by_run[base.runs[0]] for base in shown], by_run[base.runs[0]]), base) for base in shown]
-    return notes.bases(named)
-
-
-def _differs(study: Study, rows: Sequence[Row], row: Row) -> str:
-    """What tells a workload's base run from those of the others."""
-    keys = [key for key in varied_columns(study) if len({canonical_json(other.get(key)) for other in rows}) > 1]
-    return ", ".join(value_text(study, key, row.get(key), named=True) for key in keys)
+    firsts = [by_run[base.runs[0]] for base in shown]
+    # What tells a workload's base run from those of the others.
+    keys = [key for key in varied_columns(study) if len({canonical_json(row.get(key)) for row in firsts}) > 1]
+    named = [", ".join(value_text(study, key, row.get(key), named=True) for key in keys) for row in firsts]
+    return notes.bases(list(zip(named, shown, strict=True)))
 
 
 def _meaning_of_half_widths(counts: set[int]) -> str:

@@ -22,6 +22,7 @@ KEYS = {
     "data.shard.mib": "Size of a file",
     "data.source": "Data",
     "dtype": "Number type",
+    "hosts": "Host",
     "loader.kind": "Workers as",
     "loader.memory_limit_mib": "Limit of the page cache",
     "loader.mode": "Input mode",

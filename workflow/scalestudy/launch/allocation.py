@@ -10,16 +10,27 @@ from dataclasses import dataclass
 from scalestudy.errors import UserError
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.spec.config import Site
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.hostlist import short
+from scalestudy.spec.run import THIS_HOST, RunSpec
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The machines of a job, the one where it runs first; how they are reached; slots on each where that is known."""
+    """The machines of a job, or some of them; how they are reached; slots on each where that is known.
+
+    The first is the one where this process is, unless `away`.
+    """
 
     hosts: tuple[str, ...]
     launcher: str
     slots: tuple[int, ...] = ()
+    away: bool = False
+    """Whether the first of them is another machine than this one."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine alone takes part."""
+        return len(self.hosts) == 1 and not self.away
 
 
 def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
@@ -31,14 +42,24 @@ def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
     return Allocation(tuple(slots), job.launcher, tuple(slots.values())) if slots else None
 
 
-def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str, str] = os.environ) -> Allocation:
+def where_to_run(
+    spec: RunSpec,
+    nodes: int,
+    site: Site,
+    environment: Mapping[str, str] = os.environ,
+    leased: Sequence[str] | None = None,
+) -> Allocation:
     """The machines of a run and its launcher: the run's, else the site's, else the scheduler's own.
 
     With one machine, the nodes of the geometry are logical and no launcher is needed. Raises UserError where the job
-    has several machines, but fewer than the run needs.
+    has several machines, but fewer than the run needs, or not those that it names.
     """
     wanted = spec.launch.launcher or site.launcher
     mpi = spec.strategy.needs_mpi or wanted == "mpirun"
+    if leased is not None and (of_job := allocation(environment, site)) is not None:
+        return on_nodes(of_job, [of_job.hosts.index(host) for host in leased], wanted, mpi, environment)
+    if spec.hosts is not None and spec.hosts != (THIS_HOST,):
+        return _on_hosts(spec.hosts, wanted, mpi, site, environment)
     found = allocation(environment, site) if nodes > 1 and wanted != "local" else None
     if found is None or len(found.hosts) == 1:
         if nodes > 1 and wanted not in ("auto", "local", "mpirun"):
@@ -53,6 +74,42 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
         raise UserError(f"the run needs {nodes} nodes, the job has {len(found.hosts)}: {names}", "nodes")
     launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
     return Allocation(found.hosts[:nodes], launcher, found.slots[:nodes])
+
+
+def _on_hosts(hosts: Sequence[str], wanted: str, mpi: bool, site: Site, environment: Mapping[str, str]) -> Allocation:
+    """The machines that a run names. Raises UserError where the job does not have one of them."""
+    found = allocation(environment, site)
+    there = (platform.node(),) if found is None else found.hosts
+    names = {short(host): index for index, host in enumerate(there)}
+    if missing := [host for host in hosts if short(host) not in names]:
+        has = f"the job has {', '.join(there)}" if found is not None else f"this is {there[0]}"
+        what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
+        raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
+    if found is None:
+        return Allocation((platform.node(),), "mpirun" if mpi else "local")
+    return on_nodes(found, [names[short(host)] for host in hosts], wanted, mpi, environment)
+
+
+def on_nodes(
+    found: Allocation, chosen: Sequence[int], wanted: str, mpi: bool, environment: Mapping[str, str]
+) -> Allocation:
+    """Some machines of a job, by their places in its list, in the order of the list, which is that in which srun numbers
+    them. Raises UserError where no launcher can reach them.
+    """
+    chosen = sorted(chosen)
+    hosts = tuple(found.hosts[index] for index in chosen)
+    away = hosts[0] != JobEnvironment(environment).here(found.hosts)
+    if not away and len(hosts) == 1:
+        return Allocation((platform.node(),), "mpirun" if mpi else "local")
+    if wanted == "local":
+        raise UserError(
+            "launcher `local` reaches no other node",
+            "the site's `launcher`",
+            "set it to `auto`, or to what reaches nodes",
+        )
+    launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
+    slots = tuple(found.slots[index] for index in chosen) if found.slots else ()
+    return Allocation(hosts, launcher, slots, away)
 
 
 def uneven(where: Allocation, ranks_per_node: int) -> Sequence[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from scalestudy.training import notices
 EXIT_STOPPED = 75
 """EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
 RECORD = "links.json"
+OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}")
+"""Names of the folders that training/checkpoint.py makes."""
 KILLED = "ended without a message; its time is that to its last checkpoint"
 
 
@@ -93,7 +96,7 @@ class Chain:
     @property
     def progress(self) -> int:
         """Steps that the newest checkpoint holds."""
-        names = sorted(path.name for path in self.checkpoints.glob("step-*"))
+        names = sorted(path.name for path in self.checkpoints.glob("step-*") if OURS.fullmatch(path.name))
         return _step_of(names[-1]) if names else 0
 
     def for_job(self) -> dict[str, Any]:
@@ -122,8 +125,15 @@ class Chain:
         notices.write_state(self.folder, state, progress, cause)
 
     def clear(self) -> None:
-        """Remove all checkpoints, and the record with them."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        """Remove all checkpoints, and the record with them; what else lies there is not ours, and stays."""
+        for path in self.checkpoints.glob("*"):
+            if OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+        noted = [*self.checkpoints.glob(f".{Path(RECORD).stem}.*"), *self.checkpoints.glob("fired-*")]
+        for file in [self.checkpoints / RECORD, *noted]:
+            file.unlink(missing_ok=True)  # with what a killed writer left, and the marks of injected faults
+        with suppress(OSError):
+            self.checkpoints.rmdir()
 
 
 @contextmanager
@@ -160,7 +170,7 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
         if earlier.cause is None:
             earlier.was_killed(chain.resume, chain.progress)
     path = chain.resume or chain.init_from
-    begun = 0 if path is None else _step_of(path.name)
+    begun = 0 if path is None else _steps_in(path)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chain.attempts.append(Attempt(now, JobEnvironment().job_id, begun))
     chain.save()
@@ -234,6 +244,14 @@ def _note_end(chain: Chain, error: Exception) -> None:
         chain.save()
     if not isinstance(error, EndedBySignal):
         chain.state("failed", progress, cause)
+
+
+def _steps_in(path: Path) -> int:
+    """Steps that a checkpoint holds; one that somebody copied may have any name."""
+    from scalestudy.training import checkpoint
+
+    steps: int = checkpoint.read_facts(path)["step"]
+    return steps
 
 
 def _step_of(name: str) -> int:

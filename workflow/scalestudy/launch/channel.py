@@ -75,6 +75,6 @@ class Channel:
 def _message(line: bytes) -> Message | None:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None

@@ -96,10 +96,14 @@ class Connections:
 
     def _agent_number(self, hello: Message | None) -> int | None:
         """The number of the agent that sent the first message of a connection; None: an agent of this run did not."""
-        if hello is None or not hmac.compare_digest(str(hello.get("token")).encode(), self.token.encode()):
+        token = None if hello is None else hello.get("token")
+        if hello is None or not isinstance(token, str):
+            return None
+        # JSON can hold halves of characters, which no peer may stop a run with.
+        if not hmac.compare_digest(token.encode(errors="surrogatepass"), self.token.encode()):
             return None
         index = hello.get("index")
-        return index if isinstance(index, int) and 0 <= index < self.count else None
+        return index if type(index) is int and 0 <= index < self.count else None
 
     def _from_agent(self, index: int, messages: list[Message | None]) -> Iterator[tuple[int, Message | None]]:
         for message in messages:

@@ -21,7 +21,7 @@ from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, raise_cause
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.launcher_processes import LauncherProcesses
-from scalestudy.measure.devices import COLUMNS as DEVICE_COLUMNS
+from scalestudy.measure.devices import COLUMNS, ERRORS
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -30,6 +30,7 @@ NAME_MISSING_S = 30.0
 """After so long it is printed which nodes have not come up."""
 POLL_S = 0.2
 GRACE_S = 4.0
+DEVICE_COLUMNS = (*COLUMNS, *ERRORS)
 OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
 LAST_MESSAGES_S = 2.0

@@ -6,16 +6,16 @@ PBS job"; qsub(1) and sge_pe(5) of Grid Engine; mpirun(1) of Open MPI; the PMI a
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
+import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from scalestudy.errors import UserError
 from scalestudy.site_fault import JOB_IDS
+from scalestudy.spec.hostlist import short, slurm_hosts
 
 NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
 """Where each scheduler lists the nodes of a job, and what starts processes on them."""
@@ -25,9 +25,11 @@ PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": OF_MPI, "mpirun": OF_MPI}
 
 Another launcher's variables say nothing: in a batch job of Slurm every process of mpirun has SLURM_NODEID=0.
 """
-DEADLINE = "SCALESTUDY_DEADLINE"
-FAULT = "SCALESTUDY_FAULT"
-"""Names a file of the executor: a job that finds its node unfit says why there, and is tried on another one."""
+DEADLINES = ("MULTINODE_DEADLINE", "SCALESTUDY_DEADLINE")
+"""When a job will be killed: as the executor says it in its own jobs, and as a person says it elsewhere."""
+FAULTS = ("MULTINODE_FAULT", "SCALESTUDY_FAULT")
+"""Names a file of the executor: a job that finds its node unfit says why there, and is tried on another one. The second
+name is that of jobs which an earlier version of it has submitted."""
 SCONTROL_S = 60
 
 
@@ -51,17 +53,18 @@ class JobEnvironment:
     @property
     def deadline(self) -> float | None:
         """When the job will be killed, seconds since 1970. Raises UserError where the variable is not a number."""
-        text = self.variables.get(DEADLINE)
-        if not text:
+        name = next((name for name in DEADLINES if self.variables.get(name)), None)
+        if name is None:
             return None
+        text = self.variables[name]
         try:
             return float(text)
         except ValueError:
-            raise UserError(f"`{text}` is not a time", DEADLINE, "set it to seconds since 1970, or unset it") from None
+            raise UserError(f"`{text}` is not a time", name, "set it to seconds since 1970, or unset it") from None
 
     def report_fault(self, why: str) -> None:
         """Say that this node is unfit for the job. Outside the executor's jobs there is nobody to tell."""
-        if file := self.variables.get(FAULT):
+        if file := next((self.variables[name] for name in FAULTS if self.variables.get(name)), None):
             with suppress(OSError):
                 Path(file).write_text(" ".join(why.split()) + "\n", encoding="utf-8")
 
@@ -91,6 +94,17 @@ class JobEnvironment:
         for host, count in lines:
             slots[host] = slots.get(host, 0) + count
         return slots
+
+    def here(self, hosts: Sequence[str]) -> str:
+        """Which of the job's nodes this process is on: by the name that Slurm or the system has for it, else the first.
+
+        A job's script starts on its first node.
+        """
+        known = {short(host): host for host in hosts}
+        for name in (self.variables.get("SLURMD_NODENAME", ""), platform.node()):
+            if short(name) in known:
+                return known[short(name)]
+        return hosts[0]
 
     def first_lines(self, hosts: tuple[str, ...]) -> list[int]:
         """The first line of each host in the node file of PBS, which has a host once per slot: pbsdsh counts lines."""
@@ -122,28 +136,6 @@ def _of_file(name: str, file: str) -> list[tuple[str, int]]:
     except OSError as error:
         raise UserError(f"the job's list of nodes cannot be read: {error.strerror}", f"{name}={file}") from None
     return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
-
-
-def slurm_hosts(text: str) -> list[str]:
-    """`node[1-2,07],r[1-2]n1` as [node1, node2, node07, r1n1, r2n1]: scontrol(1), "hostlist expressions"."""
-    hosts: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        pieces = [_numbers(piece) if odd else [piece] for odd, piece in _odd(re.split(r"\[([^\]]*)\]", part))]
-        hosts += ["".join(names) for names in itertools.product(*pieces)]
-    return hosts
-
-
-def _odd(items: list[str]) -> list[tuple[int, str]]:
-    return [(index % 2, item) for index, item in enumerate(items)]
-
-
-def _numbers(ranges: str) -> list[str]:
-    """`1-3,07` as [1, 2, 3, 07]; numbers keep the width of the first of a range."""
-    found: list[str] = []
-    for item in ranges.split(","):
-        first, dash, last = item.partition("-")
-        found += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
-    return found
 
 
 def slurm_tasks(text: str) -> list[int]:

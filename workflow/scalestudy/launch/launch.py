@@ -38,23 +38,24 @@ def run(
     machine: Machine,
     extensions: Path = EXTENSIONS,
     init_from: Path | None = None,
+    leased: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose,
     with its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others
-    disturbed is taken once more, and the second one counts.
+    disturbed is taken once more, and the second one counts. `leased` are its nodes, where it shares those of a job.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
         started = _now()
         try:
-            outcome = _measure(chain, spec, manifest_file, machine, extensions)
+            outcome = _measure(chain, spec, manifest_file, machine, extensions, leased)
             if outcome["disturbed"] and repeat.possible(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
                 share = outcome["metrics"]["foreign_cpu_share"]
                 chain.warnings.append(repeat.sentence(share))
                 print(f"scalestudy: {run_id}: {repeat.sentence(share)}", file=sys.stderr, flush=True)
-                outcome = _measure(chain, spec, manifest_file, machine, extensions)
+                outcome = _measure(chain, spec, manifest_file, machine, extensions, leased)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -66,20 +67,25 @@ def run(
 
 
 def _measure(
-    chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine: Machine, extensions: Path
+    chain: attempts.Chain,
+    spec: RunSpec,
+    manifest_file: Path,
+    machine: Machine,
+    extensions: Path,
+    leased: tuple[str, ...] | None,
 ) -> dict[str, Any]:
     """Run all processes to their end; what they measured, as a result says it. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
     manifest = read_manifest(manifest_file)
     if manifest.status == "skipped":
         raise Skipped(str(manifest.reason))
-    resolved, where = resolve(spec, machine)
+    resolved, where = resolve(spec, machine, leased=leased)
     check_promised_gpus(resolved, machine)
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
     with network_of(spec, resolved, where) as nodes, _scratch(where, folder) as (scratch, group):
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
-            (folder / "log").resolve(), where.hosts, network=nodes, **chain.for_job(),
+            (folder / "log").resolve(), where.hosts, where.away, network=nodes, **chain.for_job(),
         )  # fmt: skip
         with _kept_files(job, folder):
             with signals.handled(scratch):
@@ -109,9 +115,9 @@ def start_and_watch(job: Job, where: Allocation, group: int) -> list[dict[str, f
 def _scratch(where: Allocation, folder: Path) -> Iterator[tuple[Path, int]]:
     """A folder for the processes of a run, and their process group; both are gone when the block ends.
 
-    Where several machines take part they share the folder, which lies in that of the result.
+    Where other machines take part they share the folder, which lies in that of the result.
     """
-    shared = None if len(where.hosts) == 1 else folder.resolve()
+    shared = None if where.is_here else folder.resolve()
     prefix = "scalestudy-run-" if shared is None else ".nodes-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name, reaper(Path(name)) as group:
         yield Path(name), group

@@ -22,8 +22,9 @@ SRUN_WITHOUT = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TAS
                 "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND",
                 "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE")  # fmt: skip
 AGENT = "from scalestudy.cli import main; main()"
-WRAPPER = "SCALESTUDY_WRAPPER"
-"""Variable with the shell words that run a command in the job's image; the executor's job script sets it."""
+WRAPPERS = ("MULTINODE_WRAPPER", "SCALESTUDY_WRAPPER")
+"""Variable with the shell words that run a command in the job's image; the executor's job script sets it. The second name
+is that of jobs which an earlier version of the executor has submitted."""
 OF_IMAGE = Path("/.singularity.d")
 """A folder that every image has in which Apptainer runs something, and no node."""
 
@@ -46,7 +47,7 @@ def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.
     script = folder / "node.sh"
     lines = [
         "#!/bin/sh",
-        *_into_image(environment.get(WRAPPER), script),
+        *_into_image(next((environment[name] for name in WRAPPERS if environment.get(name)), None), script),
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
         *(f"export {name}={shlex.quote(value)}" for name, value in kept.items()),
         command,
@@ -67,14 +68,18 @@ def _into_image(wrapper: str | None, script: Path) -> list[str]:
 def commands(launcher: str, job: Job, script: Path) -> list[list[str]]:
     """The commands that start all agents. Those of `mpirun` have one process each, all others those of one host."""
     if launcher != "mpirun":
-        return node_commands(launcher, job.hosts, script)
+        return node_commands(launcher, job.hosts, script, away=job.away)
     site = read_site()
     return [srun_of_ranks(job, script, site) if mpi_by_srun(site) else mpirun(job, script)]
 
 
-def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[list[str]]:
-    """The commands that start a script once on every node, with the node's index as its argument or in its environment."""
-    here, others = ["/bin/sh", str(script), "0"], list(enumerate(hosts))[1:]
+def node_commands(launcher: str, hosts: Sequence[str], script: Path, *, away: bool = False) -> list[list[str]]:
+    """The commands that start a script once on every node, with the node's index as its argument or in its environment.
+
+    The first node is this one, unless it is `away`.
+    """
+    here = [] if away else [["/bin/sh", str(script), "0"]]
+    others = list(enumerate(hosts))[len(here) :]
     match launcher:
         case "srun":
             return [srun(hosts, script, read_site().srun_options)]
@@ -85,9 +90,9 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path) -> list[lis
             return [["pbsdsh", "-o", "-n", str(index), "--", "/bin/sh", str(script), str(host)]
                     for host, index in enumerate(JobEnvironment().first_lines(tuple(hosts)))]  # fmt: skip
         case "qrsh":
-            return [here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
+            return [*here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
         case "ssh":
-            return [here, *(ssh(host, index, script) for index, host in others)]
+            return [*here, *(ssh(host, index, script) for index, host in others)]
     raise AssertionError(launcher)
 
 
@@ -110,7 +115,7 @@ def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool
 def srun_of_ranks(job: Job, script: Path, site: Site) -> list[str]:
     """Every process of the run, rank after rank on node after node, which find each other through srun's PMI."""
     nodes, each = len(job.hosts), len(job.on_host(0))
-    where = ["--nodelist=" + ",".join(job.hosts)] if nodes > 1 else []
+    where = ["--nodelist=" + ",".join(job.hosts)] if nodes > 1 or job.away else []
     return ["srun", f"--mpi={site.srun_mpi}", f"--nodes={nodes}", f"--ntasks={job.processes}",
             f"--ntasks-per-node={each}", "--distribution=block", *where, *ALL_OF_THE_JOB, *site.srun_options,
             "/bin/sh", str(script)]  # fmt: skip
@@ -137,7 +142,7 @@ def mpirun(job: Job, script: Path) -> list[str]:
     """Every process of the run, rank after rank on node after node; where they run is decided by `binding.py`."""
     per_host = len(job.on_host(0))
     options = ["-np", str(job.processes), "--map-by", f"ppr:{per_host}:node:oversubscribe", "--bind-to", "none"]
-    if len(job.hosts) > 1:
+    if len(job.hosts) > 1 or job.away:
         options += ["--host", ",".join(f"{host}:{per_host}" for host in job.hosts)]
     return ["mpirun", *options, *as_root(), "/bin/sh", str(script)]
 

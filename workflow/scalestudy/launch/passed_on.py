@@ -16,7 +16,7 @@ NAMES = (
     "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 )  # fmt: skip
 PREFIXES = (
-    "PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "TORCH", "PYTORCH_", "HOROVOD_",
+    "PYTHON", "CONDA_", "LC_", "SCALESTUDY_", "MULTINODE_", "TORCH", "PYTORCH_", "HOROVOD_",
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "CUDA_",
     # object stores
     "AWS_", "SSL_", "GOOGLE_", "AZURE_",

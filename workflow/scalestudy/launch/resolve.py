@@ -29,8 +29,10 @@ MOST_THREADS_PER_CORE = 16
 COMPILERS = ("c++", "g++", "clang++")
 
 
-def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run.
+def resolve(
+    spec: RunSpec, machine: Machine, site: Site | None = None, leased: tuple[str, ...] | None = None
+) -> tuple[Resolved, Allocation]:
+    """What machine and job decide about a run; `leased` are the nodes that it has to itself, where runs share a job's.
 
     Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks what the site is said to have.
     """
@@ -54,10 +56,10 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
             f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
         )
     _check_interfaces(spec)
-    where = where_to_run(spec, nodes, site)
+    where = where_to_run(spec, nodes, site, leased=leased)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
-        if len(where.hosts) == 1:
+        if where.is_here:
             _check_torch(accelerators())
     if where.launcher == "mpirun" and not by_srun and not is_open_mpi("mpirun"):
         reason = f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's"
@@ -67,6 +69,13 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices
     )
     return resolved, where
+
+
+def nodes_needed(spec: RunSpec, machine: Machine) -> int:
+    """Nodes of a run on this machine. Raises Skipped or UserError where it cannot be made here."""
+    device, _ = _device(spec, machine)
+    devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
+    return geometry(spec, machine, devices)[0]
 
 
 def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:

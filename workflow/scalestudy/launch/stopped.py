@@ -32,7 +32,7 @@ class StopWatch:
             what = (
                 f"{self.what} (process {self.pid}) is stopped, by SIGSTOP, a shell or a debugger; the run waits for it"
             )
-            print(f"scalestudy: {what}\n    let it go on: kill -CONT {self.pid}", file=sys.stderr, flush=True)
+            print(f"scalestudy: {what}\n    to continue it: kill -CONT {self.pid}", file=sys.stderr, flush=True)
 
 
 def is_stopped(pid: int) -> bool:

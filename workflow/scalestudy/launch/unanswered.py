@@ -1,6 +1,6 @@
 """A network that is lost between ranks: what a process sends is sent again and again, and nobody acknowledges it.
 
-TCP alone would go on for 13 to 30 minutes (tcp(7), tcp_retries2), and a rank that waits for a message sends none, so
+TCP alone would try for 13 to 30 minutes (tcp(7), tcp_retries2), and a rank that waits for a message sends none, so
 that it never learns of it. The kernel of a machine that is only slow, or whose process is stopped, acknowledges.
 """
 

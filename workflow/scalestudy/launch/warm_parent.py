@@ -132,7 +132,7 @@ def read_request(client: socket.socket) -> Request | None:
             plain = json.loads(_receive(client, int.from_bytes(header, "big")))
             client.settimeout(None)
             return Request(plain["arguments"], plain["folder"], plain["environment"], streams)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     for stream in streams:
         os.close(stream)

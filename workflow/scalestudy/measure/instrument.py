@@ -27,18 +27,29 @@ def code_digest() -> str:
 
 
 def instrument(device: str) -> dict[str, Any]:
-    """What the numbers were measured with."""
-    import psutil
+    """What the numbers were measured with, as far as this process knows; `of_host` of a rank says it of another host."""
     import torch
 
+    here = of_host()
     return {
         "code": code_digest(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "cpu": cpu_name(),
+        "cpu": here["cpu"],
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": here["memory_gib"],
         "device_name": device,
+        "system": here["system"],
+    }
+
+
+def of_host() -> dict[str, Any]:
+    """Processor, memory and kernel of the machine that this process is on."""
+    import psutil
+
+    return {
+        "cpu": cpu_name(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
     }
 

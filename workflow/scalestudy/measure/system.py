@@ -98,7 +98,7 @@ class Sampler:
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, anonymous bytes
     of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage; and, of
-    accelerators, the columns of `devices.py`.
+    accelerators, the columns of `devices.py`, in the last row also what errors they have counted.
     """
 
     pids: list[int]
@@ -133,7 +133,7 @@ class Sampler:
         self.rows.append(self._row())
         while not self._stop.wait(INTERVAL_S):
             self.rows.append(self._row())
-        self.rows.append(self._row())
+        self.rows.append(self._row() | self._meter.errors())
         self._meter.close()
 
     def _row(self) -> dict[str, float]:

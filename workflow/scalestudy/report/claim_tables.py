@@ -11,7 +11,7 @@ from typing import Any
 from scalestudy.analysis.claim_words import interval_text
 from scalestudy.analysis.verdict import Verdict
 from scalestudy.figures.tables import latex, markdown
-from scalestudy.files import canonical_json, write_json, write_text
+from scalestudy.files import canonical_json, write_sealed, write_text
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
@@ -29,7 +29,7 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
         "claims": [verdict.plain for verdict in verdicts],
     }
     files = {suffix: claims_file(machine, study.scale, study.name, suffix) for suffix in ("json", "csv", "md", "tex")}
-    write_json(files["json"], content)
+    write_sealed(files["json"], content)
     write_text(files["csv"], as_csv(verdicts))
     write_text(files["md"], as_markdown(study, verdicts))
     write_text(files["tex"], as_latex(study, verdicts))

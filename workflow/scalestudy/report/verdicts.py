@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scalestudy.analysis.claim_words import interval_text
 from scalestudy.errors import UserError
-from scalestudy.files import read_json
+from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file
 
 VERDICTS = {
@@ -114,12 +114,13 @@ def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None
     file = claims_file(machine, scale, study) if file is None else file
     if not file.exists():
         return ()
+    remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
-        return _File.model_validate(read_json(file)).claims
+        return _File.model_validate(read_sealed(file, remedy)).claims
     except (OSError, ValueError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
-        raise UserError(f"cannot be read: {what}", str(file), f"delete it, then: snakemake {file} --cores 1") from None
+        raise UserError(f"cannot be read: {what}", str(file), remedy) from None
 
 
 @dataclass(frozen=True)

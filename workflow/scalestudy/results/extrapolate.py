@@ -24,8 +24,8 @@ factor. The second is for windows during which other processes took the cores. B
 hold on recordings: 40 runs on a quiet machine (tests/soak/extrapolation.py), and half of the workloads that ran on two
 cores shared with many other processes (tests/soak/long_runs.py), of which the other half is what the choice is judged on."""
 SEEN_AGAIN = 0.5
-"""Of the variance of the window's mean, the share that each doubling adds: what varies within a window goes on to do so at
-longer times. Chosen on the same recordings."""
+"""Of the variance of the window's mean, the share that each doubling adds: what varies within a window varies at
+longer times too. Chosen on the same recordings."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.files import write_with
-from scalestudy.measure.devices import energy_j, mean_of, throttling
+from scalestudy.measure.devices import ERRORS, energy_j, errors_of, mean_of, throttling
 from scalestudy.measure.system import UNMEASURED, foreign_share
 from scalestudy.measure.throttling import throttled_share
 from scalestudy.measure.timers import PHASES
@@ -119,6 +119,24 @@ def of_devices(
     warned = [f"the clock of the devices was held down in the window: {', '.join(slowed)}"] if slowed else []
     unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
     return values, [*warned, *dict.fromkeys(unmeasured)]
+
+
+def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dict[str, float | None], list[str]]:
+    """Memory errors that the run's accelerators have counted by its end, by column, and what is wrong with them."""
+    if job.resolved.device != "cuda":
+        return dict.fromkeys(ERRORS), []
+    hosts = [[row for row in samples if row["node"] == host] for host in range(len(job.hosts))]
+    found = errors_of(hosts)
+    warned = []
+    if count := found["memory_errors_uncorrected"]:
+        errors = "1 memory error" if count == 1 else f"{count:.0f} memory errors"
+        warned.append(
+            f"the accelerators have counted {errors} that could not be corrected since their driver was loaded"
+        )
+    if count := found["remap_faults"]:
+        which = "1 accelerator has" if count == 1 else f"{count:.0f} accelerators have"
+        warned.append(f"{which} rows of memory that are not remapped: a reset, or another GPU, helps")
+    return found, warned
 
 
 def _of_all(values: Sequence[float | None]) -> list[float]:

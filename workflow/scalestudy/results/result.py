@@ -13,6 +13,7 @@ from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
 from scalestudy.results.reads import judge_reads
 from scalestudy.results.records import (
+    device_errors,
     foreign_cpu_share,
     of_devices,
     staleness,
@@ -50,7 +51,8 @@ def measured_result(
     disturbed = others is not None and others > MOST_FOREIGN
     throttled = throttled_cpu_share(job, samples, measured.reports)
     devices, about_devices = of_devices(job, samples, measured)
-    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled, devices)
+    errors, about_errors = device_errors(job, samples)
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled, {**devices, **errors})
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
@@ -74,12 +76,18 @@ def measured_result(
         "resolved": resolved_settings(job, first),
         "stage": staged_nodes(reports),
         "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
-        "instrument": {**instrument(first.device_name), "decoder": first.decoder, **_short(first.imported)},
+        "instrument": {
+            **instrument(first.device_name),
+            **first.host,
+            "decoder": first.decoder,
+            **_short(first.imported),
+        },
         "affinity": [report.affinity for report in reports],
         "warnings": [
             *warnings(job, reports),
             *window_warnings(measured, others),
             *about_devices,
+            *about_errors,
             *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
         ],
         "staleness": staleness(job),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, read_sealed, write_sealed
-from scalestudy.spec.base import parse, shown
+from scalestudy.errors import UserError, visible
+from scalestudy.files import canonical_json, read_json, read_sealed, write_sealed
+from scalestudy.spec.base import parse, shown_safely
 from scalestudy.spec.columns import METRICS, SHARES, columns_of
-from scalestudy.spec.layout import machine_and_campaign, result_file
+from scalestudy.spec.layout import STATE_FILE, machine_and_campaign, result_file
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
@@ -50,6 +50,17 @@ def checked_result(
     return result if wrong is None else _not_measured(run, spec, wrong)
 
 
+def state_of(folder: Path) -> dict[str, str]:
+    """The texts that a run says of itself in state.json, beside its result; empty where there is none, or it is damaged."""
+    try:
+        found = read_json(folder / STATE_FILE)
+    except (OSError, UserError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: visible(value) for key, value in found.items() if isinstance(value, str)}
+
+
 def status_of(machine: str, run: str) -> str:
     """The status of a run's result, by its id alone; `no result` where it has none."""
     found = checked_result(result_file(machine, run), run, machine=machine)
@@ -65,29 +76,29 @@ def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, 
 def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("status") not in STATUSES:
-        yield f"its status is {_shown(result.get('status'))}"
+        yield f"its status is {shown_safely(result.get('status'))}"
     if result.get("run") != run:
-        yield f"it is the result of {_shown(result.get('run'))}"
+        yield f"it is the result of {shown_safely(result.get('run'))}"
     if machine is not None and not _is_of(machine, result.get("machine")):
-        yield f"it was measured on machine {_shown(result['machine'])} and lies below results/{machine}"
+        yield f"it was measured on machine {shown_safely(result['machine'])} and lies below results/{machine}"
     for key in MAPS:
         if not isinstance(result.get(key, {}), Mapping):
-            yield f"its `{key}` is {_shown(result[key])}"
+            yield f"its `{key}` is {shown_safely(result[key])}"
             return
     if not isinstance(result.get("reason") or "", str):
-        yield f"its reason is {_shown(result['reason'])}"
+        yield f"its reason is {shown_safely(result['reason'])}"
     if not isinstance(result.get("disturbed", False), bool):
-        yield f"its `disturbed` is {_shown(result['disturbed'])}"
+        yield f"its `disturbed` is {shown_safely(result['disturbed'])}"
     if result.get("window_ended_by") not in ENDS_OF_WINDOW:
-        yield f"its `window_ended_by` is {_shown(result['window_ended_by'])}"
+        yield f"its `window_ended_by` is {shown_safely(result['window_ended_by'])}"
     unchecked = result.get("unchecked", [])
     if not isinstance(unchecked, list) or not all(isinstance(sentence, str) for sentence in unchecked):
-        yield f"its `unchecked` is {_shown(unchecked)}"
+        yield f"its `unchecked` is {shown_safely(unchecked)}"
     if spec is not None and (difference := _other_question(result.get("spec"), spec)):
         yield difference
     for name, value in (result.get("metrics") or {}).items():
         if value is not None and not _possible(name, value):
-            yield f"its {name} is {_shown(value)}"
+            yield f"its {name} is {shown_safely(value)}"
 
 
 def _is_of(machine: str, measured: Any) -> bool:
@@ -98,13 +109,6 @@ def _is_of(machine: str, measured: Any) -> bool:
     if measured is None:
         return True
     return isinstance(measured, str) and machine_and_campaign(measured)[0] == machine_and_campaign(machine)[0]
-
-
-def _shown(value: Any) -> str:
-    try:
-        return shown(value)
-    except (TypeError, ValueError):
-        return "not a value of JSON"
 
 
 def _possible(name: str, value: Any) -> bool:
@@ -129,7 +133,7 @@ def _other_question(measured: Any, spec: RunSpec) -> str:
     there, here = columns_of(found), columns_of(spec)
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     return "it was measured with " + ", ".join(
-        f"{key} {_shown(there.get(key)).strip('`')} where this run has {_shown(here.get(key)).strip('`')}"
+        f"{key} {shown_safely(there.get(key)).strip('`')} where this run has {shown_safely(here.get(key)).strip('`')}"
         for key in keys
     )
 

@@ -86,13 +86,23 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
 
 # `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
 # `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
-VIA = re.compile(r"(?:Ring|Channel) \S+ : (\d+)\S* -> (\d+)\S* (?:\[\w+\] )?via (\w+(?:/\w+)*)")
+VIA = re.compile(
+    r"(?:Ring|Channel) \S+ : ([0-9]{1,9})(?![0-9])\S* -> ([0-9]{1,9})(?![0-9])\S* (?:\[\w{1,20}\] )?"
+    r"via (\w{1,32}(?:/\w{1,32}){0,4})"
+)
+MOST_LOG_BYTES = 1 << 26
+"""Of each log: connections are in its first lines, and a trace of all calls can fill a disk."""
 
 
 def nccl_log(job: Job) -> str:
     """What NCCL wrote on all ranks; empty where it did not."""
-    logs = sorted(job.log.glob("nccl.*.log"))
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+    logs = [log for log in sorted(job.log.glob("nccl.*.log")) if log.is_file()]
+    return "\n".join(_begin_of(log) for log in logs)
+
+
+def _begin_of(log: Path) -> str:
+    with open(log, "rb") as stream:
+        return stream.read(MOST_LOG_BYTES).decode(errors="replace")
 
 
 def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, raise_all
-from scalestudy.files import write_text
+from scalestudy.files import read_table, write_text
 from scalestudy.hardware import Accelerators, accelerators
 from scalestudy.spec.base import parse
 from scalestudy.spec.machine import GIB, Machine
@@ -112,8 +111,8 @@ def sheet_of(found: Accelerators, known: Path | None = None) -> Mapping[str, str
     if len({device.name for device in found.devices}) != 1 or not known.is_file():
         return None
     device = found.devices[0]
-    with open(known, encoding="utf-8", newline="") as stream:
-        row = next((row for row in csv.DictReader(stream) if row["device_name"] == device.name), None)
+    rows = read_table(known, ("device_name", "accelerator", "source", *OF_SHEET), numbers=OF_SHEET)
+    row = next((row for row in rows if row["device_name"] == device.name and row["memory_gib"]), None)
     if row is None:
         return None
     least, most = (share * float(row["memory_gib"]) for share in CLOSE_TO_SHEET)
@@ -143,6 +142,9 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
     )
 
 
+OF_SHEET = ("memory_gib", "float64", "float32", "tf32", "float16", "bfloat16", "device_memory_gb_per_s",
+            "device_link_gb_per_s", "device_watts")  # fmt: skip
+"""Columns of numbers of a data sheet."""
 PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
 
 

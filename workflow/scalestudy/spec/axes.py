@@ -10,6 +10,8 @@ from typing import Any
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import KeyPath, shown
+from scalestudy.spec.hosts import KEY as NODES
+from scalestudy.spec.hosts import WORDS, HostAxis, groups
 from scalestudy.spec.study import MOST_REPEATS, ScaleSpec, StudySpec
 from scalestudy.spec.up_to import Extent, UpTo
 from scalestudy.spec.yamlfile import OPTION, Document
@@ -75,7 +77,9 @@ def combinations(document: Document, spec: StudySpec, scale: str, extent: Extent
     include, place = (
         (spec.include, KeyPath(("include",))) if change.include is None else (change.include, (*at, "include"))
     )
-    included = [_included(document, rule, (*place, index)) for index, rule in enumerate(include)]
+    included = [
+        each for index, rule in enumerate(include) for each in _included(document, rule, (*place, index), extent)
+    ]
     return Combinations(axes, exclude, exclude_place, included, change.repeats or spec.repeats)
 
 
@@ -88,8 +92,21 @@ def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPa
                 (Setting(key, value, None, place, place, of_machine=True),)
                 for value in extent.values(key, values, document.where(place))
             ]
+        elif isinstance(values, HostAxis):
+            yield [(setting,) for setting in _host_settings(key, values, place, extent, document)]
         elif values is not None:
             yield [(_setting(document, key, value, (*place, index), place),) for index, value in enumerate(values)]
+
+
+def _host_settings(key: str, axis: HostAxis, place: KeyPath, extent: Extent, document: Document) -> list[Setting]:
+    """The nodes of the machine by name, as values of `hosts`."""
+    if key != NODES:
+        what = f"`{axis.hosts}` stands for nodes by name, and `{key}` has none"
+        raise UserError(what, document.where(place), f"write `{NODES}: {axis.hosts}`, or `[{axis.hosts}]` for the word")
+    found = groups(axis, extent.hosts)
+    if not found:
+        extent.lack(f"`{NODES}: {axis.hosts}` needs two nodes, and machine `{extent.name}` has one")
+    return [Setting("hosts", list(hosts), None, place, place) for hosts in found]
 
 
 def _zip_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath) -> Iterator[Axis]:
@@ -110,9 +127,17 @@ def _zip_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPat
             ]
 
 
-def _included(document: Document, rule: Mapping[str, Any], place: KeyPath) -> Included:
-    settings = (_setting(document, key, rule[key], (*place, key), (*place, key)) for key in rule if key != "repeats")
-    return Included(tuple(settings), rule.get("repeats"), place)
+def _included(document: Document, rule: Mapping[str, Any], place: KeyPath, extent: Extent) -> Iterator[Included]:
+    """One combination; where it is for nodes by name, one for each of these."""
+    keys = [key for key in rule if key != "repeats"]
+    settings = tuple(_setting(document, key, rule[key], (*place, key), (*place, key)) for key in keys)
+    by_name = next((each for each in settings if each.key == NODES and each.value in WORDS), None)
+    if by_name is None:
+        yield Included(settings, rule.get("repeats"), place)
+        return
+    others = tuple(each for each in settings if each is not by_name)
+    for hosts in _host_settings(NODES, HostAxis(hosts=by_name.value), by_name.place, extent, document):
+        yield Included((*others, hosts), rule.get("repeats"), place)
 
 
 def _setting(document: Document, key: str, value: Any, origin: KeyPath, place: KeyPath) -> Setting:
@@ -138,7 +163,7 @@ def override(found: Combinations, changes: Mapping[str, Any]) -> Combinations:
     added: list[Axis] = [
         [(Setting(key, value, None, (OPTION, key), (OPTION, key)),) for value in values] for key, values in keys.items()
     ]
-    kept = [axis for axis in (_without(axis, keys) for axis in found.axes) if any(axis)]
+    kept = [axis for axis in (_without(axis, keys) for axis in found.axes) if any(axis) or not axis]
     alone = not found.axes and found.include
     points = [tuple(itertools.chain.from_iterable(points)) for points in itertools.product(*added)]
     include = [

@@ -106,6 +106,8 @@ PATTERNS = {
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
     r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",
     r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$": FILE_AND_CLASS,
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$": "the name of a host",
+    r"^[A-Za-z0-9][A-Za-z0-9._,\[\]-]*$": "the name of a host, or of several such as `node[01-16]`",
 }
 """What each regular expression of the models means; a test proves that none is missing."""
 
@@ -190,6 +192,14 @@ def _not_one_of(value: Any, expected: str) -> tuple[str, str]:
 def shown(value: Any) -> str:
     """A value as messages quote it: on one line, printable, not too long."""
     return f"`{printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}`"
+
+
+def shown_safely(value: Any) -> str:
+    """As `shown`, for what may be no value of JSON."""
+    try:
+        return shown(value)
+    except (TypeError, ValueError, RecursionError):
+        return "something that is no value"
 
 
 def printable(text: str) -> str:

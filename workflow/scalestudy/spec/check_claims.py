@@ -16,7 +16,7 @@ from scalestudy.spec.claim_sides import (
     parts_of,
     published_rows,
     rows_of_claim,
-    spec_row,
+    spec_rows,
 )
 from scalestudy.spec.claims import Claim, Comparison, Exact, Published, Sampled
 from scalestudy.spec.columns import MEASURED
@@ -28,7 +28,7 @@ MOST_SHOWN = 6
 
 def claim_problems(study: Study) -> Iterator[Problem]:
     """Claims with one id, over columns that no run has, of runs that the study does not have at this scale."""
-    rows = [spec_row(run.spec, run.id, run.configuration) for run in study.runs]
+    rows = spec_rows(study.runs)
     ids: set[str] = set()
     for index, claim in enumerate(study.claims):
         path: KeyPath = ("claims", index)

@@ -9,14 +9,14 @@ from typing import Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, nearest_of_many, shown
-from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of
+from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
 
 def figure_problems(study: Study) -> Iterator[Problem]:
     """Figures and tables over columns that no run has, duplicate names, missing reference files."""
-    rows = [columns_of(run.spec) for run in study.runs]
+    rows = columns_of_runs(study.runs)
     known = {key for row in rows for key in row} | set(MEASURED)
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
     for group, drawings in groups.items():

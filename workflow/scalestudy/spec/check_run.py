@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
-from scalestudy.errors import Problem, UserError
+from scalestudy.errors import Problem
 from scalestudy.spec.base import shown
-from scalestudy.spec.run import RunSpec, SlowDecode
+from scalestudy.spec.run import THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
-from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, published_step_time
+from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_step_time
 from scalestudy.strategies.catalogue import Horovod, Pipeline
 
 OTHERWISE = "choose another number, or exclude this combination"
 
 
-def run_problems(spec: RunSpec) -> Iterator[Problem]:
-    """What is impossible in a spec on any machine."""
+def size_problems(spec: RunSpec) -> Iterator[Problem]:
+    """What is wrong with the size of its data."""
     size = spec.data.scale
     if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
         remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
         yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
+
+
+def run_problems(spec: RunSpec) -> Iterator[Problem]:
+    """What is impossible in a spec on any machine."""
+    yield from size_problems(spec)
     yield from _strategy_problems(spec)
     yield from _accelerator_problems(spec)
     if isinstance(spec.strategy, Pipeline):
@@ -63,7 +68,7 @@ def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:
         published_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     except BatchTooFar as error:
         yield Problem(("batch", "global" if batch.per_rank is None else "per_rank"), error.what, error.remedy)
-    except UserError as error:
+    except NotTimed as error:
         yield Problem(("device",), error.what, error.remedy)
 
 
@@ -160,12 +165,29 @@ def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
         yield Problem(("strategy", "micro_batches"), what, OTHERWISE)
 
 
+def _host_problems(spec: RunSpec) -> Iterator[Problem]:
+    hosts = spec.hosts or ()
+    if twice := next((host for host in hosts if hosts.count(host) > 1), None):
+        yield Problem(("hosts",), f"names {shown(twice)} twice", "name each host once")
+    if THIS_HOST in hosts and len(hosts) > 1:
+        what = f"`{THIS_HOST}` is the host where the command is started, and no node beside others"
+        yield Problem(("hosts",), what, "name the nodes as their scheduler does")
+    if hosts and spec.nodes is not None and spec.nodes != len(hosts):
+        what = f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named, and `nodes` is {spec.nodes}"
+        yield Problem(("nodes",), what, "leave `nodes` out")
+    if hosts and spec.network is not None:
+        yield Problem(("network",), "an emulated network has no hosts to be named", "leave one of the two out")
+
+
 def _node_problems(spec: RunSpec) -> Iterator[Problem]:
-    ranks, nodes, per_node = spec.ranks, spec.nodes, spec.ranks_per_node
-    if nodes is not None and ranks % nodes:
-        yield Problem(("nodes",), f"{ranks} ranks cannot be divided equally among {nodes} nodes", OTHERWISE)
+    ranks, nodes, per_node = spec.ranks, spec.nodes_named, spec.ranks_per_node
+    key = "nodes" if spec.hosts is None else "hosts"
+    if wrong := list(_host_problems(spec)):
+        yield from wrong
+    elif nodes is not None and ranks % nodes:
+        yield Problem((key,), f"{ranks} ranks cannot be divided equally among {nodes} nodes", OTHERWISE)
     elif nodes is not None and per_node is not None and nodes * per_node != ranks:
         what = f"{nodes} nodes of {per_node} ranks are not {ranks} ranks"
-        yield Problem(("ranks_per_node",), what, "leave out `nodes` or `ranks_per_node`")
+        yield Problem(("ranks_per_node",), what, f"leave out `{key}` or `ranks_per_node`")
     elif per_node is not None and ranks > per_node and ranks % per_node:
         yield Problem(("ranks_per_node",), f"{ranks} ranks do not fill nodes of {per_node}", OTHERWISE)

@@ -23,7 +23,7 @@ def check_keys(document: Document, found: Combinations) -> None:
     """Raise UserError for dotted keys that no run has, keys that vary twice, and wrong `repeats` in `include`."""
     errors: list[UserError] = []
     places: dict[str, KeyPath] = {}
-    for setting in itertools.chain.from_iterable(axis[0] for axis in found.axes):
+    for setting in itertools.chain.from_iterable(axis[0] for axis in found.axes if axis):
         if setting.key in places:
             first = document.where(places[setting.key])
             errors.append(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scalestudy.errors import UserError
-from scalestudy.files import canonical_json
+from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
 from scalestudy.spec.claims import Comparison, Exact, OfRuns, Published
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import METRICS, columns_of_runs
 from scalestudy.spec.matching import matches
 from scalestudy.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Run
 
 REFERENCES = Path("config/reference")
 Row = Mapping[str, Any]
@@ -44,28 +45,32 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[Part]:
     against = None if claim.against is None else chosen(rows, claim.where, claim.against)
     if claim.each is None:
         return [Part(None, of, against)]
-    values = {
-        canonical_json(row.get(claim.each)): row.get(claim.each)
-        for side in _split_sides(claim.each, of, against)
-        for row in side
-    }
+    each_of = _by_value(claim.each, of)
+    each_against = None if against is None else _by_value(claim.each, against)
+    # Values are those of the sides that have several; of the first side where neither has.
+    sides = [side for side in (each_of, each_against or {}) if len(side) > 1] or [each_of]
+    values = {name: rows[0].get(claim.each) for side in sides for name, rows in side.items()}
     return [
-        Part(value, _with(of, claim.each, value), None if against is None else _with(against, claim.each, value))
+        Part(
+            value,
+            _with(each_of, claim.each, value),
+            None if each_against is None else _with(each_against, claim.each, value),
+        )
         for value in values.values()
     ]
 
 
-def _split_sides(each: str, of: tuple[Row, ...], against: tuple[Row, ...] | None) -> list[tuple[Row, ...]]:
-    """The sides that have several values of `each`; the first where neither has."""
-    sides = [side for side in (of, against or ()) if len({canonical_json(row.get(each)) for row in side}) > 1]
-    return sides or [of]
+def _by_value(each: str, side: tuple[Row, ...]) -> dict[str, list[Row]]:
+    """The rows of a side by their value of a key."""
+    found: dict[str, list[Row]] = {}
+    for row in side:
+        found.setdefault(canonical_json(row.get(each)), []).append(row)
+    return found
 
 
-def _with(side: tuple[Row, ...], each: str, value: Any) -> tuple[Row, ...]:
+def _with(side: Mapping[str, Sequence[Row]], each: str, value: Any) -> tuple[Row, ...]:
     """The rows with that value; all of a side that has a single one."""
-    if len({canonical_json(row.get(each)) for row in side}) == 1:
-        return side
-    return tuple(row for row in side if row.get(each) == value)
+    return tuple(row for rows in side.values() if len(side) == 1 or rows[0].get(each) == value for row in rows)
 
 
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
@@ -84,9 +89,12 @@ def emulated_parts(spec: RunSpec) -> tuple[str, ...]:
     return tuple(name for name, emulated in parts.items() if emulated is not None)
 
 
-def spec_row(spec: RunSpec, run: str, configuration: str) -> Row:
-    """What is known of a run before it is made."""
-    return {**columns_of(spec), "run": run, "configuration": configuration, "emulated_parts": emulated_parts(spec)}
+def spec_rows(runs: Sequence[Run]) -> list[Row]:
+    """What is known of each run before it is made."""
+    return [
+        {**row, "run": run.id, "configuration": run.configuration, "emulated_parts": emulated_parts(run.spec)}
+        for run, row in zip(runs, columns_of_runs(runs), strict=True)
+    ]
 
 
 def configurations(side: Iterable[Row]) -> list[str]:
@@ -102,20 +110,12 @@ def published_rows(claim: Published, folder: Path = REFERENCES) -> list[Row]:
 
 
 def _reference(name: str, folder: Path) -> list[Row]:
-    file = folder / f"{name}.csv"
-    try:
-        with open(file, encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(file)) from None
-    return [{"reference": name, **{key: _value(cell or "") for key, cell in row.items() if key}} for row in rows]
+    rows = read_table(folder / f"{name}.csv", numbers=METRICS)
+    return [{"reference": name, **{key: _value(cell) for key, cell in row.items()}} for row in rows]
 
 
 def _value(cell: str) -> Any:
     """A cell as a number where it is one, None where it is empty."""
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell or None
+    if WHOLE.fullmatch(cell.removeprefix("-")):
+        return int(cell)
+    return float(cell) if NUMBER.fullmatch(cell) else cell or None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Run
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,25 @@ METRICS: dict[str, Column] = {
         "Energy of the run's accelerators from the window's begin to its end, what lies between its steps included, over the "
         "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power",
     ),
+    "memory_errors_corrected": Column(
+        "Corrected memory errors",
+        "",
+        "ECC errors of the memory of the run's accelerators that were corrected, since their driver was loaded, as NVML counts "
+        "them by the end of the run. Empty where NVML does not answer, or a device has no ECC",
+    ),
+    "memory_errors_uncorrected": Column(
+        "Uncorrected memory errors",
+        "",
+        "The same of errors that could not be corrected; one is a warning of the run",
+    ),
+    "remapped_rows": Column(
+        "Remapped rows", "", "Rows of the memory of the run's accelerators that spare ones replace, in their lives"
+    ),
+    "remap_faults": Column(
+        "Remap faults",
+        "",
+        "Accelerators of the run of which a row of memory waits for a reset to be remapped, or could not be; a warning of the run",
+    ),
     "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
@@ -252,16 +274,37 @@ def on_logarithms(column: str) -> bool:
     return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
+def speeds_and_times() -> list[str]:
+    """The measured columns of which more, or less, is faster: rates and times."""
+    return [name for name, column in METRICS.items() if column.unit in ("samples/s", "s")]
+
+
 def columns_of(spec: RunSpec) -> dict[str, Any]:
-    """Every key of a run, dotted, with its value; `model`, `strategy` and `data.source` are their names."""
+    """Every key of a run, dotted, with its value; `model`, `strategy` and `data.source` are their names.
+
+    `hosts` is one text, names with a blank between them.
+    """
     columns: dict[str, Any] = {"model": spec.model.name, "strategy": spec.strategy.name}
     for key, value in _flat(spec.full()):
         columns.setdefault(key, value)
     columns["data.source"] = spec.data.source
+    columns["nodes"] = spec.nodes_named
+    columns["hosts"] = None if spec.hosts is None else " ".join(spec.hosts)
     columns["batch.global"] = spec.global_batch
     columns["batch.per_rank"] = spec.rank_batch
     columns["scaling"] = "weak" if spec.batch.per_rank is not None else "strong"
     return columns
+
+
+def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """`columns_of` each run of a study: repeats of a configuration differ in nothing but `seed` and `repeat`."""
+    known: dict[str, dict[str, Any]] = {}
+    found = []
+    for run in runs:
+        if run.configuration not in known:
+            known[run.configuration] = columns_of(run.spec)
+        found.append({**known[run.configuration], "seed": run.spec.seed, "repeat": run.spec.repeat})
+    return found
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

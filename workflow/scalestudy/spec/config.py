@@ -13,8 +13,9 @@ from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import Lackable
+from scalestudy.spec.accounting import Accounting
 from scalestudy.spec.auto_machine import AUTO, auto_machine
-from scalestudy.spec.base import Spec, parse, printable
+from scalestudy.spec.base import Spec, parse, printable, shown_safely
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
@@ -97,6 +98,12 @@ class Site(Spec):
     them; `pmix` for Open MPI) in place of mpirun. Unset: mpirun."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
+    prepare: Literal["job", "driver"] = "job"
+    """Where data is prepared: each dataset in a job of its own, in a queue of CPU nodes where the machine file has one; or
+    all of it by the driver, on its own host: in one job, where `scalestudy drive` starts the driver."""
+    pilot: bool = False
+    """Whether several runs of one driver go on at the same time in the job that it is in, each on nodes of its own. Of as
+    many as `--cores` and `--resources measure=` allow, those that find no free node wait. For profiles that submit nothing."""
     internet: bool | None = None
     """Whether nodes reach addresses outside. `false`: what a job would download is an error before anything is submitted;
     unset: it is only said. `scalestudy fetch` brings it beforehand."""
@@ -108,6 +115,8 @@ class Site(Spec):
     """Unset: jobs run without a container."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
+    accounting: Accounting = Accounting()
+    """How the site accounts for computing time."""
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -118,13 +127,22 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
         if isinstance(given.get(key), str) and given[key] != "all":
             given[key] = given[key].split(",")
     # Keys of the site, and changes of studies, belong to commands, not to the selection.
-    for key in ("site", "set"):
-        given.pop(key, None)
+    changes_of(given.pop("set", None))
+    site_of(given)
+    given.pop("site", None)
     value, problems = parse(Config, {**document.data, **given})
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
     assert value is not None
     return value.model_copy(update={"machine": auto_machine()}) if value.machine == AUTO else value
+
+
+def site_of(given: Mapping[str, Any]) -> str | None:
+    """The site file that `--config`, or a profile's file of it, names; UserError where that is no text."""
+    site = given.get("site")
+    if site is not None and (not isinstance(site, str) or not site):
+        raise UserError(f"must be the path of a site file, not {shown_safely(site)}", "--config site", "name a file")
+    return site
 
 
 M = TypeVar("M", bound=Spec)
@@ -145,7 +163,7 @@ def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
     known = sorted(path.stem for path in Path(folder).glob("*.yaml"))
     if machine not in known:
         raise UserError(f"there is no machine `{machine}`", f"{folder}", nearest(machine, known))
-    if campaign is not None and not re.match(NAME, campaign):
+    if campaign is not None and not re.fullmatch(NAME, campaign):
         remedy = "use small letters, digits and `_`, beginning with a letter"
         raise UserError(f"`{printable(campaign)}` cannot be the name of a campaign", name, remedy)
     return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
@@ -168,8 +186,11 @@ SITE = "SCALESTUDY_SITE"
 """Environment variable by which commands that a rule starts learn the site file of the profile."""
 DATA_FOLDER = "SCALESTUDY_DATA"
 """Environment variable by which they learn `paths.data` of the configuration."""
-BUDGET = "SCALESTUDY_BUDGET_GPU_HOURS"
+BUDGET = "MULTINODE_BUDGET_GPU_HOURS"
 """Environment variable by which the executor, which is made after the Snakefile was read, learns `budget_gpu_hours`."""
+FOR_EXECUTOR = {"MULTINODE_FOLDER": ".scalestudy", "MULTINODE_WORKFLOW_RESOURCES": "measure,gpu_slots,study"}
+"""Environment variables by which the executor learns the folder of its records, which a driver without it locks as well, and which
+resources of the rules are not meant for it."""
 
 
 CHANGES = "SCALESTUDY_SET"
@@ -178,14 +199,23 @@ list of `KEY=VALUE`."""
 
 
 def changes_of(given: object) -> dict[str, Any]:
-    """`["repeats=5", "train.epochs=10"]`, or one of these alone, by dotted key."""
-    texts = [given] if isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else []
-    return dict(setting(str(text), "--config set") for text in texts)
+    """`["repeats=5", "train.epochs=10"]`, or one of these alone, by dotted key. UserError where it is something else."""
+    texts = [given] if isinstance(given, str) else [] if given is None else given
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        remedy = "write `set=KEY=VALUE`, or a list of these"
+        raise UserError(f"must be settings of studies, not {shown_safely(given)}", "--config set", remedy)
+    return dict(setting(text, "--config set") for text in texts)
 
 
 def changes_of_call() -> dict[str, Any]:
     """Those of the Snakemake call that started this command; none outside one."""
-    return changes_of(json.loads(os.environ.get(CHANGES, "[]")))
+    try:
+        given = json.loads(os.environ.get(CHANGES, "[]"))
+    except (ValueError, RecursionError):
+        raise UserError(
+            "cannot be read as JSON", CHANGES, "unset this variable: `set` of `--config` fills it"
+        ) from None
+    return changes_of(given)
 
 
 def data_folder() -> Path | None:

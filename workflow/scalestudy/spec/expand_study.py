@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalestudy.errors import Problem, UserError, raise_all
+from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
@@ -17,13 +17,14 @@ from scalestudy.spec.check_claims import claim_problems
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import columns_of, speeds_and_times
 from scalestudy.spec.expand_claims import Places, claim_in_bytes, claims_at, raise_problems
+from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.matching import matches
 from scalestudy.spec.merge import Draft, applied, overlay
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import RunSpec, one_or_more
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
 from scalestudy.spec.study import Run, ScaleSpec, Study, StudySpec
 from scalestudy.spec.up_to import Extent
@@ -66,6 +67,7 @@ def expand(
     What the machine does not have is left out, and listed in `left_out` of the study; a study of which nothing remains is
     wrong. `changes` are keys that get other values than the file says, and then duplicate runs count once.
     """
+    _check_fleet(document, spec)
     base = _base(spec, scale)
     extent = Extent(machine, machine_name, _device_of(base))
     found = combinations(document, spec, scale, extent)
@@ -76,6 +78,8 @@ def expand(
     configurations = _configurations(_Expansion(document, base, found, extent, extensions, left_out))
     if not configurations:
         left_out.raise_errors()
+        if extent.lacks:
+            raise NoHosts(extent.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
         raise UserError(
             f"`exclude` leaves no run at scale `{scale}`", document.where(found.exclude_place), "exclude fewer"
         )
@@ -106,12 +110,19 @@ def expand(
         tables=tuple(where_in_bytes(table, machine) for table in tables),
         claims=tuple(claim_in_bytes(on_this_machine(claim, scale, chosen), machine) for claim in claims),
         target_accuracy=spec.target_accuracy if change.target_accuracy is None else change.target_accuracy,
+        fleet=spec.fleet,
         cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
-        left_out=left_out.sentences,
+        left_out=(*dict.fromkeys(extent.lacks), *left_out.sentences),
     )
     _check_figures(document, study, change)
     raise_problems(claim_problems(study), places, document)
     return study
+
+
+def _check_fleet(document: Document, spec: StudySpec) -> None:
+    if spec.fleet is not None and spec.fleet.column not in (valid := speeds_and_times()):
+        what = f"{shown(spec.fleet.column)} is no measured column of speeds or times"
+        raise UserError(what, document.where(("fleet", "column")), nearest(spec.fleet.column, valid))
 
 
 def _base(spec: StudySpec, scale: str) -> Draft:
@@ -150,6 +161,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
     errors: dict[str, UserError] = {}
     for point, repeats, can_be_excluded in _points(found):
         draft = applied(expansion.base, point)
+        _fill_hosts(draft, expansion.extent)
         run, wrong = parse(RunSpec, draft.data)
         if can_be_excluded and any(_is_excluded(draft.data, run, rule) for rule in found.exclude):
             continue
@@ -169,6 +181,13 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             configurations.append(Configuration(in_bytes(run, expansion.extent.machine), point, repeats))
     raise_all(list(errors.values()))
     return configurations
+
+
+def _fill_hosts(draft: Draft, extent: Extent) -> None:
+    """A run on nodes by name has as many ranks as fill them, where the study does not say how many."""
+    hosts, per_node = one_or_more(draft.data.get("hosts")), draft.data.get("ranks_per_node")
+    if isinstance(hosts, tuple) and "ranks" not in draft.data:
+        draft.data["ranks"] = len(hosts) * (per_node if type(per_node) is int else extent.ranks_on_node)
 
 
 def _points(found: Combinations) -> Iterator[tuple[Point, int, bool]]:
@@ -198,7 +217,7 @@ def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, A
     """Whether a combination agrees with a map of `exclude`; a key that the file does not set has its default."""
     columns: dict[str, Any] | None = None
     for key, wanted in rule.items():
-        value = _value_at(data, key)
+        value = None if key == "hosts" else _value_at(data, key)
         if value is None and run is not None:
             columns = columns or columns_of(run)
             value = columns.get(key)
@@ -215,15 +234,22 @@ def _value_at(data: Any, key: str) -> Any:
 
 def _rounds(configurations: list[Configuration], repeats: int, extensions: Path) -> list[list[Run]]:
     """The runs of each repeat."""
+    first = [_run(each.run, extensions) for each in configurations]
+    found = list(zip(configurations, first, strict=True))
     return [
-        [_repeat(each.run, repeat, extensions) for each in configurations if repeat < each.repeats]
+        [run if repeat == 0 else _repeat(run, repeat, extensions) for each, run in found if repeat < each.repeats]
         for repeat in range(repeats)
     ]
 
 
-def _repeat(run: RunSpec, repeat: int, extensions: Path) -> Run:
-    spec = run.model_copy(update={"seed": run.seed + repeat, "repeat": repeat})
+def _run(spec: RunSpec, extensions: Path) -> Run:
     return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+
+
+def _repeat(run: Run, repeat: int, extensions: Path) -> Run:
+    """A later repeat of a configuration's first run."""
+    spec = run.spec.model_copy(update={"seed": run.spec.seed + repeat, "repeat": repeat})
+    return replace(run, id=run_id(spec, extensions), spec=spec)
 
 
 def _distinct(configurations: list[Configuration], runs: list[Run]) -> list[Configuration]:
@@ -241,7 +267,7 @@ def _compiled_last(rounds: list[list[Run]], extensions: Path) -> list[list[Run]]
     compiled = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in rounds]
     if not any(compiled) or not others[0]:
         return rounds
-    first = others[0][0].spec
+    first = others[0][0]
     again = (_repeat(first, len(rounds) + number, extensions) for number in range(len(rounds)))
     return others + [[reference, *found] for reference, found in zip(again, compiled, strict=True) if found]
 

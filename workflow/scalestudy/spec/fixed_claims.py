@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
-from scalestudy.spec.claim_sides import Row, rows_of_claim, spec_row
+from scalestudy.spec.claim_sides import Row, rows_of_claim, spec_rows
 from scalestudy.spec.claims import AnyClaim, Published
 from scalestudy.spec.layout import fixed_claims_file, result_file
 from scalestudy.spec.study import Study
@@ -20,7 +20,7 @@ from scalestudy.spec.study import Study
 def fix_claims(studies: Iterable[Study], machine: str) -> None:
     """Write the digest of each claim that no run was made for yet, below results/<machine>/<scale>/claims/."""
     for study in studies:
-        rows = [spec_row(run.spec, run.id, run.configuration) for run in study.runs]
+        rows = spec_rows(study.runs)
         made = {run.id for run in study.runs if result_file(machine, run.id).exists()}
         before = fixed_claims(study, machine)
         known = {claim.id: _fixed(claim, rows, made, before) for claim in study.claims if judged_by_runs(claim, study)}

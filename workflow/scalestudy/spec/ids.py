@@ -35,7 +35,8 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     if own:
         question["own_code"] = dict(own)
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
-    slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}.r{spec.repeat}"
+    where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
+    slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}{where}.r{spec.repeat}"
     return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
 
 

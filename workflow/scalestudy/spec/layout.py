@@ -97,6 +97,11 @@ def comparison_folder(before: str, after: str) -> Path:
     return RESULTS / "comparisons" / f"{before}_{after}"
 
 
+def acceptance_folder(machine: str, scale: str) -> Path:
+    """For each study over nodes by name: page, table and the list of nodes to drain."""
+    return RESULTS / machine / scale / "acceptance"
+
+
 def trend_folder(machine: str) -> Path:
     """Figures and tables over the campaigns of a machine."""
     return RESULTS / machine / "trend"

@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from scalestudy.errors import Problem
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.charge import Formula
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.hostlist import slurm_hosts
+from scalestudy.spec.run import RunSpec, one_or_more
 
 GIB = 1 << 30
 Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
+HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._,\[\]-]*$"
 TRANSPORT = r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$"
 
 
@@ -79,6 +81,22 @@ class Transport(Spec):
     """Between nodes: `NET/IB` or `NET/Socket`; unset: not promised, and a slower one is a warning."""
 
 
+def _are_hosts(given: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        names = [name for part in given for name in slurm_hosts(part)]
+    except ValueError as error:
+        raise refused(str(error), "write names, or ranges such as `node[01-16]`") from None
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise refused(f"the host `{twice}` is named twice", "name each host once")
+    return given
+
+
+HostLists = Annotated[
+    tuple[Annotated[str, Field(pattern=HOSTS)], ...], BeforeValidator(one_or_more), AfterValidator(_are_hosts)
+]
+
+
 class Machine(Spec):
     """Hardware, limits, prices. What is unset is found out where the run starts."""
 
@@ -86,6 +104,9 @@ class Machine(Spec):
     """One line of description."""
     nodes: Whole | None = None
     """Nodes that one run can have; unset: no limit is checked."""
+    hosts: HostLists = ()
+    """Names of its nodes, as its scheduler has them: `[node01, node02]`, or ranges, `["node[01-16]"]`. `vary.nodes: each` of
+    a study measures each of them. `scalestudy doctor --hosts` prints them."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
     """Accelerators of a node; unset: as found; 0: a CPU machine."""
     device: Literal["cpu", "cuda"] | None = None
@@ -96,7 +117,7 @@ class Machine(Spec):
     """Memory of one accelerator, GiB."""
     accelerator: str | None = None
     """Its name in config/reference/step_times.csv: the plan expects those step times."""
-    published: tuple[str, ...] = ()
+    published: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], ...] = ()
     """Files of config/reference/ whose training times were measured on this machine: the plan expects those."""
     peak_tflops: dict[Precision, Positive] = {}
     """Dense peak of one accelerator per number type, 10^12 operations per second."""
@@ -134,6 +155,11 @@ class Machine(Spec):
     """Source of each value."""
 
     @property
+    def host_names(self) -> tuple[str, ...]:
+        """Each of its nodes by name; none where the file does not say."""
+        return tuple(name for part in self.hosts for name in slurm_hosts(part))
+
+    @property
     def memory_bytes(self) -> int:
         """Main memory of a node, bytes."""
         if self.memory_gib is not None:
@@ -149,8 +175,8 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
     for several ranks: where there are too few nodes, more ranks share a node.
     """
     ranks = spec.ranks
-    if spec.nodes is not None:
-        return spec.nodes, ranks // spec.nodes
+    if (named := spec.nodes_named) is not None:
+        return named, ranks // named
     if spec.ranks_per_node is not None:
         per_node = min(spec.ranks_per_node, ranks)
         return -(-ranks // per_node), per_node
@@ -166,9 +192,10 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """What of a spec this machine does not have."""
-    if spec.accelerator and spec.nodes is None and spec.ranks_per_node is None:
+    named = spec.nodes_named
+    if spec.accelerator and named is None and spec.ranks_per_node is None:
         return
-    if spec.nodes is not None and spec.ranks % spec.nodes:
+    if named is not None and spec.ranks % named:
         return  # reported elsewhere
     nodes, per_node = geometry(spec, machine)
     most, devices = most_nodes(machine), _devices_of_node(spec, machine)
@@ -176,7 +203,7 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
         what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
         yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")
     elif devices and per_node > devices and not spec.launch.oversubscribe:
-        key = "nodes" if spec.nodes is not None else "ranks_per_node"
+        key = "ranks_per_node" if named is None else "nodes" if spec.hosts is None else "hosts"
         what = f"{per_node} ranks on a node need as many devices; machine `{name}` has {devices} on each"
         yield Problem((key,), what, "vary smaller numbers, or exclude this combination")
 

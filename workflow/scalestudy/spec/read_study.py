@@ -13,6 +13,7 @@ from scalestudy.spec.base import shown
 from scalestudy.spec.check_study import check_collisions
 from scalestudy.spec.config import LONGEST_NAME, NAME, changes_of_call, checked
 from scalestudy.spec.expand_study import expand
+from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.renamed import renamed_document
@@ -107,6 +108,9 @@ def find_studies(
                 there = ["paper", *spec.scales]
                 remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"
                 raise NoScale(f"has no scale `{scale}`", document.where(("scales",)), remedy)
+        except NoHosts as error:
+            if names is not None:  # of all studies, one over nodes by name is for machines that name them
+                found.wrong[name] = error
         except UserError as error:
             found.wrong[name] = error
     check_collisions(found.studies)
@@ -146,6 +150,6 @@ def _file_name_errors(folder: Path) -> Iterator[tuple[str, UserError]]:
                 f"the file name is the study's name, and has {len(name)} characters; at most {LONGEST_NAME} can be used"
             )
             yield name, UserError(what, place, "rename the file")
-        elif not re.match(NAME, name):
+        elif not re.fullmatch(NAME, name):
             remedy = "use small letters, digits and `_`, beginning with a letter"
             yield name, UserError("the file name is the study's name and part of paths", place, remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from scalestudy.data.catalogue import AnyData, Digits
 from scalestudy.models.catalogue import AnyModel, SmallCNN
@@ -14,6 +14,17 @@ from scalestudy.spec.renamed import with_new_names, with_stored_names
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"
+THIS_HOST = "localhost"
+"""As a run's host: the one where its command is started, whatever its name."""
+
+
+def one_or_more(value: Any) -> Any:
+    """A list of names; one name alone may be written without brackets."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Hosts = Annotated[tuple[Annotated[str, Field(pattern=HOST)], ...], Field(min_length=1), BeforeValidator(one_or_more)]
 
 
 Model = Annotated[
@@ -238,6 +249,9 @@ class RunSpec(Spec):
     """Nodes; unset: what the machine needs for the ranks."""
     ranks_per_node: Count | None = None
     """Ranks on each node; unset: as many as the node has devices."""
+    hosts: Hosts | None = None
+    """Names of the nodes that it runs on, and on no others; `localhost`: where the command is started. Unset: whichever nodes
+    its job gets. `vary.nodes: each` of a study sets it."""
     threads_per_rank: Annotated[int, Field(ge=1, le=4096)] | None = None
     """CPU threads of a rank; unset: the machine's share, the same for all rank counts of a study."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -290,6 +304,11 @@ class RunSpec(Spec):
     def plain(self) -> dict[str, Any]:
         """The keys that differ from their defaults; a key that was renamed has the name that ids are made from."""
         return with_stored_names(super().plain())
+
+    @property
+    def nodes_named(self) -> int | None:
+        """Nodes, where the run says how many, or which."""
+        return len(self.hosts) if self.hosts is not None else self.nodes
 
     @property
     def accelerator(self) -> str | None:

@@ -176,6 +176,8 @@ def key_reference() -> str:
     return "\n".join(sections)
 
 
+OWN_TABLES = ("FigureSpec", "TableSpec", "Check")
+"""Items of lists whose keys stand in a table of their own, or in the line of the list; those of others follow their list."""
 HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
 
 
@@ -184,12 +186,15 @@ def _section(title: str, schema: Schema, whole: Schema) -> str:
 
 
 def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
-    """A row per key; maps with keys are written out, choices have separate sections."""
+    """A row per key; maps with keys, and lists of such maps, are written out; choices have separate sections."""
     for key, value in schema["properties"].items():
         below = _map_below(value, whole)
         default = "" if below else _default(key, value, schema)
         meaning = value.get("description") or (below["description"] if below else "")
         yield _row(f"`{prefix}{key}`", "map" if below else _type(value), default, meaning)
+        items = value.get("items", {}).get("$ref", "").removeprefix("#/$defs/")
+        if items and items not in OWN_TABLES:
+            below = whole["$defs"][items]
         if below:
             yield from _rows(below, whole, f"{prefix}{key}.")
 

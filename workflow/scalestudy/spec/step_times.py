@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from scalestudy.errors import UserError, nearest
+from scalestudy.files import read_table
 
 STEP_TIMES = Path("config/reference/step_times.csv")
 INFINITE = "infinite"
@@ -36,6 +36,10 @@ class StepTime:
     rows: tuple[Published, ...] = ()
 
 
+class NotTimed(UserError):
+    """Nobody has published a step time of this model on this accelerator."""
+
+
 class BatchTooFar(UserError):
     """No step time is published for a batch near the asked one."""
 
@@ -49,7 +53,7 @@ def published_step_time(model: str, accelerator: str, rank_batch: int, table: Pa
     """The time to train one batch: batch over the published training throughput.
 
     Between two published batch sizes, the logarithm of the throughput is linear in that of the batch. Beyond them, up to
-    a factor of 2, the line through the two nearest rows goes on; a single row's throughput is taken as it is. `infinite`
+    a factor of 2, the line through the two nearest rows continues; a single row's throughput is taken as it is. `infinite`
     takes no time. Raises BatchTooFar beyond that factor, UserError where the table has no such model or accelerator.
     """
     if accelerator == INFINITE:
@@ -91,13 +95,13 @@ def _rows(model: str, accelerator: str, table: Path) -> list[Published]:
     of_accelerator = [row for row in rows if row.accelerator == accelerator]
     if not of_accelerator:
         known = {row.accelerator for row in rows} | {INFINITE}
-        raise UserError(
+        raise NotTimed(
             f"no step times are known for accelerator `{accelerator}`", str(table), nearest(accelerator, known)
         )
     of_model = [row for row in of_accelerator if row.model == model]
     if not of_model:
         known = {row.model for row in of_accelerator}
-        raise UserError(f"no step time of `{model}` on `{accelerator}` is known", str(table), nearest(model, known))
+        raise NotTimed(f"no step time of `{model}` on `{accelerator}` is known", str(table), nearest(model, known))
     return sorted(of_model, key=lambda row: row.batch)
 
 
@@ -120,8 +124,15 @@ def _read(table: Path) -> tuple[Published, ...]:
 @lru_cache(maxsize=8)
 def _parsed(table: Path, changed_ns: int) -> tuple[Published, ...]:
     """The rows of a table; it is read once per change, for a plan asks for the step time of every run."""
-    with open(table, encoding="utf-8", newline="") as stream:
-        return tuple(
-            Published(row["model"], row["accelerator"], int(row["batch"]), float(row["images_per_s"]), row["source"])
-            for row in csv.DictReader(stream)
+    needed = ("model", "accelerator", "batch", "images_per_s", "source")
+    rows = read_table(table, needed, wholes=("batch",), numbers=("images_per_s",))
+    found = tuple(
+        Published(
+            row["model"], row["accelerator"], int(row["batch"] or 0), float(row["images_per_s"] or 0), row["source"]
         )
+        for row in rows
+    )
+    if wrong := next((row for row in found if row.batch < 1 or row.images_per_s <= 0), None):
+        what = f"`{wrong.model}` on `{wrong.accelerator}` needs a batch from 1, and images_per_s above 0"
+        raise UserError(what, str(table), "correct that row")
+    return found

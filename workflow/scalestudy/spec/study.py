@@ -55,6 +55,17 @@ class ScaleSpec(Spec):
     """What of the question this scale cannot answer, and why; a sentence."""
 
 
+class FleetSpec(Spec):
+    """How nodes that runs name are held against each other: each against the middle one of the others that did the same."""
+
+    column: str = "throughput_samples_per_s"
+    """A measured column of speeds or times."""
+    margin: Annotated[float, Field(gt=0, lt=1)]
+    """How much slower than the others a node may be, as a share of its speed: 0.05 for 5 %."""
+    margin_reason: Annotated[str, Field(min_length=1)]
+    """Why the margin is what it is."""
+
+
 class StudySpec(Spec):
     """A study file."""
 
@@ -70,13 +81,16 @@ class StudySpec(Spec):
     """The run that everything else is a variation of: keys of a run."""
     vary: VaryAxes = {}
     """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
-    `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has."""
+    `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has.
+    `nodes: each` is every node of the machine by name, `nodes: pairs` every two of them, `nodes: neighbours` each with the
+    next; each run has `ranks_per_node` ranks on each, or one per device, where the study sets no `ranks`."""
     zip: list[Axes] | Axes = []
     """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Any]] = []
-    """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough."""
+    """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough.
+    With `nodes: each`, `pairs` or `neighbours`, one for each of these."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
     scales: dict[Annotated[str, Field(pattern="^(mini|node)$")], ScaleSpec] = {}
@@ -87,6 +101,8 @@ class StudySpec(Spec):
     """What is tabulated."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
+    fleet: FleetSpec | None = None
+    """For studies over nodes by name (`vary.nodes: each`): what `scalestudy accept` judges each node by."""
     target_accuracy: TargetAccuracy | None = None
     """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
@@ -121,6 +137,7 @@ class Study:
     tables: tuple[TableSpec, ...]
     claims: tuple[AnyClaim, ...] = ()
     target_accuracy: float | None = None
+    fleet: FleetSpec | None = None
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()

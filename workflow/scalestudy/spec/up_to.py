@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import WithJsonSchema, WrapValidator
@@ -12,6 +12,7 @@ from pydantic import WithJsonSchema, WrapValidator
 from scalestudy.errors import UserError
 from scalestudy.hardware import accelerators
 from scalestudy.spec.base import Spec, refused, shown
+from scalestudy.spec.hosts import WORDS, HostAxis, hosts_of
 from scalestudy.spec.machine import Machine, most_nodes
 
 KEYS = ("ranks", "nodes", "loader.workers")
@@ -27,6 +28,8 @@ class UpTo(Spec):
 
 
 def _list_or_up_to(value: Any, handler: Any) -> Any:
+    if isinstance(value, str) and value in WORDS:
+        return HostAxis(hosts=value)  # type: ignore[arg-type]
     if isinstance(value, dict) and "to" in value:
         if value.keys() != {"to"}:
             other = next(key for key in value if key != "to")
@@ -38,7 +41,7 @@ def _list_or_up_to(value: Any, handler: Any) -> Any:
 
 
 OrUpTo = WrapValidator(_list_or_up_to)
-"""In `Annotated`: a list, or `{to: machine}`."""
+"""In `Annotated`: a list, `{to: machine}`, or a word that stands for the machine's nodes by name."""
 AXIS_SCHEMA = WithJsonSchema(
     {
         "anyOf": [
@@ -49,6 +52,10 @@ AXIS_SCHEMA = WithJsonSchema(
                 "properties": {"to": {"enum": list(PLACES)}},
                 "required": ["to"],
                 "maxProperties": 1,
+            },
+            {
+                "enum": list(WORDS),
+                "description": "Of `nodes`: the machine's nodes by name, each alone, every two, or each with the next.",
             },
         ]
     }
@@ -68,6 +75,17 @@ class Extent:
     name: str
     device: str | None = None
     """The device that the study's base sets."""
+    lacks: list[str] = field(default_factory=list, compare=False)
+    """What of the study's axes it does not have, a sentence each."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Its nodes by name. Raises NoHosts."""
+        return hosts_of(self.machine, self.name)
+
+    def lack(self, what: str) -> None:
+        """Note what it does not have."""
+        self.lacks.append(what)
 
     @property
     def devices(self) -> int:
@@ -86,6 +104,11 @@ class Extent:
     def nodes(self, to: str) -> int:
         """Nodes that a run can have; 1 where the machine does not say."""
         return 1 if to == "node" else most_nodes(self.machine) or 1
+
+    @property
+    def ranks_on_node(self) -> int:
+        """Ranks that use the whole of a node: one per device, else one per core."""
+        return self.end("ranks", "node")
 
     def end(self, key: str, to: str) -> int:
         """The largest value of a key: nodes; workers of a rank, one per core; or ranks, one per device, else per core."""

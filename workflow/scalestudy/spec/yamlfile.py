@@ -34,16 +34,20 @@ class _Loader(yaml.SafeLoader):
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = list("-+.0123456789")
-_Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-_Loader.add_implicit_resolver(f"{_TAG}int", re.compile(r"^[-+]?[0-9]+$"), _NUMBER)
-_Loader.add_implicit_resolver(
-    f"{_TAG}float",
-    re.compile(
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+PLAIN = {
+    "null": (re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    "int": (re.compile(r"^[-+]?[0-9]+$"), _NUMBER),
+    "float": (
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+        _NUMBER,
     ),
-    _NUMBER,
-)
+}
+"""How values that are no text are written, and with which characters they begin."""
+for _name, (_pattern, _first) in PLAIN.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", _pattern, _first)
 _Loader.add_implicit_resolver(f"{_TAG}merge", re.compile(r"^<<$"), ["<"])
 
 
@@ -150,7 +154,8 @@ def _composed(text: str, name: str, at: Callable[[int], str]) -> Iterator[yaml.N
             loader.dispose()
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Also the marks that turn the direction of writing: with them a text reads otherwise than it is."""
 KEYS = "write `key: value`; `scalestudy keys` lists them"
 
 REMEDIES = {
@@ -219,9 +224,9 @@ class _Builder:
             remedy = "write text, a number, true, false, null, a list or a map"
             raise UserError(f"the tag `!!{printable(tag)}` is not supported", self.place(node, path), remedy)
         text = self.text(node, path)
-        if tag == "str" and CONTROL.search(text):
-            what = f"`{printable(text)}` holds a control character, on which a terminal or a page could act"
-            raise UserError(what, self.place(node, path), "leave it out")
+        if tag != "str" and PLAIN[tag][0].fullmatch(text) is None:
+            what = f"`{printable(text)}` is not written as its tag `!!{tag}` says"
+            raise UserError(what, self.place(node, path), "write the value without the tag")
         try:
             if tag == "float":
                 value = math.nan if text.lower().endswith(("inf", "nan")) else float(text)
@@ -243,12 +248,15 @@ class _Builder:
             raise UserError(
                 f"`{printable(text)}` holds a character that no file name or text can have", self.place(node, path)
             )
+        if CONTROL.search(text):
+            what = f"`{printable(text)}` holds a control character, on which a terminal or a page could act"
+            raise UserError(what, self.place(node, path), "leave it out")
         return text
 
 
 def setting(text: str, command: str) -> tuple[str, Any]:
     """`"train.epochs=3"` as its dotted key and its value, which is read as YAML in study files is."""
     key, equals, value = text.partition("=")
-    if not equals or not key:
+    if not equals or not all(part and part.isprintable() for part in key.split(".")):
         raise UserError(f"`{printable(text)}` is not a setting", command, "write key=value, for example ranks=2")
     return key, parse_value(value, f"{command}: {key}")

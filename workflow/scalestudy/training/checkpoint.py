@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from scalestudy.errors import UserError
@@ -32,6 +33,10 @@ from scalestudy.training.report import CheckpointCost
 
 FORMAT = 1
 KEPT = 2
+NAME = re.compile(r"step-[0-9]{9}")
+FILE_NAME = re.compile(r"(?:state|rank[0-9]{1,6})\.safetensors")
+LARGEST_FACTS = 1 << 28
+"""Bytes of `checkpoint.json`, which holds the reports of all ranks."""
 STATE, FACTS, COST = "state.safetensors", "checkpoint.json", "cost.json"
 Tensors = dict[str, torch.Tensor]
 
@@ -140,7 +145,7 @@ def _checksum(file: Path) -> str:
 
 def complete(folder: Path) -> list[Path]:
     """The checkpoints that got their names, oldest first."""
-    return sorted(folder.glob("step-*"))
+    return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
@@ -174,30 +179,66 @@ def damage_of(path: Path) -> str | None:
         facts = read_facts(path)
     except UserError as error:
         return error.what
-    for name, entry in facts["files"].items():
-        file = path / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != entry["bytes"]:
-            return f"{name} has {file.stat().st_size:,} bytes, {entry['bytes']:,} were written"
-        if _checksum(file) != entry["xxh3"]:
-            return f"{name} is not what was written"
-    return None
+    if NAME.fullmatch(path.name) and _step_of(path) != facts["step"]:
+        return f"{FACTS} is of step {facts['step']}"
+    damaged = (_damage_of_file(path / name, entry) for name, entry in facts["files"].items())
+    return next(filter(None, damaged), None)
+
+
+def _damage_of_file(file: Path, entry: dict[str, Any]) -> str | None:
+    if not file.is_file():
+        return f"{file.name} is missing"
+    if file.stat().st_size != entry["bytes"]:
+        return f"{file.name} has {file.stat().st_size:,} bytes, {entry['bytes']:,} were written"
+    if _checksum(file) != entry["xxh3"]:
+        return f"{file.name} is not what was written"
+    try:
+        with safe_open(file, "pt"):
+            return None
+    except (SafetensorError, OSError) as error:
+        return f"{file.name} holds no tensors: {error}"
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
     try:
+        if (path / FACTS).stat().st_size > LARGEST_FACTS or not (path / FACTS).is_file():
+            raise ValueError
         text = json.loads((path / FACTS).read_text(encoding="utf-8"))
         facts: dict[str, Any] = text["facts"]
         whole = xxhash.xxh3_128_hexdigest(canonical_json(facts).encode()) == text["xxh3"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{FACTS} is missing", str(path), "name a folder `step-…` of a run's `checkpoint/`") from None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
         raise UserError(f"{FACTS} is not what was written", str(path), "use another checkpoint")
+    if (wrong := _wrong_fact(facts)) is not None:
+        raise UserError(f"{FACTS} is not what a run writes: its `{wrong}`", str(path), "use another checkpoint")
     return facts
+
+
+KINDS: dict[str, type] = {"run": str, "spec": dict, "code": str, "step": int, "ranks": int, "global_batch": int,
+                          "format": int, "files": dict, "reports": list}  # fmt: skip
+"""What `checkpoint.json` says, and as what."""
+
+
+def _wrong_fact(facts: Any) -> str | None:
+    """The first thing that a run cannot have written; a checksum that fits proves nothing about who made it."""
+    for key, kind in KINDS.items():
+        if not isinstance(facts, dict) or type(facts.get(key)) is not kind:
+            return key
+    if facts["format"] != FORMAT:
+        return "format"
+    if facts["step"] < 0 or facts["ranks"] < 1:
+        return "step" if facts["step"] < 0 else "ranks"
+    if not all(isinstance(report, dict) for report in facts["reports"]) or len(facts["reports"]) < facts["ranks"]:
+        return "reports"
+    for name, entry in facts["files"].items():
+        kinds = {key: type(value) for key, value in entry.items()} if isinstance(entry, dict) else {}
+        if FILE_NAME.fullmatch(name) is None or kinds != {"bytes": int, "xxh3": str}:
+            return "files"
+    return None if STATE in facts["files"] else "files"
 
 
 def read_state(path: Path) -> Tensors:

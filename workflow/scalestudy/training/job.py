@@ -45,6 +45,8 @@ class Job:
     """Folder of the processes' output, one `rank.<k>.log` each."""
     hosts: tuple[str, ...] = ("localhost",)
     """Machines that take part; a single one holds all nodes of the geometry."""
+    away: bool = False
+    """Whether the first of them is another one than that of `scalestudy train`."""
     store: tuple[str, int] | None = None
     """Address at which processes find each other; None: they use a file in `folder`, on one machine."""
     run_folder: Path | None = None

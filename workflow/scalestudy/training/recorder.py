@@ -19,6 +19,7 @@ from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted
 from scalestudy.emulation.faults import Faults
 from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
+from scalestudy.measure.instrument import of_host
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
@@ -33,8 +34,8 @@ from scalestudy.training.schedule import Schedule
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name
 
-OF_THIS_PROCESS = ("affinity", "device_name", "backend", "overlapped", "parameters", "placement", "interface", "stage",
-                   "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
+OF_THIS_PROCESS = ("affinity", "device_name", "host", "backend", "overlapped", "parameters", "placement", "interface",
+                   "stage", "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
 LEAST_PRECISE_STEPS = 20
@@ -59,6 +60,7 @@ class Recorder:
             seen=0,
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
+            host=of_host(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
             decoder=kernel.state(),
             placement=placement(device_bus_id(world.device)),

@@ -13,6 +13,6 @@ SYSTEMS = {"slurm": slurm.facts, "pbs": pbs.facts, "sge": sge.facts}
 
 def facts_of(kind: str, run: Callable[[Sequence[str], float], Any] | None = None) -> ClusterFacts:
     """What the batch system of this kind says. What gives no answer is a note; nothing is raised."""
-    from snakemake_executor_plugin_scalestudy.schedulers.command import run_command
+    from snakemake_executor_plugin_multinode.schedulers.command import run_command
 
     return SYSTEMS[kind](Asked(run or run_command))

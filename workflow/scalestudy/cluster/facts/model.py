@@ -102,7 +102,7 @@ class Asked:
 
     def __call__(self, *command: str) -> str:
         """What a command prints; empty where it fails."""
-        from snakemake_executor_plugin_scalestudy.schedulers import NoAnswer
+        from snakemake_executor_plugin_multinode.schedulers import NoAnswer
 
         try:
             answer = self.run(command, QUERY_S)
@@ -117,11 +117,11 @@ class Asked:
 
 def minutes(text: str, plain_min: float) -> float | None:
     """A time such as `1-00:00:00`, `24:00:00`, or a plain number of `plain_min` minutes each; None where unlimited."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+)(?::(\d+))?", text.strip())
+    found = re.fullmatch(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
     if found is None:
         return None
-    if text.strip().isdigit():
-        return int(text) * plain_min
+    if found[0] == found[3]:
+        return int(found[0]) * plain_min
     days, hours, middle, seconds = (int(part or 0) for part in found.groups())
     if found[1] and not found[2] and not found[4]:  # `2-12`: days and hours
         return 60.0 * (24 * days + middle)
@@ -130,14 +130,16 @@ def minutes(text: str, plain_min: float) -> float | None:
 
 def mebibytes(text: str) -> int | None:
     """A size such as `4000M`, `395gb`, `196743980kb`, `15.6G`, MiB; None where there is none."""
-    found = re.fullmatch(r"([\d.]+)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{0,18})?)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
     if found is None:
         return None
     factor = {"": 2**-20, "k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}[found[2]]
-    try:
-        return int(float(found[1]) * factor)
-    except ValueError:
-        return None
+    return int(float(found[1]) * factor)
+
+
+def whole(text: str) -> int | None:
+    """A whole number from 0; None for anything else, such as `UNLIMITED` or digits without end."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def least(numbers: Iterable[int | None]) -> int | None:

@@ -7,7 +7,17 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, mebibytes, minutes
+from scalestudy.cluster.facts.model import (
+    Asked,
+    ClusterFacts,
+    Node,
+    NodeKind,
+    QueueFacts,
+    least,
+    mebibytes,
+    minutes,
+    whole,
+)
 
 OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
 """`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""
@@ -42,31 +52,34 @@ def facts(asked: Asked) -> ClusterFacts:
 def _nodes(text: str) -> tuple[Node, ...]:
     """By host: a host may be several vnodes, whose resources add up."""
     try:
-        listed: dict[str, Any] = json.loads(text).get("nodes", {}) if text else {}
-    except ValueError:
-        listed = {}
+        answer = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        answer = {}
     hosts: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for name, node in listed.items():
-        hosts[str(node.get("resources_available", {}).get("host", name))].append(node)
+    for name, node in _map(answer, "nodes").items():
+        if isinstance(node, dict):
+            hosts[str(_map(node, "resources_available").get("host", name))].append(node)
     return tuple(_node(host, vnodes) for host, vnodes in hosts.items())
 
 
+def _map(answer: Any, key: str) -> dict[str, Any]:
+    """A map in an answer; empty where there is none."""
+    found = answer.get(key) if isinstance(answer, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def _node(host: str, vnodes: list[dict[str, Any]]) -> Node:
-    have = [vnode.get("resources_available", {}) for vnode in vnodes]
+    have = [_map(vnode, "resources_available") for vnode in vnodes]
     memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
-    cores = sum(_whole(each.get("ncpus")) for each in have)
+    cores = sum(whole(str(each.get("ncpus"))) or 0 for each in have)
     up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
     queues = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
-    kind = NodeKind(cores or None, memory or None, sum(_whole(each.get(GPU)) for each in have))
+    kind = NodeKind(cores or None, memory or None, sum(whole(str(each.get(GPU))) or 0 for each in have))
     return Node(host, kind, up, queues)
 
 
-def _whole(value: Any) -> int:
-    return int(value) if str(value).isdigit() else 0
-
-
 def _blocks(text: str, head: str) -> dict[str, dict[str, str]]:
-    """`Queue: NAME`, and `    key = value` below it; a long value goes on in lines that begin with a tab."""
+    """`Queue: NAME`, and `    key = value` below it; a long value continues in lines that begin with a tab."""
     blocks: dict[str, dict[str, str]] = {}
     values: dict[str, str] = {}
     for line in text.replace("\n\t", "").splitlines():
@@ -86,15 +99,14 @@ def _is_open(values: dict[str, str]) -> bool:
 
 
 def _queue(name: str, values: dict[str, str], default: bool) -> QueueFacts:
-    most = values.get("resources_max.nodect", "")
     return QueueFacts(
         name,
         default,
         minutes(values.get("resources_max.walltime", ""), 1 / 60),
-        int(most) if most.isdigit() else None,
+        whole(values.get("resources_max.nodect", "")),
         _of_a_user(values.get("max_run", "")),
     )
 
 
 def _of_a_user(text: str) -> int | None:
-    return least(int(number) for number in OF_A_USER.findall(text))
+    return least(whole(number) for number in OF_A_USER.findall(text))

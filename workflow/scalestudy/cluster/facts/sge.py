@@ -14,6 +14,7 @@ from scalestudy.cluster.facts.model import (
     least,
     mebibytes,
     minutes,
+    whole,
 )
 
 GPU = re.compile(r"gpus?|ngpus|num_gpus?|gpu_count|cuda")
@@ -41,7 +42,7 @@ def facts(asked: Asked) -> ClusterFacts:
             QueueFacts(name, walltime_min=minutes(_first(values.get("h_rt", "")), 1 / 60))
             for name, values in queues.items()
         ),
-        most_submitted=int(most) if most.isdigit() and int(most) else None,
+        most_submitted=whole(most) or None,
         environments=environments,
         gpu_resource=gpu,
         exclusive_resource=exclusive,
@@ -57,22 +58,22 @@ def _nodes(text: str, gpu: str | None) -> tuple[Node, ...]:
     found: list[tuple[dict[str, str], int]] = []
     for line in lines:
         if line[:1].isspace():
-            counted = re.search(rf"\b\w\w:{re.escape(gpu)}=([\d.]+)", line) if gpu else None
+            counted = re.search(rf"\b\w\w:{re.escape(gpu)}=([0-9]{{1,9}})(?:\.0*)?(?![\d.])", line) if gpu else None
             if counted and found:
-                found[-1] = found[-1][0], int(float(counted[1]))
+                found[-1] = found[-1][0], int(counted[1])
         elif not line.startswith(("HOSTNAME", "---", "global")) and len(cells := line.split()) == len(header):
             found.append((dict(zip(header, cells, strict=True)), 0))
     return tuple(_node(row, gpus) for row, gpus in found)
 
 
 def _node(row: dict[str, str], gpus: int) -> Node:
-    cores = least(int(row[name]) for name in ("NCOR", "NCPU") if row.get(name, "").isdigit())
+    cores = least(whole(row.get(name, "")) for name in ("NCOR", "NCPU"))
     load = row.get("NLOAD", row.get("LOAD", "-"))
     return Node(row["HOSTNAME"], NodeKind(cores, mebibytes(row.get("MEMTOT", "-")), gpus), load != "-")
 
 
 def _values(text: str) -> dict[str, str]:
-    """`key   value` per line; a value that ends with a backslash goes on in the next."""
+    """`key   value` per line; a value that ends with a backslash continues in the next."""
     pairs = (line.split(None, 1) for line in text.replace("\\\n", " ").splitlines())
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 

@@ -6,20 +6,18 @@ import os
 import pwd
 import re
 
-from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, minutes
+from scalestudy.cluster.facts.model import Asked, ClusterFacts, Node, NodeKind, QueueFacts, least, minutes, whole
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
-GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:(\d+)")
+GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:([0-9]{1,9})")
 BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
 """Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
 
 
 def facts(asked: Asked) -> ClusterFacts:
     """The whole cluster."""
-    nodes = tuple(_node(line) for line in asked("scontrol", "-o", "show", "node").splitlines() if "NodeName=" in line)
-    partitions = [
-        fields(line) for line in asked("scontrol", "-o", "show", "partition").splitlines() if "PartitionName=" in line
-    ]
+    nodes = tuple(_node(found) for found in _named(asked("scontrol", "-o", "show", "node"), "NodeName"))
+    partitions = _named(asked("scontrol", "-o", "show", "partition"), "PartitionName")
     config = asked("scontrol", "show", "config")
     accounts, submitted, running, notes = _accounting(asked, config, partitions)
     queues = [
@@ -43,14 +41,18 @@ def fields(line: str) -> dict[str, str]:
     return dict(FIELD.findall(line))
 
 
-def _node(line: str) -> Node:
-    found = fields(line)
+def _named(text: str, key: str) -> list[dict[str, str]]:
+    """The lines that have a value of `key`, each as its fields."""
+    return [found for line in text.splitlines() if (found := fields(line)).get(key)]
+
+
+def _node(found: dict[str, str]) -> Node:
     gpus = GPUS.findall(found.get("Gres", ""))
-    sockets, cores = found.get("Sockets", ""), found.get("CoresPerSocket", "")
-    physical = int(sockets) * int(cores) if sockets.isdigit() and cores.isdigit() else _number(found, "CPUTot")
+    sockets, cores = whole(found.get("Sockets", "")), whole(found.get("CoresPerSocket", ""))
+    physical = sockets * cores if sockets is not None and cores is not None else whole(found.get("CPUTot", ""))
     kind = NodeKind(
         physical,
-        _number(found, "RealMemory"),
+        whole(found.get("RealMemory", "")),
         sum(int(count) for _, count in gpus),
         next((name for name, _ in gpus if name), None),
     )
@@ -63,14 +65,10 @@ def _queue(found: dict[str, str], running: int | None) -> QueueFacts:
         found["PartitionName"],
         found.get("Default") == "YES",
         minutes(found.get("MaxTime", ""), 1.0),
-        _number(found, "MaxNodes"),
+        whole(found.get("MaxNodes", "")),
         running,
         found.get("OverSubscribe", "") == "EXCLUSIVE",
     )
-
-
-def _number(found: dict[str, str], name: str) -> int | None:
-    return int(found[name]) if found.get(name, "").isdigit() else None
 
 
 def _accounting(
@@ -90,8 +88,8 @@ def _accounting(
     wanted = {row[3] for row in rows} | {found.get("QoS", "N/A") for found in partitions}
     qos = _table(asked("sacctmgr", "-nP", "show", "qos", "format=name,maxsubmitpu,maxjobspu"), 3)
     limits = [(row[1], row[2]) for row in rows] + [(row[1], row[2]) for row in qos if row[0] in wanted]
-    submitted = least(int(most) if most.isdigit() else None for most, _ in limits)
-    running = least(int(most) if most.isdigit() else None for _, most in limits)
+    submitted = least(whole(most) for most, _ in limits)
+    running = least(whole(most) for _, most in limits)
     notes = [] if rows else [f"Slurm's accounts do not know {user}: jobs may be refused"]
     return tuple(dict.fromkeys(row[0] for row in rows if row[0])), submitted, running, notes
 

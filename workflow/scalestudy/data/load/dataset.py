@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scalestudy.data.index import DAMAGED
 from scalestudy.data.labels import check_labels
 from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
 from scalestudy.data.load.readers import How, Recipe
@@ -135,8 +136,11 @@ def mapped(path: Path) -> NDArray[Any]:
     """A .npy file, mapped; UserError where it is missing or damaged."""
     try:
         # As a plain array: numpy's `memmap` costs more at each indexing.
-        return np.asarray(np.load(path, mmap_mode="r"))
-    except (OSError, ValueError) as error:
+        found = np.asarray(np.load(path, mmap_mode="r"))
+        if found.dtype.hasobject or not found.ndim:
+            raise ValueError("it is no array of numbers")
+        return found
+    except DAMAGED as error:
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
 
 
@@ -147,6 +151,9 @@ class ArrayDataset(TensorDataset):
         super().__init__(manifest, split)
         self._file = bulk / f"{split}.npy"
         self._x, self.labels = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
+        if not len(self._x) == len(self.labels) == self.samples or self._x.dtype != np.uint8:
+            what = f"{self._x.dtype} {self._x.shape} with {len(self.labels):,} labels are not {self.samples:,} samples"
+            raise UserError(what, str(self._file), "prepare it again")
 
     @property
     def files(self) -> list[Path]:

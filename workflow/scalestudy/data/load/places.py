@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import Index, mapped_index
+from scalestudy.data.index import DAMAGED, Index, mapped_index
 from scalestudy.data.labels import check_labels
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_path
 from scalestudy.errors import UserError
@@ -30,6 +30,9 @@ def places_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> Pl
     if len(places.labels) != manifest.split(split).samples:
         what = f"the index has {len(places.labels):,} samples, the manifest {manifest.split(split).samples:,}"
         raise UserError(what, str(manifest_path), "prepare the data again")
+    if (stored := int(places.sizes.sum())) != manifest.split(split).bytes:
+        what = f"the index has {stored:,} bytes of samples, the manifest {manifest.split(split).bytes:,}"
+        raise UserError(what, str(manifest_path), "prepare the data again")
     check_labels(places.labels, manifest.classes, manifest_path)
     return places
 
@@ -41,7 +44,10 @@ def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Plac
     if manifest.format != "shards":
         return Places(index, index.path, None)
     bulk = bulk_folder(manifest_path, manifest)
-    count = int(index.shard.max()) + 1 if len(index) else 0
+    count = int(index.shard.max()) + 1 if len(index.shard) else 0
+    if len(index.shard) != len(index) or len(index.start) != len(index) or count > manifest.split(split).shards:
+        what = f"the index has {count:,} shards, the manifest {manifest.split(split).shards:,}"
+        raise UserError(what, str(manifest_path), "prepare the data again")
     names = [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in range(count)]
     return Places(index, lambda sample: names[index.shard[sample]], names)
 
@@ -51,10 +57,13 @@ def _raw_places(bulk: Path, split: Split) -> Places:
     try:
         pixels = np.load(bulk / f"{split}.npy", mmap_mode="r")
         labels = np.array(np.load(bulk / f"{split}_labels.npy"))
-    except (OSError, ValueError) as error:
+        if not isinstance(pixels, np.memmap):
+            raise ValueError("it is no array")
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.dtype.kind not in "if":
+            raise ValueError(f"{pixels.dtype} {pixels.shape} are no pictures with labels")
+    except DAMAGED as error:
         remedy = "prepare it again"
         raise UserError(f"prepared data cannot be read: {error}", str(bulk / f"{split}.npy"), remedy) from None
-    assert isinstance(pixels, np.memmap)
     count, height, width = pixels.shape[:3]
     size = height * width * 3
 

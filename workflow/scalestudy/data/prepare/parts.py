@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import shutil
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.index import Index, load_arrays
+from scalestudy.data.index import DAMAGED, Index, load_arrays
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Converted, Unreadable
 from scalestudy.data.progress import Progress
@@ -128,8 +127,7 @@ def save(folder: Path, name: str, part: Part) -> None:
 
 def load(folder: Path, name: str) -> Part | None:
     """The record of a part, where it is whole."""
-    damaged = (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged):
+    with contextlib.suppress(*DAMAGED):
         arrays = load_arrays(folder / f"{name}.npz")
         index = Index(**{key: arrays[f"index_{key}"] for key in Index.__dataclass_fields__})
         return Part(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])

@@ -22,7 +22,7 @@ from scalestudy.data.decode import images
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, shard_name
 from scalestudy.data.prepare.parts import Gathered, Part, PartJob
-from scalestudy.files import write_json
+from scalestudy.files import naming, write_json
 
 PER_FOLDER = 1000
 """Most files in one folder."""
@@ -105,7 +105,7 @@ def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pix
         path = folder / shard_name(job.split, shard, "pixels" if pixels else "coded")
         temporary = path.with_suffix(".part")
         before = len(samples)
-        with open(temporary, "wb") as stream:
+        with naming(path), open(temporary, "wb") as stream:
             written = _Shard(stream)
             for number, data in gathered.samples(begin, end):
                 start = written.pixels(data) if pixels else written.sample(number, data, labels[number])

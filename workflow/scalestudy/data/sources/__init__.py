@@ -102,9 +102,15 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     return root
 
 
+LARGEST_LIST = 1 << 30
+"""Bytes of a table or list; that of ImageNet-22k's 14 million pictures has fewer."""
+
+
 def text_of(path: Path) -> str:
     """A table or list of a source; UserError where it cannot be read or is not text."""
     try:
+        if (size := path.stat().st_size) > LARGEST_LIST:
+            raise UserError(f"has {size:,} bytes: no list of pictures has so many", str(path), "is it the right file?")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", str(path), "make it readable") from None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zipfile
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ChestXray14
-from scalestudy.data.index import Index
+from scalestudy.data.index import DAMAGED, Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays, Pictures, named_root, text_of
 from scalestudy.data.sources.listing import Odd, Root, folders_in, folders_listed, left_out, whole
@@ -93,7 +91,7 @@ def _table(path: Path) -> Table:
         for row in rows:
             line = rows.line_num
             file, named, patient = (row[column] for column in ("Image Index", "Finding Labels", "Patient ID"))
-            if patient is None:
+            if file is None or named is None or patient is None:
                 raise UserError("ends before its last column", f"{path}:{line}", "copy it again")
             marks = _marks(named, f"{path}:{line}")
             if first.setdefault(file, line) == line:
@@ -171,11 +169,17 @@ def _mnist(path: Path) -> Arrays:
     try:
         with np.load(path) as arrays:
             parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         raise UserError(f"is not a file of ChestMNIST, or is damaged: {error}", str(path), "copy it again") from None
-    images = {name: images[:, None] for name, (images, _) in parts.items()}
+    for name, (pictures, found) in parts.items():
+        if pictures.dtype != np.uint8 or pictures.ndim != 3 or not len(pictures):
+            what = f"{name}_images are {pictures.dtype} {pictures.shape}, not bytes of pictures"
+            raise UserError(what, str(path), "copy it again")
+        if found.shape != (len(pictures), len(FINDINGS)) or found.dtype.kind not in "biuf":
+            raise UserError(f"does not have {len(FINDINGS)} findings per picture", str(path), "copy it again")
+        if not np.isin(found, (0, 1)).all():
+            raise UserError(f"{name}_labels hold more than 0 and 1", str(path), "copy it again")
+    images = {name: pictures[:, None] for name, (pictures, _) in parts.items()}
     labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}
-    if any(found.ndim != 2 or found.shape[1] != len(FINDINGS) for found in labels.values()):
-        raise UserError(f"does not have {len(FINDINGS)} findings per picture", str(path), "copy it again")
     train = (np.concatenate([images["train"], images["val"]]), np.concatenate([labels["train"], labels["val"]]))
     return Arrays({"train": train, "test": (images["test"], labels["test"])}, len(FINDINGS))

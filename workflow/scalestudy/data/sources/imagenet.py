@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def _train(tar: Path) -> tuple[list[str], Index]:
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
+    if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
+        raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
 
     def job(label: int) -> tuple[Path, str, Callable[[], Found]]:
         member = inner[label]

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import os
 import stat
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scalestudy.data.index import Index, joined, load_arrays, printable_path
+from scalestudy.data.index import DAMAGED, Index, joined, load_arrays, printable_path
 from scalestudy.data.progress import KEPT, Progress
 from scalestudy.data.tar import members
 from scalestudy.errors import UserError
@@ -59,12 +58,12 @@ class Root:
         return cls(path, tuple(f"{os.path.realpath(place).rstrip('/')}/" for place in places))
 
     def refusal(self, place: str) -> str | None:
-        """Why a link is not followed, None where it may be; OSError where that cannot be known."""
+        """Why a place is not read, None where it may be; OSError where that cannot be known."""
         try:
             target = os.path.realpath(place, strict=True)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                return "is a link to something that does not exist"
+                return "is a link to something that does not exist" if os.path.lexists(place) else "is not there"
             raise
         if f"{target}/".startswith(self.allowed):
             return None
@@ -247,7 +246,7 @@ def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
         return make()  # which raises the error
     key = hashlib.sha256(os.fsencode(f"{place}\n{name}\n{state.st_mtime_ns} {state.st_size}")).hexdigest()[:24]
     file = kept / f"{key}.npz"
-    with contextlib.suppress(OSError, TypeError, ValueError, zipfile.BadZipFile):
+    with contextlib.suppress(*DAMAGED):
         return Found(Index(**load_arrays(file)))
     part = make()
     if part.odd:

@@ -103,15 +103,31 @@ def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
 def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
     """Shards, from the lists that were written with them."""
     bulk = bulk_folder(manifest_path, manifest)
-    rows = []
+    rows: list[tuple[str, int, int]] = []
     splits: tuple[Split, Split] = ("train", "test")
     for split in splits:
-        listed = read_json(bulk / f"{split}.json")["shards"]
-        mine = {shard_name(split, k, manifest.payload) for k in range(share.part, manifest.train.shards, share.of)}
-        rows += [row for row in listed if split == "test" or row["name"] in mine]
-    names = [row["name"] for row in rows]
-    sizes = np.array([row["bytes"] for row in rows], np.int64)
-    return Wanted(names.__getitem__, sizes, np.array([int(row["xxh3_64"], 16) for row in rows], np.uint64), "xxh3_64")
+        listed = _listed(bulk / f"{split}.json", split, manifest)
+        rows += listed[share.part :: share.of] if split == "train" else listed
+    names = [name for name, _, _ in rows]
+    sizes = np.array([size for _, size, _ in rows], np.int64)
+    return Wanted(names.__getitem__, sizes, np.array([check for _, _, check in rows], np.uint64), "xxh3_64")
+
+
+def _listed(file: Path, split: Split, manifest: Manifest) -> list[tuple[str, int, int]]:
+    """Name, bytes and checksum of a split's shards; UserError where a list is not one that was written with them.
+
+    Copies get these names, so that one which leads out of the folder would be written elsewhere.
+    """
+    listed = read_json(file)
+    try:
+        rows = [(row["name"], int(row["bytes"]), int(row["xxh3_64"], 16)) for row in listed["shards"]]
+    except (KeyError, TypeError, ValueError):
+        rows = []
+    known = [shard_name(split, number, manifest.payload) for number in range(manifest.split(split).shards)]
+    if [name for name, _, _ in rows] != known or not all(size >= 0 and 0 <= check < 1 << 64 for _, size, check in rows):
+        what = f"is not the list of the {len(known):,} shards that the manifest names"
+        raise UserError(what, str(file), "prepare the data again")
+    return rows
 
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
