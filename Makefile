@@ -4,15 +4,17 @@
 # make all    every study
 # make check  linters, documentation and tests
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
+# make coverage  branch coverage of the tests, by folder
 # make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
+# make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 SHELL := /bin/bash -o pipefail
 
-.PHONY: run all soak setup check lint docs gallery test quick format lock schemas bench-loader box
+.PHONY: run all soak setup check lint docs gallery test coverage quick format lock schemas bench-loader box sbom
 
 # The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
@@ -52,16 +54,23 @@ test: .venv-dev
 	@python -m tests.side_by_side
 
 # Left out: what starts processes, servers or compilers.
-WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup test_executor_jobscript
+WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup
 
 quick: .venv-dev
 	@ruff check --quiet .
 	@ruff format --check --quiet .
 	@mypy
-	@pytest -n auto --maxprocesses 8 tests/unit -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py)
+	@pytest -n auto --maxprocesses 8 tests/unit executor/tests -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py) --ignore executor/tests/test_jobscript.py
+
+# Branch coverage of unit and integration tests together, with the processes that they start; OPTIONS for pytest.
+coverage: .venv-dev
+	@python -m tests.covered $(OPTIONS)
 
 box: setup
 	@python -m tests.cluster.try_box
+
+sbom: setup
+	@python envs/sbom.py --lock envs/requirements$(if $(LOCK),-$(LOCK)).txt --out build/sbom.json
 
 format: .venv-dev
 	ruff check --fix-only --quiet .
@@ -79,19 +88,23 @@ soak: .venv-dev
 	python -m tests.soak.kill_and_resume | tee docs/measured/kill_and_resume.txt
 	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
 	cp build/extrapolation/extrapolation.npz tests/data/
+	python -m tests.hostile
+	python -m tests.soak.fuzz --minutes 60 | tee docs/measured/fuzz.txt
 	python -m tests.soak.fuzz_kernel | tee docs/measured/fuzz_kernel.txt
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
 	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
 	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
 	python -m tests.soak.executor faults | tee docs/measured/executor_faults.txt
 	python -m tests.soak.chain | tee docs/measured/chain.txt
-	python -m tests.faults --out docs/measured/faults.json | tee docs/measured/faults.txt
+	python -m tests.soak.plan_hits | tee docs/measured/plan_hits.txt
+	python -m tests.soak.many_ranks | tee docs/measured/many_ranks.txt
+	python -m tests.faults --out docs/measured/faults.json
 	python -m tests.faults kills --count 200 | tee docs/measured/fault_kills.txt
 	python -m tests.faults page
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done
 
-# About 20 minutes on a quiet machine; stopped, it goes on where it was. OPTIONS="--peers ours dali" for a part.
+# About 20 minutes on a quiet machine; stopped, it resumes where it was. OPTIONS="--peers ours dali" for a part.
 bench-loader: setup
 	@python benchmarks/loader.py --out docs/measured/loader.txt $(OPTIONS)
 

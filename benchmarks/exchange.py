@@ -7,7 +7,7 @@
 A set is 15 alternations of both sides in the same processes, in an order that flips; its ratio is their median. The ratio
 differs between processes, and from minute to minute, by more than within them: so only sets count as independent, the peers
 take turns set after set, and the interval is Student's t over the logarithms of the sets' ratios. What is built second is
-some 2 % faster, and of two like sides too: in one set of processes ours is built first, in the next the other's. It goes on
+some 2 % faster, and of two like sides too: in one set of processes ours is built first, in the next the other's. It continues
 until half the width of the interval is at most 3 %, and for at least ten sets; `--cap` ends it later. A limit holds where
 the whole interval lies below it. The ratio of every set is printed, so that the interval can be computed again.
 `nodes` needs Linux, and root or user namespaces.

@@ -22,17 +22,18 @@ os.environ.setdefault("SCALESTUDY_LOCKS", tempfile.gettempdir())
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_warm_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests use a warm parent of their own, which is gone when they are: it ends when its address is deleted."""
+    """Tests use a warm parent of their own, which is gone when they are: it ends when its address is deleted.
+
+    Where several processes of pytest-xdist share the tests, the runs of one do not wait for those of another either.
+    """
     folder = tmp_path_factory.mktemp("runtime")
-    before = os.environ.get("XDG_RUNTIME_DIR")
-    os.environ["XDG_RUNTIME_DIR"] = str(folder)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setenv("SCALESTUDY_LOCKS", str(tmp_path_factory.mktemp("locks")))
+        yield
     for address in folder.rglob("*.sock"):
         address.unlink()
-    if before is None:
-        del os.environ["XDG_RUNTIME_DIR"]
-    else:
-        os.environ["XDG_RUNTIME_DIR"] = before
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

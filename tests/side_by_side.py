@@ -1,7 +1,9 @@
 """All tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
 
-Tests of schedulers wait most of the time, and a build of Horovod computes for minutes. Beside them the other tests take
-little longer than alone. The first group's output is shown while it comes, that of the others when they have ended.
+Tests of schedulers wait most of the time, and so do those that watch a run from outside; a build of Horovod computes for
+minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
+than there are cores. Each has a lock for measured runs, a warm parent and temporary files of its own. The first group's
+output is shown while it comes, that of the others when they have ended.
 """
 
 from __future__ import annotations
@@ -19,14 +21,20 @@ from typing import IO
 SLURM = "tests/cluster/test_slurm.py"
 SLURM_HARSH = "tests/cluster/test_slurm_harsh.py"
 DAY_ONE = "tests/cluster/test_day_one.py"
+MORE_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes", "allocation", "slurm_accounts"))
 GRID_ENGINE = "tests/cluster/test_sge.py"
+EXECUTOR = "tests/cluster/test_executor_package.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"
 POLL_S = 0.2
+MOST_PROCESSES = 8
+PROCESSES = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) + 1)
+BY_FILE = (f"--numprocesses={PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder")
+"""Options of pytest-xdist. In the order of their names: the long files of integration/ come before the short ones of unit/."""
 
 
 @dataclass
 class Group:
-    """Tests that one pytest runs, one after the other."""
+    """Tests that one pytest runs."""
 
     name: str
     arguments: Sequence[str]
@@ -39,13 +47,14 @@ class Group:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
-OWN = (SLURM, DAY_ONE, SLURM_HARSH, GRID_ENGINE, HOROVOD)
+OWN = (SLURM, DAY_ONE, *MORE_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
 GROUPS = (
-    Group("all others", ["tests", *(f"--ignore={path}" for path in OWN)]),
-    Group("Slurm", [SLURM, DAY_ONE]),
+    Group("all others", ["tests", "executor/tests", *(f"--ignore={path}" for path in OWN), *BY_FILE]),
+    Group("Slurm", [SLURM, DAY_ONE, *MORE_SLURM]),
     Group("Slurm, harsh", [SLURM_HARSH]),
     Group("Grid Engine", [GRID_ENGINE]),
-    Group("Horovod", [HOROVOD], nice=10),
+    Group("the executor's own, on real schedulers", [EXECUTOR]),
+    Group("Horovod", [HOROVOD], nice=5),
 )
 
 

@@ -21,7 +21,7 @@ class PbsHere(Box):
     """The host itself, in the place of a box."""
 
     def __init__(self, repository: Path) -> None:
-        from snakemake_executor_plugin_scalestudy.schedulers import has_pbs
+        from snakemake_executor_plugin_multinode.schedulers import has_pbs
 
         if shutil.which("qsub") is None or not has_pbs():
             raise Unavailable("no PBS server was found, so its tests were not run; recorded answers were replayed")

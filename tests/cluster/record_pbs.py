@@ -1,6 +1,6 @@
 """Records what a real PBS answers to the back end: `python -m tests.cluster.record_pbs FOLDER`, as an ordinary user.
 
-One JSON file per case, with each command, its exit status and its output. The replay is `tests/unit/test_executor_pbs.py`,
+One JSON file per case, with each command, its exit status and its output. The replay is `executor/tests/test_pbs.py`,
 which states what each case means. Case `memory` needs a server that enforces memory; its node's daemon polls.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_scalestudy.schedulers import Job, NoAnswer, Refused, Request, State, scheduler_of
-from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, Refused, Request, State, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
 
 # Virtual nodes of one host are not told apart by `scatter`.
 SITE = {

@@ -137,6 +137,8 @@ class HarshSlurmBox(SlurmBox):
 
     # Job ids of their own: control groups of two boxes of one process would meet under one user.
     changes: ClassVar[dict[str, str]] = {"MinJobAge": "2", "FirstJobId": "50001"}
+    with_accounts: ClassVar[dict[str, str]] = {}
+    """Values of slurm.conf from `start_accounting` on."""
     nodes: ClassVar[int] = 8
 
     def connect_nodes(self) -> None:
@@ -163,7 +165,7 @@ class HarshSlurmBox(SlurmBox):
         conf.write_text(DATABASE_CONF.format(folder=conf.parent))
         conf.chmod(0o600)
         self.stop_controller()
-        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED)
+        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED, **self.with_accounts)
         self.must(["slurmdbd"])
         self.until(["sacctmgr", "-n", "list", "qos", "format=name"], "normal")
         for words in ("cluster box", "account lab", f"user {USER} account=lab"):

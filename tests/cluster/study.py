@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -47,7 +48,7 @@ tables:
 """
 # 44 steps an epoch, each of which waits: more than two minutes, and hardly any work.
 LONG = """\
-question: Does a run go on that takes longer than its walltime?
+question: Does a run continue that takes longer than its walltime?
 base:
   model: {name: mlp, hidden: 8, layers: 2}
   data: {source: digits}
@@ -83,11 +84,11 @@ class Studies:
             return subprocess.Popen(self.command(*words), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
 
     def start_killed(self, log: Path, *words: str) -> None:
-        """Start a driver, and kill it as soon as it has submitted a run."""
+        """Start a driver, and kill it as soon as it has submitted a run and noted its id."""
+        ledger = self.clone / ".scalestudy/jobs.jsonl"
         with self.start(log, *words) as process:
-            submitted = self.clone / ".scalestudy/jobs.jsonl"
             end = time.monotonic() + 90
-            while not (submitted.exists() and '"job":"train ' in submitted.read_text().replace('": "', '":"')):
+            while not re.search(r'"id", "name": "train\.', ledger.read_text() if ledger.exists() else ""):
                 assert process.poll() is None and time.monotonic() < end, log.read_text()
                 time.sleep(0.1)
             os.kill(python_below(process.pid), signal.SIGKILL)

@@ -132,7 +132,7 @@ def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, f
     try:
         workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
         # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
-        code, output = workflow.drive("--scalestudy-give-up-min", "2")
+        code, output = workflow.drive("--multinode-give-up-min", "2")
     finally:
         sge.limit_jobs_per_user(0)
     assert code == 0, output
@@ -157,7 +157,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
     sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
-    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 17, "step_s": 1} for n in range(2)})
+    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 60, "step_s": 1} for n in range(2)})
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
     driver.kill()

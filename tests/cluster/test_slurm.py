@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -63,7 +64,7 @@ def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
     workflow, first = fates
     code, output = workflow.drive()
     assert code == 1
-    pid = json.loads((workflow.folder / ".scalestudy/driver.json").read_text())["pid"]
+    pid = json.loads((workflow.folder / ".multinode/driver.json").read_text())["pid"]
     assert f"another driver works in this folder: process {pid} on box" in output
     assert first.owns_lock()
 
@@ -106,7 +107,7 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: Slurm
     assert "RUNNING" in slurm.must(["squeue", "-h", "-n", "foreign", "-o", "%T"])
     slurm.must(["scancel", "-n", "foreign"])
 
-    # Started again, the runs go on from the checkpoint that the signal made them write.
+    # Started again, the runs resume from the checkpoint that the signal made them write.
     workflow.set_runs({f"run{n}": {"steps": 3, "step_s": 0.1} for n in range(2)})
     code, output = workflow.drive()
     assert code == 0, output
@@ -168,19 +169,19 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     assert code == 0, output
     assert workflow.results() == 1
     assert len(workflow.events("submitted")) == 1
-    # The second start went on from what the first had saved.
+    # The second start resumed from what the first had saved.
     starts = (workflow.folder / "starts.log").read_text().splitlines()
     assert [line.split()[1] == "0" for line in starts] == [True, False]
 
 
-def test_a_driver_that_is_asked_to_leave_lets_its_jobs_go_on(slurm: SlurmBox) -> None:
+def test_a_driver_that_is_asked_to_leave_lets_its_jobs_continue(slurm: SlurmBox) -> None:
     workflow = Workflow(slurm, "left", SITE, {"run": {"steps": 8, "step_s": 1}})
     driver = workflow.start()
     workflow.until(lambda: workflow.starts()["run"], "a start")
     driver.kill(signal.SIGTERM)
     code, output = driver.wait(20)
     assert code == 1
-    assert "TERM: this driver leaves, its 1 jobs go on" in output
+    assert "TERM: this driver leaves, its 1 jobs continue" in output
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.starts()["run"] == 1
@@ -200,8 +201,8 @@ def test_two_dozen_jobs_outlive_a_scheduler_that_is_stopped_and_started_again(
     assert code == 0, output
     assert workflow.results() == 24
     assert set(workflow.starts().values()) == {1}
-    assert not (workflow.folder / ".scalestudy" / "driver.json").exists()
-    assert not list((workflow.folder / ".scalestudy" / "jobs").iterdir())
+    assert not (workflow.folder / ".multinode" / "driver.json").exists()
+    assert not list((workflow.folder / ".multinode" / "jobs").iterdir())
 
 
 @pytest.mark.parametrize("folder", ["a b 'c' \"d\" $HOME `e` %j ü -x;&", "-dash", "line\nbreak"])
@@ -220,7 +221,7 @@ def test_names_and_paths_are_quoted_or_refused(slurm: SlurmBox, folder: str) -> 
 
 def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
     workflow = Workflow(slurm, "budget", SITE, {f"run{n}": {"gpus_per_node": 1, "runtime": 30} for n in range(3)})
-    code, output = workflow.drive("--scalestudy-budget-gpu-hours", "1.2")
+    code, output = workflow.drive("--multinode-budget-gpu-hours", "1.2")
     assert code == 1
     assert workflow.results() == 2
     assert "it may use 0.5 GPU hours" in output
@@ -251,7 +252,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
     assert "raise the resource `runtime`" in message(output, "deaf")
     if slurm.limits_memory:
-        assert "out of memory (OUT_OF_MEMORY OutOfMemory): raise the resource `mem_mb`, now 150 MiB" in message(
+        assert "out of memory (OUT_OF_MEMORY OutOfMemory): raise the resource `mem_mb`, now 200 MiB" in message(
             output, "memory"
         )
 
@@ -283,3 +284,23 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
     assert launch["launcher"] == "srun"
     assert len(set(launch["hosts"])) == 2 and set(launch["hosts"]) <= {f"node{number}" for number in range(1, 5)}
     assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn("through"))
+
+
+def test_what_the_study_used_is_compared_with_its_plan_also_for_the_job_that_was_adopted(study: Shown) -> None:
+    made, _, _ = study()
+    words = (
+        "--profile",
+        "profiles/slurm",
+        "--config",
+        "machine=box",
+        "studies=through",
+        "--actual",
+        "--json",
+        "actual.json",
+    )
+    done = subprocess.run(made.command("scalestudy", "plan", *words), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    actual = json.loads((made.clone / "actual.json").read_text())
+    assert [(run["source"], run["links"], run["lost_s"]) for run in actual["runs"]] == [("job script", 1, 0.0)] * 3
+    assert all(0 < run["used_s"] < run["requested_s"] for run in actual["runs"])
+    assert actual["without_plan"] == []

@@ -76,7 +76,7 @@ def full_disk(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver, Callable[[],
     driver = workflow.start("--max-jobs-per-timespan", "1/4s")
 
     def fill_for_a_while() -> None:
-        filler = workflow.folder / ".scalestudy" / "filler"
+        filler = workflow.folder / ".multinode" / "filler"
         workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 60)
         box.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"])  # until it is full
         workflow.until(lambda: "trying again" in driver.log.read_text(), "what it says of the disk", 60)
@@ -93,7 +93,7 @@ def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
     return box.must(["squeue", "-h", "-r", "-n", name, "-o", "%T"]).split()
 
 
-def test_the_same_command_goes_on_after_a_kill_and_after_two_ctrl_c(
+def test_the_same_command_resumes_after_a_kill_and_after_two_ctrl_c(
     harsh_slurm: HarshSlurmBox,
     maintenance: tuple[Shipped, Driver],
     full_disk: tuple[Shipped, Driver, Callable[[], None]],

@@ -33,8 +33,8 @@ def stop(cause: str, done: int) -> None:
 
 done = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
 with open("starts.log", "a") as starts:
-    starts.write(f"{result.parent.name} {done} {os.environ.get('SCALESTUDY_JOB')}\n")
-deadline = float(os.environ.get("SCALESTUDY_DEADLINE", "inf"))
+    starts.write(f"{result.parent.name} {done} {os.environ.get('MULTINODE_JOB')}\n")
+deadline = float(os.environ.get("MULTINODE_DEADLINE", "inf"))
 if what == "fail":
     write(state, {"state": "failed", "progress": 0, "cause": "the loss is not a number"})
     sys.exit(1)

@@ -70,7 +70,7 @@ def copy_of_project(box: Box, folder: str = "scalestudy") -> Path:
     clone.mkdir()
     for name in ("Snakefile", "workflow", "profiles", "envs", "config"):
         source = ROOT / name
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ignore = shutil.ignore_patterns("*.pyc.*", "*.egg-info")  # what is compiled is as good there
         shutil.copytree(source, clone / name, ignore=ignore) if source.is_dir() else shutil.copy(source, clone / name)
     shutil.copy(STUDY / "box_scaling.yaml", clone / "config" / "studies")
     shutil.copy(STUDY / f"{MACHINE}.yaml", clone / "config" / "machines")

@@ -27,9 +27,10 @@ rule train:
     output: "results/{run}/result.json"
     log: "results/{run}/train.log"
     resources:
+        chain_state=lambda w: "results/" + w.run + "/state.json",
         **{
             key: (lambda key, default: lambda w: RUNS[w.run].get(key, default))(key, default)
-            for key, default in dict(nodes=1, ranks_per_node=1, gpus_per_node=0, mem_mb=150, runtime=5).items()
+            for key, default in dict(nodes=1, ranks_per_node=1, gpus_per_node=0, mem_mb=200, runtime=5).items()
         }
     params:
         steps=lambda w: RUNS[w.run].get("steps", 1),
@@ -38,9 +39,9 @@ rule train:
     shell: "python trainer.py {output:q} {params.steps} {params.step_s} {params.what} > {log:q} 2>&1"
 """
 OPTIONS = (
-    "--executor", "scalestudy", "--jobs", "100", "--nolock", "--rerun-incomplete", "--keep-going", "--latency-wait", "10",
-    "--seconds-between-status-checks", "2", "--scalestudy-site", "site.yaml", "--rerun-triggers", "mtime",
-    "--scalestudy-give-up-min", "0.2",
+    "--executor", "multinode", "--jobs", "100", "--nolock", "--rerun-incomplete", "--keep-going", "--latency-wait", "10",
+    "--seconds-between-status-checks", "2", "--multinode-site", "site.yaml", "--rerun-triggers", "mtime",
+    "--multinode-give-up-min", "0.2",
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ class Workflow:
     def __init__(self, box: Box, name: str, site: dict[str, Any], runs: dict[str, dict[str, Any]]) -> None:
         self.box = box
         self.folder = box.home / name
-        self.records = self.folder / ".scalestudy"
+        self.records = self.folder / ".multinode"
         """As this process sees it; what is mounted there in the box is not seen from outside."""
         self.folder.mkdir()
         (self.folder / "Snakefile").write_text(SNAKEFILE)
@@ -168,7 +169,7 @@ class Driver:
 
     def owns_lock(self) -> bool:
         """Whether the lock of the folder is this driver's."""
-        lock = self.workflow.folder / ".scalestudy" / "driver.json"
+        lock = self.workflow.folder / ".multinode" / "driver.json"
         return (
             lock.exists()
             and f"NSpid:\t{self.pid()}\t{json.loads(lock.read_text())['pid']}\n"

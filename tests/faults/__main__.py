@@ -42,7 +42,7 @@ def main() -> int:
         from tests.faults import kills
 
         given = kills.options(words[1:])
-        with _world(base=given.base) as world:
+        with _world(base=given.base, whole=True) as world:
             return kills.main(world, given)
     return matrix(words)
 
@@ -70,11 +70,11 @@ def matrix(words: Sequence[str]) -> int:
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     print(f"{time.strftime('%Y-%m-%d')}, {machine()}, {os.cpu_count()} cores, {_user()}", flush=True)
     well = True
-    with _world(given.keep, given.base) as world:
+    with _world(given.keep, given.base, whole=given.keep) as world:
         for cell in _cells(world, cases, given.keep):
             well &= cell.status != BROKE
             _save(given.out, cell)
-            print(f"{cell.step:10}{cell.fault:16}{cell.status:15}{cell.seconds:6.1f} s  {cell.seen}", flush=True)
+            print(cell.line, flush=True)
             if end is not None and time.monotonic() > end:
                 print("no time left: the other cases were not run")
                 break
@@ -113,11 +113,11 @@ def _save(out: Path, cell: Cell) -> None:
 
 
 @contextmanager
-def _world(keep: bool = False, base: Path | None = None) -> Iterator[World]:
+def _world(keep: bool = False, base: Path | None = None, whole: bool = False) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o755)
     try:
-        yield make_world(folder, base)
+        yield make_world(folder, base, whole=whole)
     finally:
         if keep:
             print(f"kept: {folder}")

@@ -24,9 +24,9 @@ PROMISES = (
 )
 ORPHANS_S = 45.0
 """What was started may take so long to notice that it is to end; a run's ranks have 30 s to agree."""
-MESSAGE = re.compile(r"^\s*(scalestudy: |WorkflowError)|\bFAILED ")
+MESSAGE = re.compile(r"^\s*((scalestudy|multinode): |WorkflowError)|\bFAILED ")
 """The line of a message: of a command, of Snakemake, of a driver about a job."""
-NOT_MESSAGES = re.compile(r"^scalestudy: (waiting for|warning|notice|process \d+ stops)")
+NOT_MESSAGES = re.compile(r"^(?:scalestudy|multinode): (waiting for|warning|notice|process \d+ stops)")
 TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^[ |]*File \".*\", line \d+, in ", re.MULTILINE)
 """Also the end of one, in the last lines of a log."""
 TAIL = re.compile(r"^    (\| .*|last .* of .*)$", re.MULTILINE)
@@ -49,6 +49,11 @@ class Cell:
     def plain(self) -> dict[str, Any]:
         """As data."""
         return asdict(self)
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        return f"{self.step:10}{self.fault:16}{self.status:15}{self.seconds:6.1f} s  {self.seen}"
 
 
 @dataclass(frozen=True)

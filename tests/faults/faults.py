@@ -147,7 +147,7 @@ class Twice(AtMoment):
 
     prefix: tuple[str, ...] = ()
     WAITS_S = 20.0
-    """For so long the second is watched before the first goes on: it may be waiting for that."""
+    """For so long the second is watched before the first continues: it may be waiting for that."""
 
     def command(self, step: Step) -> tuple[str, ...]:
         return step.by_driver or step.command
@@ -188,7 +188,7 @@ class OnFile(Fault):
         return super().not_for(step) or ("" if self._files(step) else "it reads no file below the folder")
 
     def how(self, case: Case, step: Step) -> How:
-        files = f"{case.folder}/*" if self.everywhere else self._files(step)
+        files = f"{case.folder}/{step.everywhere}" if self.everywhere else self._files(step)
         assert files is not None
         return How(environment=told(self.action, files, self.calls, case.mark))
 
@@ -235,7 +235,7 @@ FAULTS: tuple[Fault, ...] = (
     Signalled("sigterm", "SIGTERM to the command", words=r"SIGTERM|stopped", number=signal.SIGTERM),
     Signalled("sigint", "SIGINT (Ctrl-C) to the command", words=r"SIGINT|stopped", number=signal.SIGINT),
     Stopped("sigstop", "SIGSTOP to the process that writes, SIGCONT a minute later", words=r"stopped",
-            promised="It goes on; a run may end a rank that is silent for longer than its heartbeat allows."),
+            promised="It continues; a run may end a rank that is silent for longer than its heartbeat allows."),
     DiskFull("disk_full", "a disk that has no room left but a few KiB", words=r"full|[Nn]o space|are free", own_disk=True),
     ReadOnly("read_only", "a disk that is mounted read-only", words=r"[Rr]ead-only", own_disk=True),
     OnFile("quota", "stand-in: the write of one file fails with EDQUOT", words=r"[Qq]uota", must_act=True,

@@ -1,21 +1,22 @@
-"""The page of the documentation about faults, written from what was seen: docs/reference/faults.md."""
+"""What was seen of faults, as the page of the documentation, docs/reference/faults.md, and line by line, docs/measured/faults.txt."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.faults.catalogue import ALL
-from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_RUN, PROMISES
+from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_RUN, PROMISES, Cell
 from tests.faults.faults import Fault
 from tests.faults.steps import NAMES
 from tests.faults.world import ROOT
 
 PAGE = ROOT / "docs/reference/faults.md"
 SEEN = ROOT / "docs/measured/faults.json"
+TEXT = SEEN.with_suffix(".txt")
 SIGNS = {HELD: "held", BROKE: "**broke**", EXEMPT: "–", NOT_HERE: "not here", NOT_RUN: "not run"}
 HEAD = """\
 # Faults
@@ -41,7 +42,7 @@ Each step of the pipeline meets each fault, on two tiny studies. Of every case f
 
 
 def write_page(words: Sequence[str]) -> int:
-    """Write the page from a file of cells; by default from the one that is kept."""
+    """Write page and text from a file of cells; by default from the one that is kept."""
     seen = Path(words[0]) if words else SEEN
     known = json.loads(seen.read_text())
     cells = {(cell["step"], cell["fault"]): cell for cell in known["cells"]}
@@ -55,7 +56,24 @@ def write_page(words: Sequence[str]) -> int:
         rows="\n".join(rows),
     )
     PAGE.write_text("\n".join([head, *(_section(cells, fault) for fault in ALL)]))
+    TEXT.write_text("\n".join(_lines(cells, known["machine"])) + "\n")
     return 0
+
+
+def _lines(cells: dict[tuple[str, str], dict[str, Any]], machine: str) -> Iterator[str]:
+    """A line per case, in the order of steps and faults, and the cases that were not run."""
+    yield _counts(cells, machine)
+    yield "Run in several calls; their seconds are those of a machine that others used too."
+    missing = []
+    for step in NAMES:
+        for fault in ALL:
+            cell = cells.get((step, fault.name))
+            if cell is None or cell["status"] == NOT_RUN:
+                missing.append(f"{step} {fault.name}")
+            else:
+                yield Cell(**cell).line
+    if missing:
+        yield f"\nnot run ({len(missing)}): {', '.join(missing)}"
 
 
 def _sign(cells: dict[tuple[str, str], dict[str, Any]], step: str, fault: Fault) -> str:

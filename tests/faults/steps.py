@@ -44,6 +44,8 @@ class Step:
     """What is left on a full disk: less than it needs."""
     open_files: int = 5
     """So many, and no more, is too few."""
+    everywhere: str = "*"
+    """Pattern, below the folder, of the files that faults of all files act on."""
     exempt: dict[str, str] = field(default_factory=dict)
     """Faults that it cannot meet, with the reason."""
 

@@ -35,7 +35,7 @@ def _submitted(folder: Path) -> Outcome:
 
 SUBMIT = Step(
     "submit",
-    ("snakemake", *OPTIONS),
+    ("snakemake", *OPTIONS, "--logger", "scalestudy"),  # as profiles/default has it
     None,
     (),
     "*/.scalestudy/jobs.jsonl",
@@ -44,6 +44,7 @@ SUBMIT = Step(
     memory_mib=300,
     room_kib=0,
     open_files=24,
+    everywhere=".s*",  # what the driver writes: jobs, on nodes with clocks of their own, have the stand-in too
     exempt={
         "lost_network": NO_NETWORK["lost_network"],
         "driver_gone": "the command is the driver: SIGKILL is this fault",

@@ -17,8 +17,14 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import yaml
 from PIL import Image
+from pydantic import TypeAdapter
 
+from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.spec.ids import dataset_id
+from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.run import Data
 from tests.faults.standin import compiled, told
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,7 +234,7 @@ class World:
 
     folder: Path
     base: Path
-    """A project whose two studies have been made."""
+    """A project whose two studies have been made; or of the second its data alone."""
     library: Path
     seconds: float = 0.0
     """What making them took."""
@@ -251,8 +257,11 @@ class World:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def make_world(folder: Path, base: Path | None = None) -> World:
-    """Make both studies in a new project below `folder`, through the driver as a user does; or take a project that has."""
+def make_world(folder: Path, base: Path | None = None, *, whole: bool = True) -> World:
+    """Make both studies in a new project below `folder`, through the driver as a user does; or take a project that has.
+
+    Where not `whole`, no more than the steps of the matrix begin with: no run of the second study.
+    """
     for name in ("locks", "runtime"):
         (folder / name).mkdir()
     world = World(folder, base or folder / "base", compiled(folder))
@@ -260,12 +269,18 @@ def make_world(folder: Path, base: Path | None = None) -> World:
         return world
     new_project(world.base)
     case, begin = Case(world, world.base, folder), time.monotonic()
-    made = case.start([*DRIVER, "all"])
+    made = case.start([*DRIVER, *(["all"] if whole else ["tiny", _manifest_of(PICTURES)])])
     if not made.ended(WHOLE_S) or made.process.returncode != 0:
         case.end_all()
         raise AssertionError(f"the studies cannot be made without any fault:\n{made.said}")
     made.output.unlink()
     return dataclasses.replace(world, seconds=time.monotonic() - begin)
+
+
+def _manifest_of(study: str) -> str:
+    """The manifest of a study's data."""
+    data: DatasetSpec = TypeAdapter(Data).validate_python(yaml.safe_load(study)["base"]["data"])
+    return str(manifest_file(dataset_id(data)))
 
 
 def new_project(folder: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tests.gpu.suite import Suite, Values, paired, seconds_of, synchronise
-from tests.gpu.tries import CALL, DETERMINISTIC, ROOT, environment, tried, valid
+from tests.gpu.tries import DETERMINISTIC, ROOT, call_after, environment, tried, valid
 
 SMALL = ("model=small_cnn", "train.epochs=6", "optimiser.learning_rate=0.05", "keep=weights")
 
@@ -113,7 +113,7 @@ def a_run_that_was_stopped_ends_with_the_same_weights(suite: Suite) -> Values:
     valid(tried(suite, "whole", *settings, before=DETERMINISTIC))
     out = suite.folder("stopped")
     words = ["try", f"device={suite.device.type}", *settings, "--out", str(out)]
-    process = subprocess.Popen([sys.executable, "-c", DETERMINISTIC + CALL, *words], cwd=ROOT, env=environment(),
+    process = subprocess.Popen([sys.executable, "-c", call_after(DETERMINISTIC), *words], cwd=ROOT, env=environment(),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
     end = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < end and not list(out.glob("checkpoint/step-*")):

@@ -47,9 +47,7 @@ def a_study_from_its_file_to_its_figures(suite: Suite) -> Values:
     shutil.rmtree(clone, ignore_errors=True)
     clone.mkdir()
     for name in ("workflow", "profiles", "config", "envs"):
-        shutil.copytree(
-            ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__", "studies", "*.egg-info")
-        )
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("*.pyc.*", "studies", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", clone)
     studies = clone / "config" / "studies"
     studies.mkdir()

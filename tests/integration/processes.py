@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +16,12 @@ Answer = TypeVar("Answer")
 
 def with_files_below(folder: Path) -> list[psutil.Process]:
     """Every process, not quite gone, that has a file below `folder` open."""
-    return [
-        process
-        for process in psutil.process_iter()
-        if any(target.startswith(f"{folder}/") for target in _open_files(process.pid))
-    ]
+    found = []
+    for process in _listed("/proc"):
+        if process.isdigit() and any(target.startswith(f"{folder}/") for target in _open_files(process)):
+            with suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(int(process)))
+    return found
 
 
 def ranks_of(out: Path) -> list[psutil.Process]:
@@ -35,19 +37,22 @@ def wait_until(question: Callable[[], Answer], seconds: float) -> Answer:
     return answer
 
 
-def _open_files(process: int) -> list[str]:
-    # Of every thread: of a killed process the first one ends at once, the last one when its memory is given back.
+def _open_files(process: str) -> list[str]:
+    # Threads share them. Of a killed process the first thread ends at once, the last one when its memory is given back.
+    folders = [f"/proc/{process}/fd"]
+    if not _listed(folders[0]):
+        folders = [f"/proc/{process}/task/{thread}/fd" for thread in _listed(f"/proc/{process}/task")]
     found = []
-    for thread in _there(Path(f"/proc/{process}/task")):
-        for link in _there(thread / "fd"):
+    for folder in folders:
+        for link in _listed(folder):
             with suppress(OSError):  # closed since the folder was read
-                found.append(str(link.readlink()))
+                found.append(os.readlink(f"{folder}/{link}"))  # noqa: PTH115 # tests wait for it, many times a second
     return found
 
 
-def _there(folder: Path) -> list[Path]:
+def _listed(folder: str) -> list[str]:
     """What is in a folder of /proc; nothing where the process has ended, or is another user's."""
     try:
-        return list(folder.iterdir())
+        return os.listdir(folder)  # noqa: PTH208
     except OSError:
         return []

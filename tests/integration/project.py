@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.integration import fork_server
+
 ROOT = Path(__file__).resolve().parents[2]
 
 STUDY = """\
@@ -47,6 +49,8 @@ class Project:
     """A folder that looks like a clone."""
 
     folder: Path
+    forked: bool = False
+    """Whether `scalestudy` and `snakemake` are processes of the fork server: where no test is about processes."""
 
     @property
     def study(self) -> Path:
@@ -63,6 +67,8 @@ class Project:
 
     def run(self, *command: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder; standard error comes with standard output."""
+        if self.forked and command[0] in fork_server.ENTRIES:
+            return fork_server.run(command, self.folder, {**self.environment(), **more}, timeout)
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -109,7 +115,7 @@ def make_project(folder: Path) -> Project:
     folder.mkdir(parents=True)
     for name in ("Snakefile", "workflow", "profiles", "envs"):
         source = ROOT / name
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ignore = shutil.ignore_patterns("*.pyc.*", "*.egg-info")  # what is compiled is as good there
         shutil.copytree(source, folder / name, ignore=ignore) if source.is_dir() else shutil.copy(source, folder / name)
     shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("studies"))
     project = Project(folder)

@@ -1,4 +1,4 @@
-"""Stop and go on: real processes, real signals, real kills."""
+"""Stop and resume: real processes, real signals, real kills."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Pat
     assert steps["step"].tolist() == list(range(88))
     assert steps["begin_s"].is_monotonic_increasing and steps["begin_s"].diff().max() < 3
     assert found["metrics"]["training_time_s"] < 3 + steps["begin_s"].max()
-    # Five steps of warm-up, and after going on another five.
+    # Five steps of warm-up, and after resuming another five.
     assert steps.loc[~steps["in_window"], "step"].tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
     assert not (tmp_path / "checkpoint").exists()
     assert state(tmp_path) == {"state": "finished", "progress": 88, "cause": "the result is written"}
@@ -176,7 +176,7 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
         process.send_signal(number)
         progress.append(stopped(number.name))
     process = begin(
-        tmp_path, *settings, SCALESTUDY_DEADLINE=f"{time.time() + 9}", PBS_JOBID="42.server", SCALESTUDY_WARM="0"
+        tmp_path, *settings, SCALESTUDY_DEADLINE=f"{time.time() + 16}", PBS_JOBID="42.server", SCALESTUDY_WARM="0"
     )
     progress.append(stopped("the job ends at"))
     assert progress == sorted(set(progress))
@@ -186,7 +186,7 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     shutil.rmtree(tmp_path)
 
 
-def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_path: Path) -> None:
     settings = (
         "ranks=2", "nodes=2", "strategy=halving_doubling", "model={name: mlp, hidden: 8, layers: 2}", "keep=weights",
         "train={epochs: 3, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05",
@@ -263,7 +263,7 @@ def test_a_damaged_checkpoint_is_not_used_and_it_is_said(
     assert weights(run) == weights(again)
 
 
-def test_a_training_goes_on_with_other_ranks_and_another_exchange_where_its_samples_stay_the_same(
+def test_a_training_continues_with_other_ranks_and_another_exchange_where_its_samples_stay_the_same(
     stopped_run: tuple[Path, tuple[str, ...]], tmp_path: Path
 ) -> None:
     run, _ = stopped_run

@@ -14,6 +14,7 @@ from scalestudy.files import read_sealed, write_sealed
 from tests.browser import chromium
 from tests.integration.project import Project, make_project
 
+HAS_GPU = Path("/proc/driver/nvidia/gpus").exists()
 DRAWN = {"summarise": 1, "figure": 2, "table": 1, "judge": 1, "report": 1}
 
 
@@ -31,7 +32,7 @@ def project(finished: Project, tmp_path: Path) -> Iterator[Project]:
     """A copy of the finished project, times of files kept, to change at will."""
     copy = tmp_path / "clone"
     shutil.copytree(finished.folder, copy, copy_function=shutil.copy2, symlinks=True)
-    yield Project(copy)
+    yield Project(copy, forked=True)
     shutil.rmtree(copy)
 
 
@@ -94,7 +95,7 @@ def test_a_comment_or_whitespace_in_the_train_rule_trains_nothing(project: Proje
 
 
 def test_a_moved_clone_trains_nothing(project: Project, tmp_path: Path) -> None:
-    moved = Project(tmp_path / "elsewhere" / "clone")
+    moved = Project(tmp_path / "elsewhere" / "clone", forked=True)
     moved.folder.parent.mkdir()
     project.folder.rename(moved.folder)
     try:
@@ -223,25 +224,45 @@ def test_a_crashed_run_is_shown_with_the_end_of_its_log_and_named_at_the_end(pro
     assert len(project.results()) == 4
 
 
-def test_a_skipped_run_does_not_hold_up_a_figure_that_says_so(project: Project) -> None:
-    if Path("/proc/driver/nvidia/gpus").exists():
-        pytest.skip("this machine has a GPU")
-    project.edit(
-        "config/studies/tiny.yaml", "scales:", "include: [{strategy: allreduce, ranks: 2, device: cuda}]\nscales:"
-    )
+@pytest.fixture(scope="module")
+def skipping(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A copy with runs that this machine skips, after everything was asked for; and what that said."""
+    project = Project(tmp_path_factory.mktemp("skipping") / "clone", forked=True)
+    shutil.copytree(finished.folder, project.folder, copy_function=shutil.copy2, symlinks=True)
+    there = "" if HAS_GPU else ", {strategy: allreduce, ranks: 2, device: cuda}"
+    more = f"include: [{{data.source: image_folder}}{there}]\nscales:"
+    project.edit("config/studies/tiny.yaml", "scales:", more)
     done = project.snakemake("all")
     assert done.returncode == 0, done.stdout
-    assert "skipped: 2 ranks need as many GPUs; this machine has 0" in done.stdout
+    return project, done.stdout
+
+
+def test_a_skipped_run_does_not_hold_up_a_figure_that_says_so(skipping: tuple[Project, str]) -> None:
+    if HAS_GPU:
+        pytest.skip("this machine has a GPU")
+    project, said = skipping
+    assert "skipped: 2 ranks need as many GPUs; this machine has 0" in said
     figure = (project.folder / "results/local/mini/figures/tiny/time.svg").read_text()
-    assert "1 of 5 runs missing" in figure
+    assert "2 of 6 runs missing" in figure
     assert project.planned() == {}
+
+
+def test_what_was_skipped_is_looked_for_again_once_it_is_forgotten(skipping: tuple[Project, str]) -> None:
+    project, said = skipping
+    assert "image_folder" in said.partition("Left out:")[2]
+    skipped = 1 if HAS_GPU else 2
+    assert len(project.results()) == 4 + skipped
+    done = project.run("scalestudy", "forget", "--skipped", "--yes")
+    assert done.returncode == 0, done.stdout
+    assert len(project.results()) == 4
+    assert project.planned() == {"dataset": 1, "spec": skipped, "train": skipped, **DRAWN}
 
 
 def test_measured_runs_go_study_by_study_and_round_by_round(project: Project) -> None:
     project.edit("config/studies/tiny.yaml", "scales:", "repeats: 2\nscales:")
     project.edit("config/studies/tiny.yaml", "ranks: [1, 2]", "ranks: [1]")
     project.study.with_name("first.yaml").write_text(project.study.read_text().replace("epochs: 4", "epochs: 3"))
-    done = project.snakemake("all")
+    done = project.snakemake(*(f"results/local/mini/studies/{study}/runs.parquet" for study in ("tiny", "first")))
     assert done.returncode == 0, done.stdout
     order = [line.split("]")[1] for line in done.stdout.splitlines() if line.startswith("[") and "samples/s" in line]
     rounds = [(line.split(":")[0].strip(), line.split("repeat ")[1][0]) for line in order]
@@ -277,18 +298,6 @@ def test_the_report_loads_whole_and_fits_its_window_in_a_browser(finished: Proje
         browser.open(finished.folder / "results/local/mini/report.html", width=width)
         assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
         assert browser.ask("[...document.images].map(image => image.naturalWidth > 0)") == [True, True]
-
-
-def test_what_was_skipped_is_looked_for_again_once_it_is_forgotten(project: Project) -> None:
-    project.edit("config/studies/tiny.yaml", "scales:", "include: [{data.source: image_folder}]\nscales:")
-    done = project.snakemake("all")
-    assert done.returncode == 0, done.stdout
-    assert "image_folder" in done.stdout.partition("Left out:")[2]
-    assert len(project.results()) == 5
-    done = project.run("scalestudy", "forget", "--skipped", "--yes")
-    assert done.returncode == 0, done.stdout
-    assert len(project.results()) == 4
-    assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}
 
 
 def test_a_spec_that_was_edited_is_refused_and_nothing_is_trained(project: Project) -> None:

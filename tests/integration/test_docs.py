@@ -148,28 +148,43 @@ def test_every_shipped_study_has_a_page_in_the_gallery() -> None:
     assert {page.stem for page in (ROOT / "docs/gallery").glob("*.md")} == studies | {"index"}
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("[here](nowhere.md)", "cross-reference target not found: 'nowhere.md'"),
-        ("{key}`batch.per_rnk`", "'key' reference target not found: batch.per_rnk"),
-        ("{column}`througput`", "'column' reference target not found: througput"),
-        ("{verb}`tri`", "'verb' reference target not found: tri"),
-        ("{repo}`config/machnes`", "the repository has no config/machnes"),
-        ("{term}`rnak`", "term not in glossary: 'rnak'"),
-    ],
-)
-def test_what_leads_nowhere_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
-    source = tmp_path / "docs"
+NOWHERE = {
+    "[here](nowhere.md)": "cross-reference target not found: 'nowhere.md'",
+    "{key}`batch.per_rnk`": "'key' reference target not found: batch.per_rnk",
+    "{column}`througput`": "'column' reference target not found: througput",
+    "{verb}`tri`": "'verb' reference target not found: tri",
+    "{repo}`config/machnes`": "the repository has no config/machnes",
+    "{term}`rnak`": "term not in glossary: 'rnak'",
+}
+"""What leads nowhere, and what the build says of it."""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The warnings of a build, of which any one makes it fail, of a page for each of NOWHERE."""
+    folder = tmp_path_factory.mktemp("nowhere")
+    source = folder / "docs"
     source.mkdir()
     (source / "conf.py").write_text((ROOT / "docs/conf.py").read_text())
-    (source / "index.md").write_text(f"# Page\n\n{text}\n")
+    (source / "index.md").write_text("# Pages\n\n```{toctree}\n:glob:\n\npage*\n```\n")
+    for number, text in enumerate(NOWHERE):
+        (source / f"page{number}.md").write_text(f"# Page {number}\n\n{text}\n")
     for name in ("extension", "static"):
         (source / name).symlink_to(ROOT / "docs" / name)
-    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
-    built = build(source, tmp_path / "out")
+    (folder / "workflow").symlink_to(ROOT / "workflow")
+    built = build(source, folder / "out")
     assert built.returncode != 0
-    assert complaint in built.stdout
+    return [line for line in built.stdout.splitlines() if "WARNING: " in line]
+
+
+@pytest.mark.parametrize(("number", "text"), list(enumerate(NOWHERE)), ids=list(NOWHERE))
+def test_what_leads_nowhere_fails_the_build(complaints: list[str], number: int, text: str) -> None:
+    (said,) = [line for line in complaints if f"page{number}.md" in line]
+    assert NOWHERE[text] in said
+
+
+def test_nothing_else_fails_that_build(complaints: list[str]) -> None:
+    assert len(complaints) == len(NOWHERE)
 
 
 def test_a_key_without_a_description_fails_the_build() -> None:
@@ -186,10 +201,10 @@ def test_a_key_without_a_description_fails_the_build() -> None:
     assert "the key `ranks` has no description" in ended.stderr
 
 
-@pytest.fixture
-def gallery(tmp_path: Path) -> Project:
+@pytest.fixture(scope="module")
+def unshown(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone with one study, whose figure and one of whose results lie in a folder `made`."""
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path_factory.mktemp("gallery") / "clone")
     shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
     (project.folder / "docs/gallery").mkdir()
     figures = project.folder / "made/local/mini/figures/tiny"
@@ -200,6 +215,14 @@ def gallery(tmp_path: Path) -> Project:
     first.mkdir(parents=True)
     (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
     return project
+
+
+@pytest.fixture
+def gallery(unshown: Project, tmp_path: Path) -> Project:
+    """A copy of it, to make pages in."""
+    copy = tmp_path / "clone"
+    shutil.copytree(unshown.folder, copy, symlinks=True)
+    return Project(copy)
 
 
 def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Project) -> None:

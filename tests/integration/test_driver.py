@@ -62,7 +62,7 @@ def run_folder(project: Project) -> Path:
     return next(iter(project.folder.glob("results/local/runs/*")), project.folder / "none")
 
 
-def test_after_sigkill_of_the_driver_the_same_command_goes_on_from_a_checkpoint(
+def test_after_sigkill_of_the_driver_the_same_command_resumes_from_a_checkpoint(
     project: Project, driver: subprocess.Popen[bytes]
 ) -> None:
     driver.send_signal(signal.SIGKILL)

@@ -47,13 +47,14 @@ def test_a_step_keeps_its_promises_when_it_meets_a_fault(seen: dict[str, dict[st
     assert cell["status"] == "held", cell["seen"]
 
 
-def test_the_page_about_faults_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_page_and_lines_about_faults_are_what_the_record_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.faults import page
 
-    written = tmp_path / "faults.md"
-    monkeypatch.setattr(page, "PAGE", written)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "faults.md")
+    monkeypatch.setattr(page, "TEXT", tmp_path / "faults.txt")
     assert page.write_page([]) == 0
-    assert written.read_text() == (ROOT / "docs/reference/faults.md").read_text()
+    assert (tmp_path / "faults.md").read_text() == (ROOT / "docs/reference/faults.md").read_text()
+    assert (tmp_path / "faults.txt").read_text() == (ROOT / "docs/measured/faults.txt").read_text()
 
 
 def test_a_case_that_was_not_run_is_not_filled_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_a_case_that_was_not_run_is_not_filled_in(monkeypatch: pytest.MonkeyPatc
     }
     (tmp_path / "seen.json").write_text(json.dumps({"machine": "here", "cells": [cell]}))
     monkeypatch.setattr(page, "PAGE", tmp_path / "faults.md")
+    monkeypatch.setattr(page, "TEXT", tmp_path / "faults.txt")
     assert page.write_page([str(tmp_path / "seen.json")]) == 0
     text = (tmp_path / "faults.md").read_text()
     assert f"Of {len(ALL) * len(NAMES)} cases 1 held, 0 broke" in text

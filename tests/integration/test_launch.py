@@ -298,6 +298,14 @@ def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_
     attempt.nothing_is_left()
 
 
+def test_a_run_on_a_node_by_name_is_started_there_and_not_here(tmp_path: Path, nodes: dict[str, str]) -> None:
+    attempt = make(tmp_path, *TWO, "hosts=beta", "train.epochs=3", **nodes)
+    assert made(attempt.process.returncode, attempt.said), attempt.said
+    assert attempt.result["status"] == "valid"
+    assert attempt.result["launch"] == {"launcher": "ssh", "hosts": ["beta"]}
+    attempt.nothing_is_left()
+
+
 def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str, str]) -> None:
     digests = []
     for name, more in (("here", {}), ("there", nodes)):

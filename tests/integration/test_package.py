@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -98,6 +101,16 @@ def test_it_checks_and_plans(project: Project) -> None:
     assert "tiny" in planned.stdout
 
 
+def test_it_has_the_executor_and_plans_the_submit_lines_of_a_cluster(project: Project, bare: Path) -> None:
+    where = project.run("python", "-c", "import snakemake_executor_plugin_multinode as it; print(it.__file__)").stdout
+    assert where.startswith(str(bare.parents[1]))
+    planned = project.run("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
+    assert planned.returncode == 0, planned.stdout
+    assert '"submit": "sbatch --parsable --no-requeue -J train.' in planned.stdout
+    options = project.run("python", "-m", "snakemake", "--help").stdout
+    assert "--multinode-site" in options
+
+
 def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
     # The numbers are made up; what is tested is that reading and drawing needs no more than the wheel asks for.
     made = subprocess.run(
@@ -132,6 +145,15 @@ def test_what_needs_torch_says_what_to_install(project: Project) -> None:
     assert "Traceback" not in done.stdout
 
 
+def test_the_extras_are_those_of_the_documentation_and_the_one_for_gpus_trains(bare: Path) -> None:
+    folders = [str(folder) for folder in bare.parent.parent.glob("lib/python*/site-packages")]
+    (own,) = metadata.distributions(name="scalestudy", path=folders)
+    documented = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/howto/install.md").read_text(), re.MULTILINE)
+    assert sorted(own.metadata.get_all("Provides-Extra") or []) == sorted(documented)
+    for_gpus = [Requirement(text) for text in own.requires or [] if 'extra == "gpu"' in text]
+    assert [(each.name, each.extras) for each in for_gpus] == [("scalestudy", {"train"})]
+
+
 def test_the_ranges_of_the_package_admit_what_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locks = (ROOT / "envs/requirements.txt").read_text() + (ROOT / "envs/requirements-dev.txt").read_text()
@@ -152,3 +174,33 @@ def test_the_environment_that_rules_name_holds_what_is_locked() -> None:
     needed = [Requirement(text).name for text in (*project["dependencies"], *project["optional-dependencies"]["train"])]
     environment = yaml.safe_load((ROOT / "envs/conda.yaml").read_text())["dependencies"]
     assert environment[-1]["pip"] == [f"{name}=={pins[canonicalize_name(name)]}" for name in needed]
+
+
+def test_the_executor_builds_on_its_own_with_its_licence_and_without_its_tests(tmp_path: Path) -> None:
+    copy = shutil.copytree(
+        ROOT / "executor", tmp_path / "executor", ignore=shutil.ignore_patterns("build", "*.egg-info")
+    )
+    backend = "from setuptools import build_meta as b; b.build_sdist('made'); b.build_wheel('made')"
+    subprocess.run([sys.executable, "-c", backend], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = copy.glob("made/snakemake_executor_plugin_multinode-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    modules = {file.name for file in (ROOT / "executor/src/snakemake_executor_plugin_multinode").glob("*.py")}
+    assert modules <= {Path(name).name for name in names}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if "test" in name]
+    (source,) = copy.glob("made/snakemake_executor_plugin_multinode-*.tar.gz")
+    with tarfile.open(source) as archive:
+        packed = {Path(name).name for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "executor.py", "slurm.py"} <= packed
+
+
+def test_the_executor_needs_nothing_that_the_package_does_not() -> None:
+    own, of_executor = (
+        {Requirement(text).name: Requirement(text).specifier for text in project["dependencies"]}
+        for project in (
+            tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (ROOT, ROOT / "executor")
+        )
+    )
+    assert of_executor["snakemake"] == own["snakemake"]
+    # Snakemake brings its own interfaces.
+    assert {name for name in of_executor if not name.startswith("snakemake-interface")} <= set(own)

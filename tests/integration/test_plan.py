@@ -23,6 +23,7 @@ HOURS = ("gpu_hours_requested", "node_hours_requested", "cpu_hours_requested")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose study asks for GPUs at scale `paper`, with nothing run yet."""
     made = make_project(tmp_path_factory.mktemp("planned") / "clone")
+    made.forked = True
     made.edit(made.study, "model: small_cnn", "model: resnet50")
     made.edit(made.study, "{source: digits}", "{source: image_folder}")
     made.edit(made.study, "ranks: [1, 2]", "ranks: [1, 8]")

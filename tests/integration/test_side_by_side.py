@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.project import ROOT
-from tests.side_by_side import GROUPS, OWN, Group, run
+from tests.side_by_side import BY_FILE, GROUPS, OWN, Group, run
 
 
 def files_of(group: Group) -> list[str]:
@@ -20,10 +20,10 @@ def files_of(group: Group) -> list[str]:
 
 def test_each_file_with_tests_is_in_one_group() -> None:
     together = [file for group in GROUPS for file in files_of(group)]
-    assert sorted(together) == sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py"))
-    assert {word for group in GROUPS for word in group.arguments if word.startswith("--")} == {
-        f"--ignore={path}" for path in OWN
-    }
+    there = [file for folder in ("tests", "executor/tests") for file in (ROOT / folder).rglob("test_*.py")]
+    assert sorted(together) == sorted(str(file.relative_to(ROOT)) for file in there)
+    options = {word for group in GROUPS for word in group.arguments if word.startswith("--")}
+    assert options == {*(f"--ignore={path}" for path in OWN), *BY_FILE}
 
 
 def groups(folder: Path, **tests: str) -> list[Group]:

@@ -24,7 +24,7 @@ def run_study(box: Box, name: str) -> bool:
     """Doctor, plan and study through one profile; whether every run ended well and the figure is there."""
     made = studies(box)
     profile = ("--profile", f"profiles/{name}", "--config", "machine=box")
-    inside = ("salloc", "-Q", "-N", "2", "--exclusive") if name == "allocation" else ()
+    inside = ("salloc", "-Q", "-N", "3", "--exclusive") if name == "allocation" else ()
     shown(made, *inside, "scalestudy", "doctor", *profile)
     shown(made, "scalestudy", "plan", *profile, "studies=through")
     # All nodes are one host here, and measured runs run alone.

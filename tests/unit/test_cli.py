@@ -115,6 +115,10 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
             "memory ran out: no more could be had\n    close other programs, or raise the limit (ulimit -v",
         ),
         (ImportError("a.so: failed to map segment from shared object"), "memory ran out: a.so: failed to map segment"),
+        (
+            RuntimeError("can't start new thread"),
+            "no thread can be started: memory or processes ran out\n    close other",
+        ),
     ],
 )
 def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
@@ -128,6 +132,23 @@ def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
     message = capsys.readouterr().err
     assert message.startswith(f"scalestudy: {said}")
     assert message.endswith("then give the same command again\n")
+
+
+def test_a_limit_of_memory_that_numpy_does_not_fit_into_is_one_message() -> None:
+    """OpenBLAS would end the process by itself, or send it SIGINT."""
+    for limit in (80 << 20, 100 << 20):
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit})); " + (
+            "from scalestudy.cli import run_command; raise SystemExit(run_command(['list']))"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[0] == (
+            f"scalestudy: memory ran out: NumPy cannot be loaded within the limit of {limit >> 20} MiB"
+        )
+        assert len(done.stderr.splitlines()) == 2
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -148,5 +169,5 @@ def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Sig
             process.kill()
     assert said.read_text().splitlines()[-2:] == [
         f"scalestudy: stopped by {number.name}",
-        "    to go on, give the same command again",
+        "    to resume, give the same command again",
     ]

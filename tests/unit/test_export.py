@@ -108,6 +108,15 @@ def test_folders_that_are_described_are_there(study: Study) -> None:
         assert {"workflow/", "envs/", "profiles/"} <= set(archive.namelist())
 
 
+def test_a_package_that_is_a_link_is_packed_as_its_files(study: Study) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/code.py").write_text("# code\n")
+    Path("workflow/package").symlink_to("../elsewhere")
+    export()
+    with zipfile.ZipFile("out.zip") as archive:
+        assert archive.read("workflow/package/code.py") == b"# code\n"
+
+
 def test_logs_caches_and_private_paths_stay_here(study: Study) -> None:
     export()
     with zipfile.ZipFile("out.zip") as archive:

@@ -32,6 +32,7 @@ def test_an_error_while_reading_names_the_file(tmp_path: Path, monkeypatch: pyte
     def failing_disk(self: Path, **_: object) -> str:
         raise OSError(errno.EIO, "Input/output error")  # as read(2) fails: it knows no name
 
+    (tmp_path / "result.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(Path, "read_text", failing_disk)
     with pytest.raises(OSError) as caught:
         read_json(tmp_path / "result.json")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalestudy import hardware
 from scalestudy.analysis.on_devices import about_devices
 from scalestudy.commands.here import Choice, chosen
 from scalestudy.errors import UserError
@@ -43,6 +45,16 @@ def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
     assert chosen().words == "studies=worker_items,loader_workers,gpu_scaling scale=mini machine=local"
     with pytest.raises(UserError, match="scale `node` needs an accelerator"):
         chosen("node")
+
+
+def test_that_there_is_no_accelerator_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    monkeypatch.setattr(hardware, "is_any_there", lambda: False)
+    monkeypatch.setattr(hardware, "_accelerators", inspect.unwrap(hardware._accelerators))
+    assert chosen().why == "no accelerator is here (there is no driver of one): scale mini, on this CPU"
+    with pytest.raises(UserError) as caught:
+        chosen("node")
+    assert caught.value.what == "scale `node` needs an accelerator, and none is here: there is no driver of one"
 
 
 def test_the_cpu_can_be_asked_for(see: See) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from scalestudy.launch.allocation import Allocation, allocation, uneven, where_t
 from scalestudy.launch.control import added, read_samples
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
-from scalestudy.launch.job_environment import JobEnvironment, slurm_hosts, slurm_tasks
+from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
 from scalestudy.launch.passed_on import passed_on
 from scalestudy.launch.resolve import resolve
@@ -30,6 +31,7 @@ from scalestudy.results.warnings import (
 )
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
+from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -103,8 +105,11 @@ def test_a_job_is_known_by_its_id_and_its_end() -> None:
     assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
     job = JobEnvironment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "/n", "SCALESTUDY_DEADLINE": "1700000000"})
     assert (job.job_id, job.launcher, job.deadline) == ("12.server", "pbsdsh", 1.7e9)
-    with pytest.raises(UserError, match="`soon` is not a time"):
-        _ = JobEnvironment({"SCALESTUDY_DEADLINE": "soon"}).deadline
+    assert JobEnvironment({"SCALESTUDY_DEADLINE": "1", "MULTINODE_DEADLINE": "2"}).deadline == 2  # of this very job
+    for name in ("SCALESTUDY_DEADLINE", "MULTINODE_DEADLINE"):
+        with pytest.raises(UserError, match="`soon` is not a time") as error:
+            _ = JobEnvironment({name: "soon"}).deadline
+        assert error.value.where == name
 
 
 def test_slots_dealt_three_and_one_are_warned_of() -> None:
@@ -167,15 +172,17 @@ def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path
     assert said.endswith(f"|agent|{folder}|1|")
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("inside", "variable"), [(False, "MULTINODE_WRAPPER"), (False, "SCALESTUDY_WRAPPER"), (True, "MULTINODE_WRAPPER")]
+)
 def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it_stays(
-    tmp_path: Path, inside: bool
+    tmp_path: Path, inside: bool, variable: str
 ) -> None:
     """A stand-in for Apptainer, which notes that it was called and makes the folder that an image has."""
     image, apptainer = tmp_path / "of_image", tmp_path / "apptainer"
     apptainer.write_text(f'#!/bin/sh\necho "into $2"\nmkdir {image}\nshift 2\nexec "$@"\n')
     apptainer.chmod(0o755)
-    script = node_script(tmp_path, 'echo "$GREETING $1"', {"SCALESTUDY_WRAPPER": f"'{apptainer}' exec my.sif"})
+    script = node_script(tmp_path, 'echo "$GREETING $1"', {variable: f"'{apptainer}' exec my.sif"})
     script.write_text(script.read_text().replace("/.singularity.d", str(image)))
     if inside:
         image.mkdir()
@@ -184,6 +191,53 @@ def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it
     )
     assert done.stdout == ("" if inside else "into my.sif\n") + "node 3\n"
     assert script.stat().st_mode & 0o777 == 0o700
+
+
+OF_SLURM = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x3)", "SLURMD_NODENAME": "n1"}
+
+
+def named(*hosts: str, **data: object) -> RunSpec:
+    """A run that names its nodes, with a rank on each."""
+    return spec(hosts=list(hosts), ranks=len(hosts), **data)
+
+
+def test_a_run_that_names_its_nodes_gets_them_in_the_order_in_which_the_job_numbers_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert where_to_run(named("n3", "n1"), 2, Site(), OF_SLURM) == Allocation(("n1", "n3"), "srun", (2, 2))
+    assert where_to_run(named("n3", "n2"), 2, Site(), OF_SLURM) == Allocation(("n2", "n3"), "srun", (2, 2), away=True)
+    assert where_to_run(named("n2"), 1, Site(), OF_SLURM) == Allocation(("n2",), "srun", (2,), away=True)
+    assert where_to_run(named("n2.site.org"), 1, Site(launcher="ssh"), OF_SLURM).hosts == ("n2",)
+
+
+def test_a_run_that_names_the_node_that_it_is_on_needs_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    here = Allocation((platform.node(),), "local")
+    assert where_to_run(named("n1"), 1, Site(), OF_SLURM) == here
+    assert where_to_run(named("n2"), 1, Site(), {**OF_SLURM, "SLURMD_NODENAME": "n2"}) == here
+    assert where_to_run(named("localhost"), 1, Site(), OF_SLURM) == here
+    assert where_to_run(named(platform.node()), 1, Site(), {}) == here
+    assert here.is_here
+
+
+def test_a_run_on_another_node_than_it_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UserError, match="the run is about node n7, and the job has n1, n2, n3"):
+        where_to_run(named("n1", "n7"), 2, Site(), OF_SLURM)
+    with pytest.raises(UserError, match=f"the run is about node n7, and this is {platform.node()}"):
+        where_to_run(named("n7"), 1, Site(), {})
+    with pytest.raises(UserError, match="launcher `local` reaches no other node"):
+        where_to_run(named("n2"), 1, Site(launcher="local"), OF_SLURM)
+
+
+def test_of_a_run_that_is_away_nothing_is_started_here() -> None:
+    away = replace(job(("b", "c")), away=True)
+    for launcher in ("ssh", "qrsh"):
+        assert [command[0] for command in commands(launcher, away, Path("/runs/node.sh"))] == [launcher, launcher]
+    alone = replace(job(("b",), nodes=1), away=True)
+    assert "--host" in commands("mpirun", alone, Path("s"))[0]
+    assert "--host" not in commands("mpirun", replace(alone, away=False), Path("s"))[0]
 
 
 def test_ssh_and_qrsh_start_the_first_node_here_and_the_others_there() -> None:
@@ -208,7 +262,7 @@ def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
     "name",
     [
         "http_proxy", "HTTPS_PROXY", "no_proxy", "AWS_ACCESS_KEY_ID", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PSM2_CUDA",
-        "I_MPI_FABRICS", "PRTE_MCA_plm", "UCX_TLS", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "OMPI_MCA_btl", "LD_LIBRARY_PATH",
+        "I_MPI_FABRICS", "PRTE_MCA_plm", "UCX_TLS", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "OMPI_MCA_btl", "LD_LIBRARY_PATH", "MULTINODE_JOB",
     ],
 )  # fmt: skip
 def test_what_multi_node_runs_need_goes_to_the_other_nodes(name: str) -> None:

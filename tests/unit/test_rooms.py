@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflow"
-PACKAGES = ("scalestudy", "snakemake_executor_plugin_scalestudy", "snakemake_logger_plugin_scalestudy")
+PACKAGES = ("scalestudy", "snakemake_executor_plugin_multinode", "snakemake_logger_plugin_scalestudy")
 DATA = ("decode", "sources", "prepare", "stage", "load")
 CATALOGUES = ("catalogue", "modes", "synonyms")
 """Names of modules that hold options and words only, wherever they are."""
@@ -98,5 +98,22 @@ def test_data_flows_from_sources_to_the_loader() -> None:
 
 def test_the_plugins_import_nothing_of_the_package() -> None:
     graph = drawn(modules())
-    executor = [n for n in graph if n.startswith("snakemake_executor_plugin_scalestudy")]
-    assert [(n, t) for n in executor for t in graph[n] if t.startswith("scalestudy.")] == []
+    executor = [n for n in graph if n.startswith("snakemake_executor_plugin_multinode")]
+    assert len(executor) > 20
+    assert [(n, t) for n in executor for t in graph[n] if t.startswith("scalestudy")] == []
+
+
+def test_the_executor_speaks_of_the_package_in_one_line_of_its_readme() -> None:
+    files = [
+        file for file in (ROOT / "executor").rglob("*") if file.is_file() and file.suffix in (".py", ".md", ".toml", "")
+    ]
+    kept = [
+        file
+        for file in files
+        if not any(part in ("__pycache__", "build") or ".egg-info" in part for part in file.parts)
+    ]
+    lines = [
+        line for file in kept for line in file.read_text(encoding="utf-8").splitlines() if "scalestudy" in line.lower()
+    ]
+    assert len(lines) == 1
+    assert "Used by scalestudy" in lines[0]

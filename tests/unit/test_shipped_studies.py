@@ -129,3 +129,18 @@ def test_what_published_tables_contradict_is_known() -> None:
         "two_thresholds_agree",
     }
     assert len(found) == 14
+
+
+def test_the_page_of_experiments_names_every_study_with_its_scales() -> None:
+    """docs/reference/experiments.md is written by hand: a study without a row, or a scale that it lacks, fails."""
+    stated: dict[str, set[str]] = {}
+    for line in (ROOT / "docs/reference/experiments.md").read_text().splitlines():
+        for name in re.findall(r"\]\(\.\./gallery/(\w+)\.md\)", line):
+            stated.setdefault(name, set()).update(re.findall(r"\b(?:mini|node|paper)\b", line.split("|")[-2]))
+    real: dict[str, set[str]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        for scale in SCALES:
+            for study in find_studies(None, scale, Machine()).studies:
+                real.setdefault(study.name, set()).add(scale)
+    assert stated == real

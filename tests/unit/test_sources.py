@@ -75,7 +75,7 @@ def test_what_a_shipped_study_cites_is_known(file: Path) -> None:
     cited = list(sources_in(dict(read_yaml(file).data)))
 
     assert cited
-    assert {part for text in cited for part in unknown(text)} == set()
+    assert {part for text in cited if text != "own" for part in unknown(text)} == set()
 
 
 def test_a_title_that_is_not_listed_is_found() -> None:

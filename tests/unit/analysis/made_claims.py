@@ -11,7 +11,7 @@ import pandas as pd
 
 from scalestudy.analysis.claims import judge
 from scalestudy.analysis.verdict import Verdict
-from scalestudy.spec.claim_sides import spec_row
+from scalestudy.spec.claim_sides import spec_rows
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
@@ -60,7 +60,7 @@ def frame_of(study: Study, numbers: Numbers) -> pd.DataFrame:
     for run in study.runs:
         row: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
         row |= {"status": "valid", "reason": "", "wall_s": 10.0, "instrument.device_name": "cpu"}
-        rows.append(row | dict(spec_row(run.spec, run.id, run.configuration)) | dict(numbers(run)))
+        rows.append(row | dict(spec_rows([run])[0]) | dict(numbers(run)))
     return pd.DataFrame(rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from snakemake_executor_plugin_scalestudy.schedulers import Answer
+from snakemake_executor_plugin_multinode.schedulers import Answer
 
 NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUEfctv=64 CPUTot=64 CPULoad=0.01"

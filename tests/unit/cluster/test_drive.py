@@ -16,7 +16,7 @@ import pytest
 from scalestudy.cluster import drive
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings
+from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -146,4 +146,4 @@ def test_a_driver_that_is_told_to_end_leaves_its_jobs_and_comes_not_back(site: P
     assert job.returncode == 128 + number
     assert (site / "left").exists()
     assert submitted(site) == []
-    assert f"{number.name}: the driver has left, its jobs go on" in said
+    assert f"{number.name}: the driver has left, its jobs continue" in said

@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy.cluster import costs, neighbours
 from scalestudy.cluster.expected import UTILISATION, Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import Attempt, last_causes, queue_wait, read_ledger, read_waits, start_up
+from scalestudy.cluster.used import Attempt, last_causes, read_ledger, start_up
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -228,6 +228,30 @@ def test_a_sum_says_all_that_is_in_it_best_first() -> None:
     assert kinds_of(kinds) == "repeats+flops"
 
 
+def test_times_of_steps_are_lengthened_by_what_runs_of_this_machine_took_beside_theirs() -> None:
+    emulated = {**NO_EVALUATION, "device": "emulated:p100", "data": {"source": "synthetic", "shape": [3, 64, 64]}}
+    before = expected(emulated)
+    file = Path("results/mine/history.jsonl")
+    file.parent.mkdir(parents=True)
+    other = run(**{**NO_EVALUATION, "model": {"name": "alexnet"}, "data": {"source": "synthetic", "samples": 10_000}})
+    entries = [
+        {
+            "run": other.id,
+            "status": "valid",
+            "spec": other.spec.plain(),
+            "wall_s": 32.0 + more,
+            "throughput_samples_per_s": 100.0,
+        }
+        for more in (5, 6, 7)
+    ]
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in entries[:2]))
+    assert expected(emulated) == before
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    after = expected(emulated)
+    assert (before.kind, after.kind) == ("published", "published")
+    assert (after.low_s - before.low_s, after.high_s - before.high_s) == pytest.approx((5.2, 6.8))
+
+
 def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
     links = [Attempt(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
     wall_s = {f"run{i}": [20.0] for i in range(3)}
@@ -244,7 +268,7 @@ def test_the_ledger_is_read_by_run_and_a_line_that_was_cut_off_is_left_out(tmp_p
         + "\n" + json.dumps({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
         + '\n{"event": "sub'
     )  # fmt: skip
-    assert read_ledger(ledger) == [Attempt("a.1", run_name, "7", 8, 2, 42.0, 1)]
+    assert read_ledger(ledger) == [Attempt("a.1", run_name, "7", 8, 2, 42.0, 1, machine="box")]
 
 
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])
@@ -289,17 +313,3 @@ def test_why_the_last_job_of_a_run_ended_is_in_the_ledger(tmp_path: Path) -> Non
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "submi')
     assert last_causes(ledger) == {run: "out of memory"}
     assert last_causes(tmp_path / "none") == {}
-
-
-def test_the_wait_in_the_queue_is_the_median_of_this_folders_jobs(tmp_path: Path) -> None:
-    ledger = tmp_path / "jobs.jsonl"
-    lines = []
-    for number, wait in enumerate((10, 60, 500)):
-        lines.append({"event": "submitted", "name": f"a.{number}", "time_s": 1000})
-        lines.append({"event": "ended", "name": f"a.{number}", "time_s": 1000 + wait + 40, "used_s": 40})
-    lines.append({"event": "submitted", "name": "b", "time_s": 1000})
-    lines.append({"event": "ended", "name": "b", "time_s": 90_000, "used_s": 40, "unseen": True})  # no driver was there
-    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert read_waits(ledger) == [10, 60, 500]
-    assert queue_wait(read_waits(ledger)) == 60
-    assert queue_wait([1.0, 2.0]) is None

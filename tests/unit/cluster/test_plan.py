@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from scalestudy.cluster import costs, show, spread
+from scalestudy.cluster.asked_starts import AskedStart
+from scalestudy.cluster.known import Known, remarks
+from scalestudy.cluster.left import Left
 from scalestudy.cluster.plan import make_plan
 from scalestudy.cluster.planned import Plan, Seen, over_budget
-from scalestudy.cluster.proposal import halved, proposal
+from scalestudy.cluster.proposal import check_suffix, halved, proposal, write_proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
+from scalestudy.report.document import as_markdown
 from scalestudy.spec.layout import result_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -187,13 +191,13 @@ def test_the_budget_is_compared_with_what_is_asked_for(folder: Path) -> None:
 
 
 def test_a_budget_in_the_configuration_is_passed_to_the_executor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from snakemake_executor_plugin_scalestudy.executor import budget
+    from snakemake_executor_plugin_multinode.executor import budget
 
-    monkeypatch.setenv("SCALESTUDY_BUDGET_GPU_HOURS", "1")
+    monkeypatch.setenv("MULTINODE_BUDGET_GPU_HOURS", "1")
     (folder / "config/config.yaml").write_text("scale: paper\nbudget_gpu_hours: 500\n")
     monkeypatch.setenv(
         *next(
-            iter(set(Project({"machine": "known"}).environment().items()) & {("SCALESTUDY_BUDGET_GPU_HOURS", "500.0")})
+            iter(set(Project({"machine": "known"}).environment().items()) & {("MULTINODE_BUDGET_GPU_HOURS", "500.0")})
         )
     )
     assert budget(None) == 500
@@ -209,10 +213,17 @@ def test_idle_devices_of_nodes_taken_whole_for_data_are_counted_in_plan_and_budg
     assert over_budget(plan, 2)
 
 
+def test_data_that_the_driver_prepares_takes_no_node(folder: Path) -> None:
+    (folder / "site.yaml").write_text("prepare: driver\n")
+    plan = plan_of(Project({"machine": "known", "site": "site.yaml"}), "known")
+    assert {job.seen.rule for job in plan.submitted} == {"train"}
+    assert plan.hours(planned("known").total.gpu[0]) - plan.hours(plan.total.gpu[0]) == IDLE_H
+
+
 def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_each_axis_saves(folder: Path) -> None:
     project = Project({"machine": "known"})
     plan = plan_of(project, "known")
-    page = proposal(plan, project, date(2026, 1, 31))
+    page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
     assert "What does it cost?" in page
     _, middle, high = plan.percentiles(plan.submitted, "gpu")
     assert f"Requested: **{high:,} GPU h**" in page
@@ -223,6 +234,62 @@ def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_e
     assert [line.split(" | ")[0:2] for line in rows] == [
         ["| long: repeats", "4"], ["| long: strategy", "4"], ["| long: ranks", "4"],
     ]  # fmt: skip
+
+
+def test_a_proposal_says_what_is_left_and_when_jobs_would_start(folder: Path) -> None:
+    project = Project({"machine": "known"})
+    left = Left("lab", "GPU h", 4.0, 10.0, "2026-12-31", "site file")
+    starts = [AskedStart(2, 120, "gpu", 4, 7200.0, ""), AskedStart(1, 60, "", 4, None, "refused")]
+    beside = Known(date(2026, 1, 31), [left], starts)
+    page = as_markdown(proposal(plan_of(project, "known"), project, beside))
+    assert "- lab: 4 of 10 GPU h until 2026-12-31 (site file)" in page
+    assert "- Start of 2 nodes for 2:00 h in gpu (4 jobs): in 2.0 h." in page
+    assert "- Start of 1 node for 1:00 h (4 jobs): not said: refused." in page
+    assert [line.split()[0] for line in remarks(beside)][:3] == ["Left", "Starts", "Starts"]
+
+
+def test_a_proposal_is_a_pdf_where_its_file_says_so(folder: Path) -> None:
+    project = Project({"machine": "known"})
+    write_proposal("page.pdf", plan_of(project, "known"), project, Known(date(2026, 1, 31)))
+    assert Path("page.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(UserError, match="a proposal is written as Markdown or PDF"):
+        check_suffix("page.docx")
+
+
+def test_a_plan_says_the_most_storage_at_one_time_and_what_stays(folder: Path) -> None:
+    plan = planned("known")
+    assert plan.peak.bytes > plan.total.written_bytes > 0
+    assert plan.peak.files > plan.total.files >= 8 * 10
+    assert (
+        f"files at most, checkpoints of running jobs included; {show.size(plan.total.written_bytes)} and"
+        in show.table(plan)
+    )
+    assert sum(row["files"] for row in show.as_json(plan, {})["rows"]) == plan.total.files
+
+
+def test_copies_that_a_nodes_disk_cannot_hold_are_said(folder: Path) -> None:
+    study = folder / "config/studies/long.yaml"
+    study.write_text(STUDY.replace("  train:", "  stage: {to: scratch}\n  train:"))
+    with open(folder / "config/machines/known.yaml", "a") as file:
+        file.write("scratch_gib: 100\n")
+    assert "148 GB on a node's own disk, which has 107 GB: stage shards, or less data" in show.table(planned("known"))
+
+
+def test_the_waits_of_this_folders_jobs_stand_in_plan_and_proposal(folder: Path) -> None:
+    lines = []
+    for number, wait in enumerate((10, 60, 500)):
+        lines.append({"event": "submitted", "name": f"a.{number}", "time_s": 1000, "nodes": 2})
+        lines.append({"event": "ended", "name": f"a.{number}", "time_s": 9000, "used_s": 40, "began_s": 1000 + wait})
+    Path(".scalestudy").mkdir()
+    Path(".scalestudy/jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    project = Project({"machine": "known"})
+    plan = plan_of(project, "known")
+    words = (
+        "jobs of 2 to 3 nodes waited 60 s (median; P90 7 min) from submission to start: history of this folder, 3 jobs"
+    )
+    assert f"Queue        {words}" in show.table(plan)
+    assert f"In the queue: {words}" in as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
+    assert show.as_json(plan, {})["waited"][0]["median_s"] == 60.0
 
 
 def test_half_of_an_axis_leaves_every_second_value_out(folder: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from scalestudy.cluster.probe_request import guard, keep_wanted, probe_request, remedy, submitted
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue
-from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
-from snakemake_executor_plugin_scalestudy.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer
 
 BY_QUEUE = {"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}
 TAKEN = Answer(0, "7.head\n", "")

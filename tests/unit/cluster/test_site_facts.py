@@ -15,8 +15,8 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import Site, checked, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import read_yaml
-from snakemake_executor_plugin_scalestudy.schedulers import scheduler_of
-from snakemake_executor_plugin_scalestudy.schedulers.settings import Settings
+from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,6 +118,7 @@ def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
         ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "{most_jobs: 40}"),
         ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
         ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
+        ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "doctor --hosts"),
         ({"queues": {"gpu": {"most_nodes": 9}}}, {}, f"{MACHINE}: `queues.gpu.most_nodes: 9`, and Slurm has 3 nodes in gpu", "would never run"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
         ({"queues": {"admins": {}}}, {}, f"{MACHINE}: `queues.admins`: Slurm has no open queue `admins`", "valid: cpu, gpu"),
@@ -162,7 +163,7 @@ def test_what_is_written_is_read_again_and_agrees_with_the_scheduler_that_it_cam
     assert wrong == []
     assert read_yaml("profiles/mine/where.yaml").data == {"machine": "mine", "site": "profiles/mine/site.yaml"}
     profile = read_yaml("profiles/mine/config.yaml").data
-    assert profile["executor"] == "scalestudy" and profile["scalestudy-site"] == "profiles/mine/site.yaml"
+    assert profile["executor"] == "multinode" and profile["multinode-site"] == "profiles/mine/site.yaml"
 
 
 def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project: Path) -> None:
@@ -177,6 +178,7 @@ def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project:
     assert (gpu.walltime_limit_h, gpu.most_nodes, gpu.most_jobs, gpu.devices_per_node) == (36, 2, 20, None)
     assert (cpu.walltime_limit_h, cpu.most_nodes, cpu.devices_per_node) == (48, 1, 0)
     assert machine.sources["nodes"] == "scontrol show node"
+    assert machine.host_names == tuple(node.name for node in slurm().nodes_of("gpu"))
     site = read_yaml("profiles/mine/site.yaml").data
     assert site["scheduler"]["account"] == "physics"
     assert read_yaml("profiles/mine/config.yaml").data["jobs"] == 40
@@ -197,7 +199,7 @@ def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(pro
     files = write_site.write_files("mine", slurm(), report(torch={"version": "2.14.1", "devices": 0}))
     assert read_machine("mine").device == "cpu"
     lines = write_site.to_correct(files)
-    assert any("config/machines/mine.yaml:7: device: cpu" in line and "shows torch no GPU" in line for line in lines)
+    assert any("config/machines/mine.yaml:8: device: cpu" in line and "shows torch no GPU" in line for line in lines)
     assert any("or lab" in line for line in lines)
 
 

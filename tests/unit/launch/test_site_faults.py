@@ -35,7 +35,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No job, no program, no GPU, no data."""
-    for name in (OF_EXECUTOR, *JOB_IDS, SITE):
+    for name in (*OF_EXECUTOR, *JOB_IDS, SITE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("SCALESTUDY_OFFLINE", "1")
@@ -112,12 +112,12 @@ def test_data_that_a_jobs_node_cannot_fetch_is_a_fault(monkeypatch: pytest.Monke
     options = FashionMNIST(source="fashion_mnist")
     with pytest.raises(Skipped):
         fashion_mnist.provide(options, Site())
-    monkeypatch.setenv(OF_EXECUTOR, "job")
+    monkeypatch.setenv(OF_EXECUTOR[0], "job")
     with pytest.raises(SiteFault, match="Fashion-MNIST is not available here"):
         fashion_mnist.provide(options, Site())
 
 
-@pytest.mark.parametrize("variable", [OF_EXECUTOR, *JOB_IDS])
+@pytest.mark.parametrize("variable", [*OF_EXECUTOR, *JOB_IDS])
 def test_a_job_is_known_by_its_schedulers_or_the_executors_variable(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,11 +147,14 @@ def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
     resolve.check_promised_gpus(Resolved(1, 4, 1, "cuda", 2, None), Machine())
 
 
-def test_a_fault_is_told_to_the_executor_that_started_the_job_and_to_nobody_elsewhere(tmp_path: Path) -> None:
-    JobEnvironment({"SCALESTUDY_FAULT": str(tmp_path / "fault")}).report_fault("node1: no GPU\ncan be seen")
+@pytest.mark.parametrize("variable", ["MULTINODE_FAULT", "SCALESTUDY_FAULT"])
+def test_a_fault_is_told_to_the_executor_that_started_the_job_and_to_nobody_elsewhere(
+    tmp_path: Path, variable: str
+) -> None:
+    JobEnvironment({variable: str(tmp_path / "fault")}).report_fault("node1: no GPU\ncan be seen")
     assert (tmp_path / "fault").read_text() == "node1: no GPU can be seen\n"
     JobEnvironment({}).report_fault("node1: no GPU can be seen")
-    JobEnvironment({"SCALESTUDY_FAULT": "/nowhere/fault"}).report_fault("a disk that is full must not hide the fault")
+    JobEnvironment({variable: "/nowhere/fault"}).report_fault("a disk that is full must not hide the fault")
 
 
 def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
@@ -161,8 +164,8 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     monkeypatch.setattr("scalestudy.data.prepare.datasets.prepare", lambda *_: None)
     monkeypatch.setattr("scalestudy.launch.launch.read_manifest", lambda _: SimpleNamespace(status="ready"))
     monkeypatch.setattr("scalestudy.commands.train.read_machine", lambda _: Machine(devices_per_node=4))
-    monkeypatch.setenv("SCALESTUDY_FAULT", str(tmp_path / "fault"))
-    monkeypatch.setenv(OF_EXECUTOR, "job")
+    monkeypatch.setenv("MULTINODE_FAULT", str(tmp_path / "fault"))
+    monkeypatch.setenv(OF_EXECUTOR[0], "job")
     monkeypatch.chdir(tmp_path)
     asked = spec()
     out = Path("results/gpus/runs") / run_id(asked) / "result.json"
@@ -192,11 +195,11 @@ def test_a_build_that_lacks_network_or_compiler_is_a_fault_in_a_job_and_one_that
 ) -> None:
     monkeypatch.setattr(horovod_build, "build", lambda: {"status": "failed", "reason": reason})
     site_of(tmp_path, monkeypatch, f"lacks: {lacks}\n")
-    monkeypatch.setenv("SCALESTUDY_FAULT", str(tmp_path / "fault"))
+    monkeypatch.setenv("MULTINODE_FAULT", str(tmp_path / "fault"))
     out = tmp_path / "horovod.json"
-    monkeypatch.setenv(OF_EXECUTOR, "job")
+    monkeypatch.setenv(OF_EXECUTOR[0], "job")
     assert run_command(["build", "horovod", "--out", str(out)]) == status
     assert (out.exists(), (tmp_path / "fault").exists()) == (status == 0, status == 2)
-    monkeypatch.delenv(OF_EXECUTOR)
+    monkeypatch.delenv(OF_EXECUTOR[0])
     assert run_command(["build", "horovod", "--out", str(out)]) == 0
     assert out.exists()

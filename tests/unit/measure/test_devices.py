@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, mean_of, throttling
+from scalestudy.measure.devices import COLUMNS, ERRORS, DeviceMeter, energy_j, errors_of, mean_of, throttling
 from scalestudy.measure.system import Sampler
 from tests.stand_ins import gpus
 
@@ -106,6 +106,34 @@ def test_the_sampler_adds_devices_to_its_rows_and_their_energy_is_that_of_the_ti
     # The counter is read some milliseconds after the clock of its row, under load more.
     assert joules == pytest.approx(400 * (end - begin), rel=0.3)
     assert sampler.said == ""
+
+
+def test_memory_errors_and_remapped_rows_of_stand_in_gpus_are_summed_once_at_the_end(see: See) -> None:
+    see(2, STAND_IN_CORRECTED="7", STAND_IN_UNCORRECTED="2", STAND_IN_REMAPPED="3", STAND_IN_PENDING="1")
+    sampler = Sampler([os.getpid()], os.getpgrp(), ["0000:10:00.0", "0000:11:00.0"])
+    sampler.start()
+    sampler.stop()
+    assert not set(ERRORS) & set(sampler.rows[0])
+    # The second stand-in has counted nothing but one row that is remapped.
+    assert {name: sampler.rows[-1][name] for name in ERRORS} == {
+        "memory_errors_corrected": 7, "memory_errors_uncorrected": 2, "remapped_rows": 5, "remap_faults": 1,
+    }  # fmt: skip
+
+
+def test_a_device_without_ecc_counts_nothing_rather_than_no_errors(see: See) -> None:
+    see(1, STAND_IN_NO_ECC="1")
+    meter = DeviceMeter(["0000:10:00.0"])
+    found = meter.errors()
+    meter.close()
+    assert all(map(math.isnan, found.values()))
+    assert meter.errors() == {}
+    assert errors_of([[{"clock_s": 1.0, **found}]]) == dict.fromkeys(ERRORS)
+
+
+def test_errors_of_hosts_are_summed_and_unknown_where_one_host_does_not_say() -> None:
+    one = [{"clock_s": 1.0}, {"clock_s": 2.0, **dict.fromkeys(ERRORS, 1.0)}]
+    assert errors_of([one, one]) == dict.fromkeys(ERRORS, 2.0)
+    assert errors_of([one, [{"clock_s": 1.0}]]) == dict.fromkeys(ERRORS)
 
 
 def test_a_run_on_the_cpu_has_no_columns_of_devices() -> None:

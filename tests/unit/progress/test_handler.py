@@ -73,11 +73,30 @@ def test_the_wait_of_a_job_in_the_queue_is_no_part_of_what_it_took(
     task = handler.progress.tasks[HOROVOD]
     task.began -= 3600  # submitted an hour ago
     capsys.readouterr()
-    handler.handle_event(None, logging.makeLogRecord({"msg": "horovod: ran for 90 s", "scalestudy_ran": (3, 90.0)}))
-    handler.handle_event(None, logging.makeLogRecord({"msg": "other: ran for 90 s", "scalestudy_ran": (99, 90.0)}))
+    handler.handle_event(None, logging.makeLogRecord({"msg": "horovod: ran for 90 s", "multinode_ran": (3, 90.0)}))
+    handler.handle_event(None, logging.makeLogRecord({"msg": "other: ran for 90 s", "multinode_ran": (99, 90.0)}))
     assert capsys.readouterr().err == ""
     send(handler, LogEvent.JOB_FINISHED, job_id=3)
     assert 90 <= task.took_s < 120
+
+
+def test_a_file_of_thousands_of_runs_is_not_written_at_each_ones_end_but_at_the_last(handler: LogHandler) -> None:
+    begin_build(handler)
+    file = Path(".scalestudy/progress.json")
+    file.unlink()
+    handler.keep_took_s = 0.5
+    handler.keep(at_once=True)
+    assert not file.exists()
+    handler.close()
+    assert json.loads(file.read_text())["process"] == ""
+
+
+def test_a_disk_that_is_full_ends_no_display(handler: LogHandler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scalestudy.files.write_json", fail)
+    handler.keep(at_once=True)
 
 
 def test_what_ended_well_needs_no_command(handler: LogHandler, capsys: pytest.CaptureFixture[str]) -> None:

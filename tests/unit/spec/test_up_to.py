@@ -74,7 +74,7 @@ def test_where_the_machine_does_not_say_what_is_found_here_counts(monkeypatch: p
 
 
 def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Accelerators("", (), "no driver of an accelerator is here")
+    nothing = Accelerators("", (), "a stand-in")
     monkeypatch.setattr("scalestudy.spec.up_to.accelerators", lambda: nothing)
     on_cpu = "base: {strategy: allreduce, device: cpu}\nvary: {ranks: {to: machine}}"
     assert values(made(on_cpu, with_devices(2)), "ranks") == [1, 2, 4, 8]
