@@ -365,8 +365,12 @@ def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
 ) -> None:
     site = tmp_path / "site.yaml"
     site.write_text("hosts: [alpha, nosuchnode.invalid]\n")
-    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, **{**nodes, "SCALESTUDY_SITE": str(site)})
+    fault = tmp_path / "fault"
+    attempt = make(
+        tmp_path, *FOUR_ON_TWO_NODES, **{**nodes, "SCALESTUDY_SITE": str(site), "MULTINODE_FAULT": str(fault)}
+    )
     assert attempt.process.returncode == 1
+    assert fault.read_text() == "ssh: node nosuchnode.invalid could not be started (exit status 255)\n"
     assert "ssh: node nosuchnode.invalid could not be started (exit status 255)" in attempt.said
     assert "| ssh: Could not resolve hostname nosuchnode.invalid" in attempt.said
     attempt.nothing_is_left()

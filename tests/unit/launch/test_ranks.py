@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalestudy.launch.failures import DONE, Failure, RankFailed, last_lines, raise_cause
+from scalestudy.launch.failures import DONE, Failure, NodeFailed, RankFailed, last_lines, raise_cause
 from scalestudy.launch.ranks import Ranks
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -70,6 +70,15 @@ def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) 
     assert str(raised.value).splitlines() == [
         "rank 0 failed", "    last 2 lines of rank.0.log:", "    | one", "    | two",
     ]  # fmt: skip
+
+
+def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
+    job = SimpleNamespace(run="r")
+    with pytest.raises(NodeFailed, match="node beta gave no sign of life"):
+        raise_cause([Failure("partner", "rank 1 lost"), Failure("node", "node beta gave no sign of life")], job)  # type: ignore[arg-type]
+    with pytest.raises(RankFailed) as raised:
+        raise_cause([Failure("node", "node beta ended"), Failure("failed", "rank 0 failed")], job)  # type: ignore[arg-type]
+    assert not isinstance(raised.value, NodeFailed)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,8 @@ def _make_on(
     preload()  # first: it says in one sentence what torch lacks
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
-    from scalestudy.launch.failures import RankFailed
+    from scalestudy.launch.failures import NodeFailed, RankFailed
+    from scalestudy.launch.job_environment import JobEnvironment
     from scalestudy.launch.signals import EndedBySignal
 
     with measured_run(f"run {identity}") if lease.here else nullcontext():
@@ -162,6 +163,8 @@ def _make_on(
             sys.exit(attempts.EXIT_STOPPED)
         except (RankFailed, EndedBySignal) as error:
             what, _, details = str(error).partition("\n")
+            if isinstance(error, NodeFailed):
+                JobEnvironment().report_fault(what)
             message = f"scalestudy: {identity}: {what}; no result is written"
             print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
             sys.exit(1)

@@ -95,7 +95,7 @@ class Control:
                 self.note_dead_launchers()
                 if now - begin > limit_s:
                     self.failures.append(
-                        self.launchers.failure(f"{self.missing()} did not come up within {limit_s:g} s")
+                        self.launchers.failure(f"{self.missing()} did not come up within {limit_s:g} s", "node")
                     )
                 if now - begin > NAME_MISSING_S and not missing_named:
                     missing_named = True
@@ -144,7 +144,8 @@ class Control:
             self.hear()
         if not self.failures:
             whom = f"node {self.host(index)}" if len(self.launchers.processes) > 1 else self.missing()
-            self.failures.append(self.launchers.failure(f"{whom} could not be started (exit status {status})"))
+            what = f"{whom} could not be started (exit status {status})"
+            self.failures.append(self.launchers.failure(what, "node"))
 
     def missing(self) -> str:
         """The nodes whose agents have not come, for a message."""

@@ -49,6 +49,10 @@ class RankFailed(Exception):
     """A process of the run failed; the message names it, its machine, and its last lines."""
 
 
+class NodeFailed(RankFailed):
+    """A node could not be reached, or was lost: nothing that the run does, so its job is worth another try."""
+
+
 def failure_with_log(kind: str, what: str, log: Path) -> Failure:
     """A failure with the last lines of the output of what failed."""
     return Failure(kind, what, str(log), tuple(last_lines(log)))
@@ -66,7 +70,7 @@ def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
         raise Skipped(first.what)
     if first.kind == "user":
         raise UserError(first.what, job.run)
-    raise RankFailed(str(first))
+    raise (NodeFailed if first.kind == "node" else RankFailed)(str(first))
 
 
 def last_lines(log: Path, count: int = TAIL_LINES) -> list[str]:
