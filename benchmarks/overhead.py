@@ -51,7 +51,7 @@ CASES = (
             "data": {"source": "synthetic", "samples": 4096, "shape": [3, 32, 32]},
             "batch": {"per_rank": 32},
         },
-        steps=10,
+        steps=20,
     ),
     Case(
         "small_cnn, digits, batch 32",
