@@ -205,7 +205,8 @@ def _fetch(work: Path) -> None:
 
 
 def _adapt(source: Path, now: Toolchain) -> None:
-    """The standard of C++ that torch's headers need; and no CUDA, where only half of it is installed."""
+    """The standard of C++ that torch's headers need; no debug information; and no CUDA, where only half of it is there."""
+    _replace(source / "setup.py", "'RelWithDebInfo'", "'Release'")
     for file in ("CMakeLists.txt", "horovod/torch/CMakeLists.txt"):
         _replace(source / file, "CMAKE_CXX_STANDARD 14", "CMAKE_CXX_STANDARD 20")
     if not now.nccl:
