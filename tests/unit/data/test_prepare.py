@@ -5,7 +5,9 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lmdb
@@ -16,8 +18,9 @@ from scalestudy.data.labels import check_labels
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
-from scalestudy.data.prepare import lmdb_store, parts, write
+from scalestudy.data.prepare import lmdb_store, parts, pixel_array, write
 from scalestudy.data.prepare.datasets import ensure, prepare
+from scalestudy.data.progress import Progress
 from scalestudy.errors import UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
@@ -270,3 +273,20 @@ def test_a_manifest_with_an_impossible_value_is_refused(
     forged(path, **changes)
     with pytest.raises(UserError, match=named):
         ensure(path)
+
+
+@pytest.mark.parametrize("store", [pixel_array.write_array, lmdb_store.write_database])
+def test_threads_that_convert_have_ended_when_an_error_is_raised(store: Any, tmp_path: Path) -> None:
+    """The traceback holds what the error went through, and with it whatever would end its threads when it is collected."""
+
+    def convert(number: int) -> Any:
+        raise UserError(f"picture {number} cannot be read")
+
+    writes = SimpleNamespace(one=lambda _number, made: made())
+    places = (tmp_path, tmp_path) if store is lmdb_store.write_database else (tmp_path,)
+    sizes = (8,) if store is pixel_array.write_array else ()
+    before = set(threading.enumerate())
+    with pytest.raises(UserError, match="picture 0 cannot be read") as raised:
+        store(*places, "train", *sizes, np.zeros(500, np.int64), convert, lambda: writes, Progress("pictures", 500))
+    assert set(threading.enumerate()) <= before
+    assert raised.tb is not None

@@ -43,18 +43,19 @@ def write_database(
         _delete_from(environment, stored)
         first = min(len(done) * PER_TRANSACTION, len(labels))
         progress.add(first)
-        results = parts.in_order(lambda n: convert(first + n), len(labels) - first, AHEAD * parts.cores())
-        for begin in range(first, len(labels), PER_TRANSACTION):
-            end = min(begin + PER_TRANSACTION, len(labels))
-            gathered = gather()
-            pieces = [gathered.one(number, next(results)) for number in range(begin, end)]
-            values = [data for data in pieces if data is not None]
-            _put(environment, stored, values)
-            part = _part(gathered, labels, values)
-            parts.save(records, f"{split}-{len(done):07d}", part)
-            done.append(part)
-            stored += len(values)
-            progress.add(end - begin)
+        left, ahead = len(labels) - first, AHEAD * parts.cores()
+        with parts.in_order(lambda n: convert(first + n), left, ahead) as results:
+            for begin in range(first, len(labels), PER_TRANSACTION):
+                end = min(begin + PER_TRANSACTION, len(labels))
+                gathered = gather()
+                pieces = [gathered.one(number, next(results)) for number in range(begin, end)]
+                values = [data for data in pieces if data is not None]
+                _put(environment, stored, values)
+                part = _part(gathered, labels, values)
+                parts.save(records, f"{split}-{len(done):07d}", part)
+                done.append(part)
+                stored += len(values)
+                progress.add(end - begin)
     return done
 
 

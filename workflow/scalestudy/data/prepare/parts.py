@@ -175,16 +175,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_order(function: Callable[[int], T], count: int, ahead: int) -> Iterator[Callable[[], T]]:
+@contextlib.contextmanager
+def in_order(function: Callable[[int], T], count: int, ahead: int) -> Iterator[Iterator[Callable[[], T]]]:
     """Call `function` with every number below `count` in threads, at most `ahead` of the results taken.
 
-    Yields, in order, callables that return the result or raise the error.
+    The iterator gives, in order, callables that return the result or raise the error. The threads end with the block: a
+    generator that owned them would end them when it is collected, which may happen where `threading` holds its own lock.
     """
     with threads() as pool:
-        waiting: deque[Future[T]] = deque()
-        for number in range(count):
-            waiting.append(pool.submit(function, number))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result
-        while waiting:
+        yield _results(pool, function, count, ahead)
+
+
+def _results(
+    pool: ThreadPoolExecutor, function: Callable[[int], T], count: int, ahead: int
+) -> Iterator[Callable[[], T]]:
+    waiting: deque[Future[T]] = deque()
+    for number in range(count):
+        waiting.append(pool.submit(function, number))
+        if len(waiting) >= ahead:
             yield waiting.popleft().result
+    while waiting:
+        yield waiting.popleft().result

@@ -33,12 +33,12 @@ def write_array(
 
     with open(folder / f"{split}.npy", "wb") as stream:
         np.lib.format.write_array_header_1_0(stream, head(len(labels)))
-        ready = parts.in_order(convert, len(labels), AHEAD * parts.cores())
-        for number, made in enumerate(ready):
-            if (data := gathered.one(number, made)) is not None:
-                stream.write(data)
-                checks.append(zlib.crc32(data))
-            progress.add(1)
+        with parts.in_order(convert, len(labels), AHEAD * parts.cores()) as ready:
+            for number, made in enumerate(ready):
+                if (data := gathered.one(number, made)) is not None:
+                    stream.write(data)
+                    checks.append(zlib.crc32(data))
+                progress.add(1)
         if len(checks) < len(labels):  # numpy leaves room for a shorter count
             stream.seek(0)
             np.lib.format.write_array_header_1_0(stream, head(len(checks)))
