@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.config import NAME, SCALES, Config, read_machine
+from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import RESERVED, Run, Study
 
@@ -40,9 +41,14 @@ class RunIndex:
     def __init__(self, config: Config, changes: dict[str, Any] | None = None) -> None:
         self.config = config
         names = None if config.studies == "all" else config.studies
-        machine = read_machine(config.folder)
+        self._machines: dict[str, Machine] = {}
         found = find_studies(
-            names, config.scale, machine, tags=config.tags, machine_name=config.folder, changes=changes
+            names,
+            config.scale,
+            self.machine(config.folder),
+            tags=config.tags,
+            machine_name=config.folder,
+            changes=changes,
         )
         self.chosen: list[Study] = found.studies
         """The configured studies that can be expanded."""
@@ -68,6 +74,12 @@ class RunIndex:
         """Whether the configuration is for this machine and scale."""
         return (machine, scale) == (self.config.folder, self.config.scale)
 
+    def machine(self, name: str) -> Machine:
+        """The machine that a path names, read once."""
+        if name not in self._machines:
+            self._machines[name] = read_machine(name)
+        return self._machines[name]
+
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
         if self.is_configured(machine, scale):
@@ -75,7 +87,7 @@ class RunIndex:
                 if study.name == name:
                     return study
         if (machine, scale, name) not in self._studies:
-            found = read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+            found = read_studies([name], scale, self.machine(machine), machine_name=machine)[0]
             self._studies[machine, scale, name] = found
         return self._studies[machine, scale, name]
 
@@ -127,7 +139,7 @@ class RunIndex:
     def _studies_at(self, machine: str, scale: str) -> list[Study]:
         if self.is_configured(machine, scale):
             return self.chosen
-        return find_studies(None, scale, read_machine(machine), machine_name=machine).studies
+        return find_studies(None, scale, self.machine(machine), machine_name=machine).studies
 
     def _most_likely_first(self) -> Iterator[dict[str, Planned]]:
         """Runs of the configuration, then of paths seen so far, then of any study."""

@@ -12,7 +12,6 @@ from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results import freshness
 from scalestudy.spec import layout
 from scalestudy.spec.claims import Published
-from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
 
@@ -52,7 +51,7 @@ class Targets:
         known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
         if study.target_accuracy is not None:
             known.append(study.target_accuracy)
-        prices = read_machine(machine).prices
+        prices = self.runs.machine(machine).prices
         return canonical_json([*known, [run.id for run in study.runs], *([prices.plain()] if prices else [])])
 
     def figure(self, machine: str, scale: str, study: str, name: str) -> str:
