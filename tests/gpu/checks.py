@@ -162,10 +162,10 @@ def _losses(suite: Suite, name: str) -> np.ndarray:
 
 def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
     """The loss curve of 40 steps, against the plain one: the largest difference relative to the first loss."""
-    data = "data={source: synthetic, samples: 512, shape: [3, 64, 64]}"
-    common = (data, "model=resnet18", "batch.per_rank=32", "measure.warmup_steps=2", "measure.steps=38", "train.epochs=9",
-              "train.evaluate_every_epochs=0", "optimiser.learning_rate=0.01")  # fmt: skip
-    common = common if not suite.dry else (*common, "measure.steps=4")
+    side, batch = suite.size(64, 32), suite.size(32, 4)
+    data = f"data={{source: synthetic, samples: {16 * batch}, shape: [3, {side}, {side}]}}"
+    common = (data, "model=resnet18", f"batch.per_rank={batch}", "measure.warmup_steps=2", "measure.steps=38",
+              "train.epochs=9", "train.evaluate_every_epochs=0", "optimiser.learning_rate=0.01")  # fmt: skip
     tried(suite, "curve-plain", *common)
     plain = _losses(suite, "curve-plain")
     found: Values = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,12 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 
+    def shell(self, line: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a line of bash; without bash where it is one command and nothing in it is bash's to read."""
+        words = shlex.split(line)
+        plain = words[0] in fork_server.ENTRIES and not set(line) & set("$&|;<>*?~`(){}#")
+        return self.run(*words, **more) if plain else self.run("bash", "-c", line, **more)
+
     def run(self, *command: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder; standard error comes with standard output."""
         if self.forked and command[0] in fork_server.ENTRIES:
@@ -110,7 +117,7 @@ class Project:
         path.write_text(text.replace(old, new))
 
 
-def make_project(folder: Path) -> Project:
+def make_project(folder: Path, forked: bool = False) -> Project:
     """Copy what a clone has, with the tiny study alone."""
     folder.mkdir(parents=True)
     for name in ("Snakefile", "workflow", "profiles", "envs"):
@@ -118,7 +125,7 @@ def make_project(folder: Path) -> Project:
         ignore = shutil.ignore_patterns("*.pyc.*", "*.egg-info")  # what is compiled is as good there
         shutil.copytree(source, folder / name, ignore=ignore) if source.is_dir() else shutil.copy(source, folder / name)
     shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("studies"))
-    project = Project(folder)
+    project = Project(folder, forked)
     project.study.parent.mkdir()
     project.study.write_text(STUDY)
     return project

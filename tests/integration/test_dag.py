@@ -21,7 +21,7 @@ DRAWN = {"summarise": 1, "figure": 2, "table": 1, "judge": 1, "report": 1}
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose four runs, figures, table and report were really made."""
-    project = make_project(tmp_path_factory.mktemp("finished") / "clone")
+    project = make_project(tmp_path_factory.mktemp("finished") / "clone", forked=True)
     done = project.snakemake("all")
     assert done.returncode == 0, done.stdout
     return project
@@ -182,7 +182,7 @@ def test_a_figure_of_another_study_is_asked_for_by_a_clear_message(project: Proj
 def test_an_exported_study_is_drawn_in_a_fresh_clone_without_training(project: Project, tmp_path: Path) -> None:
     done = project.run("scalestudy", "export", "tiny", "--out", "tiny.zip")
     assert done.returncode == 0, done.stdout
-    fresh = make_project(tmp_path / "fresh")
+    fresh = make_project(tmp_path / "fresh", forked=True)
     done = fresh.run("scalestudy", "import", str(project.folder / "tiny.zip"))
     assert done.returncode == 0, done.stdout
     assert fresh.planned() == DRAWN

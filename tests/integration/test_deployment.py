@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A folder with a configuration and a workflow that uses the one of another folder; its four runs are made."""
     source = make_project(tmp_path_factory.mktemp("source") / "clone")
-    project = Project(tmp_path_factory.mktemp("deployed"))
+    project = Project(tmp_path_factory.mktemp("deployed"), forked=True)
     shutil.move(source.folder / "config", project.folder / "config")
     (project.folder / "workflow").mkdir()
     text = MODULE.format(snakefile=source.folder / "workflow/Snakefile")
@@ -91,7 +91,7 @@ def test_snakemakes_report_has_figures_and_tables_of_each_study_with_captions(re
 
 
 def test_the_root_file_makes_all_where_no_target_is_named(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path / "clone", forked=True)
     done = project.snakemake("-n")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^all +1$", done.stdout, re.MULTILINE)
@@ -99,7 +99,7 @@ def test_the_root_file_makes_all_where_no_target_is_named(tmp_path: Path) -> Non
 
 
 def test_the_workflow_passes_snakemakes_lint_from_either_file(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path / "clone", forked=True)
     for file in ("Snakefile", "workflow/Snakefile"):
         done = project.run("snakemake", "--snakefile", file, "--lint")
         assert done.returncode == 0, done.stdout

@@ -222,7 +222,7 @@ def gallery(unshown: Project, tmp_path: Path) -> Project:
     """A copy of it, to make pages in."""
     copy = tmp_path / "clone"
     shutil.copytree(unshown.folder, copy, symlinks=True)
-    return Project(copy)
+    return Project(copy, forked=True)
 
 
 def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Project) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -79,7 +77,7 @@ RUN = [command for command in COMMANDS if command not in NOT_RUN]
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone with the files that the documents have one write."""
-    project = make_project(tmp_path_factory.mktemp("documents") / "clone")
+    project = make_project(tmp_path_factory.mktemp("documents") / "clone", forked=True)
     shutil.rmtree(project.folder / "config/studies")
     shutil.copytree(ROOT / "config/studies", project.folder / "config/studies")
     shutil.copy(ROOT / "Makefile", project.folder)
@@ -90,25 +88,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-@pytest.fixture(scope="module")
-def done(clone: Project) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
-    """Each command as it runs in the clone, two at a time; what it writes to /tmp goes elsewhere."""
-
-    def run(command: str) -> subprocess.CompletedProcess[str]:
-        elsewhere = command.replace("/tmp/", f"{clone.folder.parent}/")
-        dry = f"{elsewhere} -n" if command.startswith(DRY) and not command.endswith(" -n") else elsewhere
-        return clone.run("bash", "-c", dry, TMPDIR=str(clone.folder.parent), SCALESTUDY_LOCKS=str(clone.folder.parent))
-
-    with ThreadPoolExecutor(2) as pool:
-        yield {command: pool.submit(run, command) for command in RUN}
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.parametrize("command", RUN)
-def test_a_command_of_the_documents_works(
-    done: dict[str, Future[subprocess.CompletedProcess[str]]], command: str
-) -> None:
-    ended = done[command].result()
+def test_a_command_of_the_documents_works(clone: Project, command: str) -> None:
+    place = str(clone.folder.parent)
+    elsewhere = command.replace("/tmp/", f"{place}/")
+    dry = f"{elsewhere} -n" if command.startswith(DRY) and not command.endswith(" -n") else elsewhere
+    ended = clone.shell(dry, TMPDIR=place, SCALESTUDY_LOCKS=place)
     assert completed(ended), ended.stdout
 
 

@@ -165,7 +165,7 @@ def test_a_wrong_question_is_answered_in_a_sentence(project: Project, arguments:
 
 
 def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path / "clone", forked=True)
     rows = "results/local/mini/studies/tiny/runs.parquet"
     assert project.snakemake(rows).returncode == 0
     assert plan(project, rows)["total"]["jobs"] == 0
@@ -184,7 +184,7 @@ def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Pat
 
 
 def test_run_says_the_snakemake_command_and_gives_it_with_the_changes(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path / "clone", forked=True)
     done = project.run("scalestudy", "run", "tiny", "--set", "repeats=1", "--set", "ranks=1", "-n")
     assert done.returncode == 0, done.stdout
     assert 'snakemake tiny --profile profiles/local --config \'set=["repeats=1", "ranks=1"]\'' in done.stdout

@@ -25,7 +25,7 @@ def commands() -> list[str]:
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory, commands: list[str]) -> tuple[Project, dict[str, list[str]]]:
     """A clone in which everything was done, and what each command printed, each time that it was given."""
-    project = make_project(tmp_path_factory.mktemp("tutorial") / "clone")
+    project = make_project(tmp_path_factory.mktemp("tutorial") / "clone", forked=True)
     (project.folder / ".venv").symlink_to(sys.prefix)
     study, title = blocks(TUTORIAL, "yaml")
     file = project.folder / "config/studies/batch_size.yaml"
@@ -34,7 +34,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory, commands: list[str]) -> tup
         if "snakemake batch_size --profile profiles/local" in printed:
             old = next(line for line in study.splitlines() if "kind: lines" in line)
             file.write_text(study.replace(old, title.rstrip("\n")))
-        ended = project.run("bash", "-c", command.replace("/tmp/", f"{project.folder.parent}/"))
+        ended = project.shell(command.replace("/tmp/", f"{project.folder.parent}/"))
         # Whether this machine was slower the second time is not for a test to say.
         undecided = command.startswith("scalestudy compare") and ended.returncode in (1, 3)
         assert undecided or completed(ended), f"{command}\n{ended.stdout}"
