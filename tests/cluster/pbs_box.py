@@ -1,4 +1,4 @@
-"""OpenPBS in a box: two hosts of 16 cores and 8 GPUs each. Cores and GPUs are a fiction, the hosts are not: each has a
+"""OpenPBS in a box: two hosts of 16 cores and 4 GPUs each. Cores and GPUs are a fiction, the hosts are not: each has a
 network namespace, a host name and an execution daemon of its own.
 
 OpenPBS has no Debian package: an installation of one's own is found by `qsub` in PATH, or named by PBS_EXEC.
@@ -52,6 +52,8 @@ class PbsBox(Box):
         roles = "PBS_START_SERVER=1\nPBS_START_SCHED=1\nPBS_START_COMM=1\nPBS_START_MOM=0\n"
         conf = f"PBS_SERVER={head}\nPBS_EXEC={self.programs}\nPBS_HOME={HOME}\n{roles}"
         self.must(["bash", "-c", f"printf '{conf}' >/etc/pbs.conf"])
+        # As its installation does: login shells, and so jobs, have its commands in PATH.
+        self.must(["cp", str(self.programs / "etc/pbs.sh"), "/etc/profile.d/"])
         self.must(["unshare", "--ipc", str(self.programs / "libexec/pbs_habitat")])
         self.must(["bash", "-c", f"echo '$usecp *:/ /' >{HOME}/mom_priv/config"])  # as on shared storage
         self.must(["sed", "-i", 's/^resources: "/&ngpus, /', f"{HOME}/sched_priv/sched_config"])
@@ -67,7 +69,7 @@ class PbsBox(Box):
         self.must(self.on_second_host(tail, f"exec unshare --mount sh -c '{own_home}'"))
         for host in self.hosts:
             self.qmgr(f"create node {host}", f"set node {host} resources_available.ncpus = 16")
-            self.qmgr(f"set node {host} resources_available.ngpus = 8")
+            self.qmgr(f"set node {host} resources_available.ngpus = 4")
         self.until(["bash", "-c", "pbsnodes -a | grep -c 'state = free'"], "2")
 
     def qmgr(self, *directives: str) -> None:
