@@ -232,8 +232,8 @@ def assert_path_works(box: Box, folder: str, site: dict[str, str]) -> None:
 
 
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
-    """Jobs that name their nodes get these and no others: three on each, where a free choice packs them, and one on both."""
-    runs: dict[str, dict[str, Any]] = {f"{host} {n}": {"hosts": host} for host in hosts for n in range(3)}
+    """Jobs that name their nodes get these and no others: two on each, where a free choice packs them, and one on both."""
+    runs: dict[str, dict[str, Any]] = {f"{host} {n}": {"hosts": host} for host in hosts for n in range(2)}
     runs["both"] = {"hosts": ",".join(reversed(hosts)), "nodes": 2}
     workflow = Workflow(box, "named nodes", site, {name: {**run, "ranks_per_node": 2} for name, run in runs.items()})
     code, output = workflow.drive()
