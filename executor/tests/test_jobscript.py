@@ -140,6 +140,24 @@ def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
     assert second.began_s > first.began_s
 
 
+@pytest.mark.parametrize(("answer", "again"), [("2", True), ("1", False), ("", False)])
+def test_a_script_that_pbs_has_started_twice_by_the_word_of_its_server_runs_again(
+    tmp_path: Path, answer: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = counting(tmp_path)
+    run(folder)
+    qstat = tmp_path / "bin" / "qstat"
+    qstat.parent.mkdir()
+    said = f"Job Id: 7.head\n    job_state = R\n    run_count = {answer}\n" if answer else ""
+    qstat.write_text(f"#!/bin/sh\n[ \"$*\" = '-f 7.head' ] && printf '{said}'\n")
+    qstat.chmod(0o755)
+    (tmp_path / "pbs.conf").write_text(f"PBS_SERVER=head\nPBS_EXEC={tmp_path}\n")
+    monkeypatch.setenv("PBS_CONF_FILE", str(tmp_path / "pbs.conf"))
+    monkeypatch.setenv("PBS_JOBID", "7.head")
+    assert run(folder).returncode == 1
+    assert runs(folder) == (2 if again else 1)
+
+
 def test_a_script_that_has_ended_and_was_not_requeued_does_not_run_again(tmp_path: Path) -> None:
     folder = counting(tmp_path)
     run(folder)

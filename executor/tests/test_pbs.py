@@ -89,8 +89,8 @@ def test_the_id_of_a_submission_is_read() -> None:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("unknown_queue", "qsub: qsub: Unknown queue"),
-        ("over_the_limit", "qsub: qsub: Job violates queue and/or server resource limits"),
+        ("unknown_queue", "qsub: Unknown queue"),
+        ("over_the_limit", "qsub: Job violates queue and/or server resource limits"),
     ],
 )
 def test_a_refusal_has_the_servers_words(case: str, words: str) -> None:

@@ -156,6 +156,23 @@ class Box:
                 raise AssertionError(f"{shlex.join(argv)} never said {wanted!r}, last:\n{said}")
             time.sleep(0.2)
 
+    def lay_cable(self, tail: str) -> None:
+        """A second host: its own network, with one cable to the first. Neither reaches out of the box."""
+        commands = f"""\
+            ip netns add {tail}
+            ip link add head0 type veth peer name tail0 netns {tail}
+            ip addr add 10.78.0.1/24 dev head0
+            ip link set head0 up
+            ip -n {tail} addr add 10.78.0.2/24 dev tail0
+            ip -n {tail} link set tail0 up
+            ip -n {tail} link set lo up
+            printf '127.0.0.1 localhost\\n10.78.0.1 {self.host}\\n10.78.0.2 {tail}\\n' >/etc/hosts"""
+        self.must(["bash", "-euc", commands])
+
+    def on_second_host(self, tail: str, script: str) -> list[str]:
+        """The command line that runs a line of shell on the second host."""
+        return ["nsenter", f"--net=/run/netns/{tail}", "unshare", "--uts", "sh", "-c", f"hostname {tail} && {script}"]
+
     def kill_script(self, script: str, parent: str) -> None:
         """SIGKILL to the process of this box that runs a job's script, and to nothing else of the job.
 

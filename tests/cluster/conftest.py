@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from tests.cluster.box import Box, Unavailable
-from tests.cluster.pbs_here import PbsHere
+from tests.cluster.pbs_box import PbsBox
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.slurm_box import HarshSlurmBox, SlurmBox
 from tests.cluster.workflow import ROOT
@@ -46,6 +46,6 @@ def sge() -> Iterator[SgeBox]:
 
 
 @pytest.fixture(scope="session")
-def pbs() -> Iterator[PbsHere]:
-    """A PBS that is already here."""
-    yield from _box(PbsHere)
+def pbs() -> Iterator[PbsBox]:
+    """A private OpenPBS of two hosts."""
+    yield from _box(PbsBox)

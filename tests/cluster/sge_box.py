@@ -48,7 +48,7 @@ class SgeBox(Box):
             raise
 
     def _start(self) -> None:
-        self._lay_cable()
+        self.lay_cable("sgetail")
         self.must(
             [
                 "bash",
@@ -76,22 +76,8 @@ class SgeBox(Box):
         # By these group numbers a host finds the processes of a job that is over; the two hosts see one another's.
         self._configured("-Aconf", None, lambda _: "gid_range 30000-30100\n", "sgetail")
         self.must(["sge_execd"])
-        tail = "nsenter --net=/run/netns/sgetail unshare --uts sh -c 'hostname sgetail && exec sge_execd'"
-        self.must(["bash", "-c", tail])
+        self.must(self.on_second_host("sgetail", "exec sge_execd"))
         self.until(["bash", "-c", "qstat -f | grep -c lx-amd64"], "2")
-
-    def _lay_cable(self) -> None:
-        """A second host: its own network, with one cable to the first. Neither reaches out of the box."""
-        commands = """\
-            ip netns add sgetail
-            ip link add head0 type veth peer name tail0 netns sgetail
-            ip addr add 10.78.0.1/24 dev head0
-            ip link set head0 up
-            ip -n sgetail addr add 10.78.0.2/24 dev tail0
-            ip -n sgetail link set tail0 up
-            ip -n sgetail link set lo up
-            printf '127.0.0.1 localhost\\n10.78.0.1 sgehead\\n10.78.0.2 sgetail\\n' >/etc/hosts"""
-        self.must(["bash", "-euc", commands])
 
     def _configured(self, option: str, shown: list[str] | None, change: object, name: str) -> None:
         """Change one of Grid Engine's own configuration texts, without its editor."""

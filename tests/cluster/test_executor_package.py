@@ -20,9 +20,11 @@ def test_snakemakes_conformance_tests_and_everyday_workflows_pass(request: pytes
     folder = box.home / "conformance"
     box.must(["mkdir", str(folder)], USER)
     files = [str(ROOT / "executor/tests" / name) for name in TESTS]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", f"--basetemp={folder}/tmp", *files]
+    options = ["-p", "no:cacheprovider", "-vv", "-rs", f"--basetemp={folder}/tmp"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
     environment = {**environment_of(box), "MULTINODE_TEST_SCHEDULER": kind, "PYTHONDONTWRITEBYTECODE": "1"}
     done = box.run(command, USER, folder, timeout=880, **environment)
+    print(done.stdout)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) >= 30, done.stdout

@@ -1,28 +1,32 @@
-"""The executor on a PBS that is already here; where there is none, this is said, and recorded answers are replayed."""
+"""The executor on a real OpenPBS with two hosts, where one is installed; elsewhere recorded answers are replayed."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+import json
+import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.pbs_here import PbsHere
+from tests.cluster.box import USER
+from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
+    Driver,
+    Shipped,
     Workflow,
     assert_begun_once,
+    assert_on_named_nodes,
     assert_path_refused,
     assert_path_works,
     assert_refused,
+    environment_of,
     message,
 )
+from tests.integration.tries import made
 
-# `vscatter` is `scatter` where the virtual nodes of one host stand for nodes.
-SITE = {
-    "kind": "pbs",
-    "request": "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}][:mem={mem_mb}mb]"
-    " -l place=vscatter [-l walltime={walltime}]",
-}
+SITE = {"kind": "pbs"}
 FATES = {
     "well": {},
     "two nodes": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2},
@@ -35,7 +39,9 @@ FATES = {
 }
 
 
-def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs: PbsHere) -> None:
+@pytest.fixture(scope="module")
+def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
+    """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
     workflow = Workflow(pbs, "fates", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES) - 1, "all starts", 90)
@@ -43,12 +49,91 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
     driver.wait()
     driver = workflow.start()
     workflow.until(lambda: "long: taken up again" in driver.log.read_text(), "adoption")
-    if restart := os.environ.get("SCALESTUDY_PBS_RESTART"):
-        subprocess.run(restart, shell=True, check=True, timeout=100)
-    ids = {event["name"].split(".")[1]: event["id"] for event in workflow.events("id")}
-    pbs.run(["qdel", ids["deleted"]], pbs.user.pw_name)
-    code, output = driver.wait(280)
+    pbs.stop_server()
+    time.sleep(3)
+    pbs.start_server()
+    pbs.must(["qdel", workflow.ids()["deleted"]])
+    return workflow, driver
 
+
+def test_jobs_land_on_the_nodes_that_they_name(pbs: PbsBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_on_named_nodes(pbs, SITE, pbs.hosts)
+
+
+def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
+    folder = pbs.home / "launch"
+    pbs.must(["mkdir", str(folder)], USER)
+    environment = environment_of(pbs)
+    program = Path(sys.executable).parent / "scalestudy"
+    exports = "".join(f"export {name}={value}\n" for name, value in environment.items())
+    script = f"{exports}cd {folder}\n{program} try ranks=4 nodes=2 strategy=allreduce train.epochs=2 --out out\n"
+    (pbs.folder / "job.sh").write_text(script)
+    submit = ["qsub", "-W", "block=true", "-l", "select=2:ncpus=2:mpiprocs=2", "-l", "place=scatter", "-j", "oe"]
+    done = pbs.run([*submit, "-o", "said", str(pbs.folder / "job.sh")], USER, folder, **environment)
+    said = pbs.until(["cat", str(folder / "said")], "samples/s")  # PBS brings the output back a little later
+    assert made(done.returncode, said), done.stdout + said
+    result = json.loads((folder / "out" / "result.json").read_text())
+    assert result["launch"]["launcher"] == "pbsdsh"
+    assert result["launch"]["hosts"] == list(pbs.hosts)
+    assert result["samples_seen"] == 2 * 11 * 128
+
+
+@pytest.mark.parametrize(
+    ("site", "why"),
+    [
+        ({"kind": "pbs", "queue": "nosuch"}, "qsub: Unknown queue"),
+        ({"kind": "pbs", "options": "-l nosuch=1"}, "qsub: Unknown resource"),
+    ],
+)
+def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
+    pbs: PbsBox, site: dict[str, str], why: str
+) -> None:
+    assert_refused(pbs, site, why)
+
+
+def test_a_folder_whose_name_needs_quotes_works(pbs: PbsBox) -> None:
+    assert_path_works(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE)
+
+
+@pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
+def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsBox, folder: str) -> None:
+    assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")
+
+
+def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
+    pbs: PbsBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(pbs, "requeued", SITE, {"run": {"steps": 10, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    [job] = workflow.ids().values()
+    pbs.must(["qalter", "-r", "y", job])
+    pbs.must(["qrerun", job])
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 1
+    assert len(workflow.events("submitted")) == 1
+    assert workflow.starts()["run"] == 2
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(pbs: PbsBox, fates: tuple[Workflow, Driver]) -> None:
+    others = len([line for line in pbs.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
+    pbs.limit_queued_jobs_per_user(others + 1)  # others may end meanwhile, which makes room for more
+    try:
+        workflow = Workflow(pbs, "limited", SITE, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
+        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
+        code, output = workflow.drive("--multinode-give-up-min", "2")
+    finally:
+        pbs.limit_queued_jobs_per_user(0)
+    assert code == 0, output
+    assert workflow.results() == 6
+    assert set(workflow.starts().values()) == {1}
+    assert output.count("the scheduler takes no more jobs for now (qsub: would exceed ") == 1
+
+
+def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
+    workflow, driver = fates
+    code, output = driver.wait(280)
     assert code == 1
     results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
     assert results == {"well", "two nodes", "long"}
@@ -60,23 +145,21 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(pbs
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
-@pytest.mark.parametrize(
-    ("site", "why"),
-    [
-        ({"kind": "pbs", "queue": "nosuch"}, "qsub: Unknown queue"),
-        ({"kind": "pbs", "options": "-l nosuch=1"}, "qsub: Unknown resource"),
-    ],
-)
-def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
-    pbs: PbsHere, site: dict[str, str], why: str
-) -> None:
-    assert_refused(pbs, site, why)
-
-
-def test_a_folder_whose_name_needs_quotes_works(pbs: PbsHere) -> None:
-    assert_path_works(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE)
-
-
-@pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
-def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsHere, folder: str) -> None:
-    assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")
+def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(pbs: PbsBox) -> None:
+    workflow = Shipped(pbs, "shipped", "pbs", {f"run{n}": {"steps": 60, "step_s": 1} for n in range(2)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
+    driver.kill()
+    assert driver.wait()[0] != 0
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    pbs.stop_server()
+    driver.kill(signal.SIGINT)
+    code, output = driver.wait()
+    pbs.start_server()
+    assert code == 1
+    assert "the scheduler could not be asked to delete its jobs (qdel: " in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+    assert workflow.starts() == {"run0": 1, "run1": 1}

@@ -17,6 +17,7 @@ from tests.cluster.workflow import (
     Shipped,
     Workflow,
     assert_begun_once,
+    assert_on_named_nodes,
     assert_path_refused,
     assert_path_works,
     assert_refused,
@@ -70,6 +71,10 @@ def test_one_job_has_slots_on_both_hosts(sge: SgeBox, fates: tuple[Workflow, Dri
     assert "all.q@sgetail" in shown
     code, output = driver.wait()
     assert code == 0, output
+
+
+def test_jobs_land_on_the_nodes_that_they_name(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_on_named_nodes(sge, BOTH_HOSTS, ("sgehead", "sgetail"))
 
 
 def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:

@@ -7,6 +7,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,13 @@ def stop(cause: str, done: int) -> None:
     sys.exit(75)
 
 
+def nodes() -> list[str]:
+    """Where PBS or Grid Engine has put the job, first words of the lines of their files; else this host."""
+    listed = os.environ.get("PBS_NODEFILE") or os.environ.get("PE_HOSTFILE")
+    lines = Path(listed).read_text().splitlines() if listed else [socket.gethostname()]
+    return sorted({line.split()[0] for line in lines})
+
+
 done = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
 with open("starts.log", "a") as starts:
     starts.write(f"{result.parent.name} {done} {os.environ.get('MULTINODE_JOB')}\n")
@@ -53,4 +61,4 @@ while done < steps:
     if signalled and what != "deaf":
         stop(f"signal {signalled[0]}", done)
 write(state, {"state": "finished", "progress": done, "cause": ""})
-write(result, {"steps": done})
+write(result, {"steps": done, "nodes": nodes()})

@@ -30,7 +30,9 @@ rule train:
         chain_state=lambda w: "results/" + w.run + "/state.json",
         **{
             key: (lambda key, default: lambda w: RUNS[w.run].get(key, default))(key, default)
-            for key, default in dict(nodes=1, ranks_per_node=1, gpus_per_node=0, mem_mb=200, runtime=5).items()
+            for key, default in dict(
+                nodes=1, ranks_per_node=1, gpus_per_node=0, mem_mb=200, runtime=5, hosts=None
+            ).items()
         }
     params:
         steps=lambda w: RUNS[w.run].get("steps", 1),
@@ -135,7 +137,7 @@ def environment_of(box: Box) -> dict[str, str]:
         "HOME": str(box.home),
         "TMPDIR": "/tmp",
         "SCALESTUDY_LOCKS": str(box.home),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{Path(sys.executable).parent}:{box.environment.get('PATH', os.environ['PATH'])}",
         "PYTHONPATH": str(ROOT / "workflow"),
         "XDG_CACHE_HOME": str(box.home / "cache"),
     }
@@ -227,6 +229,17 @@ def assert_path_works(box: Box, folder: str, site: dict[str, str]) -> None:
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.results() == 3
+
+
+def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
+    """Jobs that name their nodes get these and no others: two on each, where a free choice packs them, and one on both."""
+    runs: dict[str, dict[str, Any]] = {f"{host} {n}": {"hosts": host} for host in hosts for n in range(2)}
+    runs["both"] = {"hosts": ",".join(reversed(hosts)), "nodes": 2}
+    workflow = Workflow(box, "named nodes", site, {name: {**run, "ranks_per_node": 2} for name, run in runs.items()})
+    code, output = workflow.drive()
+    assert code == 0, output
+    found = {name: json.loads((workflow.folder / f"results/{name}/result.json").read_text())["nodes"] for name in runs}
+    assert found == {name: sorted(run["hosts"].split(",")) for name, run in runs.items()}
 
 
 def assert_path_refused(box: Box, folder: str, site: dict[str, str], why: str) -> None:

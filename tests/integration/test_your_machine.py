@@ -51,7 +51,7 @@ def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(
     assert int(trained[1]) >= 12
 
     beyond = project.snakemake("-n", "all", "--config", "studies=beyond", "scale=node", "machine=auto", **seen)
-    said = f"left out: beyond: 1 run: 4 ranks on a node need as many devices; machine `{name}` has {count} on each"
+    said = f"Left out     beyond: 1 run: 4 ranks on a node need as many devices; machine `{name}` has {count} on each"
     assert (said in beyond.stdout) is left_out, beyond.stdout
     trained = re.search(r"^train +(\d+)$", beyond.stdout, re.MULTILINE)
     assert trained is not None
@@ -64,6 +64,7 @@ def test_check_and_plan_say_what_is_left_out(project: Project, tmp_path: Path) -
     plan = project.run("scalestudy", "plan", "beyond", "--config", "machine=auto", "--config", "scale=node", **seen)
     assert plan.returncode == 0, plan.stdout
     assert f"Left out     {said}" in plan.stdout
+    assert plan.stdout.count(said) == 1
 
     config = project.folder / "config/config.yaml"
     before = config.read_text()

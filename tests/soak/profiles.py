@@ -1,6 +1,6 @@
 """`python -m tests.soak.profiles slurm|sge|pbs|allocation`, as root: a small study through a profile as it is shipped.
 
-Slurm and Grid Engine are brought up in a private box; `pbs` needs a server that is here (tests/cluster/pbs_here.py).
+The scheduler is brought up in a private box; `pbs` needs an OpenPBS that is installed (tests/cluster/pbs_box.py).
 Prints what doctor, the plan and the driver say; the home of the box's user is written as `~`.
 """
 
@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 from tests.cluster.box import Box
-from tests.cluster.pbs_here import PbsHere
+from tests.cluster.pbs_box import PbsBox
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import Studies, ranks, studies
 from tests.cluster.workflow import ROOT
 
-BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsHere, "allocation": SlurmBox}
+BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsBox, "allocation": SlurmBox}
 
 
 def run_study(box: Box, name: str) -> bool:

@@ -45,6 +45,14 @@ def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(f
     assert Project({}).runs.run("local", run.id) == run
 
 
+def test_a_study_is_requested_by_its_name_or_with_all_others_not_by_a_file_of_it(folder: Path) -> None:
+    project = Project({})
+    asked = {
+        targets: [study.name for study in project.requested(targets)] for targets in ((), ("all",), ("a",), ("a/x",))
+    }
+    assert asked == {(): ["a", "b"], ("all",): ["a", "b"], ("a",): ["a"], ("a/x",): []}
+
+
 def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,12 @@ forbidden() {{  # its driver has given it up, has judged its end, or has its res
 ln -s run "$status_files/$name.token" 2>/dev/null
 forbidden && exit 0
 # A scheduler may start a script a second time: by a requeue, or because it has forgotten the first start.
-requeued=$((${{SLURM_RESTART_COUNT:-0}} + ${{RESTARTED:-0}}))  # Slurm, Grid Engine; PBS does not tell
+requeued=$((${{SLURM_RESTART_COUNT:-0}} + ${{RESTARTED:-0}}))  # Slurm, Grid Engine
+if [ -n "${{PBS_JOBID:-}}" ] && [ -e "$status_files/$name.began" ]; then  # PBS does not tell: its server is asked
+    programs=$(sed -n 's/^ *PBS_EXEC=//p' "${{PBS_CONF_FILE:-/etc/pbs.conf}}" 2>/dev/null)
+    runs=$(PATH=$programs/bin:$PATH timeout 60 qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/^ *run_count = //p')
+    [ "${{runs:-1}}" -gt 1 ] 2>/dev/null && requeued=1
+fi
 if [ -e "$status_files/$name.ended" ]; then
     grep -qx exit=0 "$status_files/$name.ended" && exit 0
     [ "$requeued" = 0 ] && exit 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
+from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
@@ -164,3 +167,15 @@ def test_a_claim_that_compares_something_else_is_judged_on_one_device_too() -> N
 def test_a_claim_about_a_number_that_no_machine_would_have_is_wrong() -> None:
     with pytest.raises(UserError, match="no run of this study has `ranks` `3`"):
         claimed(8, "{strategy: ring}", "{ranks: 3}", "{ranks: 1}")
+
+
+def test_what_many_studies_leave_out_is_one_line_and_what_one_leaves_out_a_line_each() -> None:
+    study = made("base: {strategy: allreduce}\nvary: {ranks: [1, 2, 4, 8, 16]}\n", with_devices(1))
+    other, whole = replace(study, name="t"), replace(study, name="u", left_out=())
+    assert len(study.left_out) == 4
+    assert left_out_of([study, whole]) == [f"s: {said}" for said in study.left_out]
+    assert left_out_of([study, other, whole]) == [
+        "parts of s, t: the machine does not have what they ask for; `scalestudy plan STUDY` says which"
+    ]
+    few = replace(study, left_out=study.left_out[:1])
+    assert left_out_of([few, replace(few, name="t")]) == [f"s: {study.left_out[0]}", f"t: {study.left_out[0]}"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, s
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.storage import Peak, of_dataset, of_run, peak
 from scalestudy.cluster.waits import Waits, read_waits
+from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.config import read_site
 
 if TYPE_CHECKING:
@@ -75,12 +76,10 @@ def make_plan(project: Project, seen: Sequence[Seen], jobs_at_once: int | None =
     )
 
 
-def _left_out(project: Project, rows: Iterable[Row]) -> Iterator[str]:
+def _left_out(project: Project, rows: Iterable[Row]) -> list[str]:
     """What the studies of the plan name and the machine does not have."""
     planned = {row.study for row in rows}
-    for study in project.chosen:
-        if study.name in planned:
-            yield from (f"{study.name}: {said}" for said in study.left_out)
+    return left_out_of(study for study in project.chosen if study.name in planned)
 
 
 def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:

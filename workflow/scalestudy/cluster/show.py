@@ -81,7 +81,7 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     yield f"Ends         {ends[1]:,} if every job takes its P5, {ends[2]:,} its P95, {ends[0]:,} its whole walltime"
     if plan.awaiting:
         first = {job.awaits for job in plan.awaiting}
-        yield f"Unknown      {len(plan.awaiting)} runs are not in the sums: nobody knows what they take. {len(first)} short calibration runs,"
+        yield f"Unknown      {len(plan.awaiting)} runs are not in the sums: nobody knows what they take. {len(first)} short calibration {'run' if len(first) == 1 else 'runs'},"
         yield "             which the driver starts first, will tell; plan again after them"
     low, middle, high = map(span, plan.makespan_percentiles_s)
     yield f"Makespan     {middle} (P10 {low}, P90 {high}), {span(plan.makespan_s[0])} if every job takes its whole walltime ({QUEUEING})"

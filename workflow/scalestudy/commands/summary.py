@@ -39,16 +39,16 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
     """Print a short account of the studies' results."""
+    from scalestudy.spec.beyond import left_out_of
     from scalestudy.spec.config import read_machine
     from scalestudy.spec.read_study import read_studies
 
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
     _print_verdicts(studies, machine)
     left_out: Counter[str] = Counter()
-    beyond: list[str] = []
+    beyond = left_out_of(studies)
     for study in studies:
         left_out += _print_study(study, machine, scale)
-        beyond += [f"{study.name}: {said}" for said in study.left_out]
     if left_out or beyond:
         click.echo("\nLeft out:")
         for sentence in beyond:

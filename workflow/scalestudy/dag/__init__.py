@@ -12,6 +12,7 @@ from scalestudy.dag.driver import (
     forget_planned_params,
     own_folder,
     read_project,
+    say_left_out,
     stop_runs_on_sigterm,
 )
 from scalestudy.dag.rules import Rules, code
@@ -25,5 +26,6 @@ __all__ = [
     "own_folder",
     "read_project",
     "say_downloads",
+    "say_left_out",
     "stop_runs_on_sigterm",
 ]

@@ -24,6 +24,7 @@ from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.spec import fixed_claims
+from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import find_studies
 from snakemake_executor_plugin_multinode import preflight
@@ -92,6 +93,12 @@ def fix_claims(workflow: Any, project: Project) -> None:
         name, scale = project.config.machine, project.config.scale
         found = find_studies(None, scale, read_machine(name), machine_name=name)
         fixed_claims.fix_claims(found.studies, name)
+
+
+def say_left_out(workflow: Any, project: Project) -> None:
+    """What the studies among the targets name and the machine does not have. Under a dry run the plan says it."""
+    for said in left_out_of(project.requested(workflow.dag_settings.targets)):
+        sys.stderr.write(f"scalestudy: left out: {said}\n")
 
 
 def calm_driver(workflow: Any) -> None:

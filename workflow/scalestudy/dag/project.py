@@ -81,10 +81,14 @@ class Project:
             found[BUDGET] = str(self.config.budget_gpu_hours)
         return found
 
+    def requested(self, targets: Iterable[str]) -> list[Study]:
+        """The studies that are targets as a whole; without a target all are."""
+        names = set(targets) or {"all"}
+        return [study for study in self.chosen if {"all", study.name} & names]
+
     def summary_command(self, targets: Iterable[str]) -> str:
         """The command that reports on the studies among the targets; nothing to report on single files."""
-        requested = set(targets) or {"all"}
-        names = [study.name for study in self.chosen if {"all", study.name} & requested]
+        names = [study.name for study in self.requested(targets)]
         if not names:
             return "true"
         config = self.config

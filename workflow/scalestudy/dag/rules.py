@@ -223,9 +223,6 @@ class Rules:
             self.warn = False
             for notice in dict.fromkeys(notice for study in self.project.chosen for notice in study.notices):
                 sys.stderr.write(f"scalestudy: notice: {notice}\n")
-            for study in self.project.chosen:
-                for said in study.left_out:
-                    sys.stderr.write(f"scalestudy: left out: {study.name}: {said}\n")
             for error in self.project.runs.wrong.values():
                 sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
 

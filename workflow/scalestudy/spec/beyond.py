@@ -15,8 +15,11 @@ from scalestudy.spec.columns import columns_of
 from scalestudy.spec.machine import geometry, machine_problems
 from scalestudy.spec.matching import matches
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Study
 from scalestudy.spec.up_to import KEYS, Extent, is_end
 
+FEW = 3
+"""So many sentences about what several studies leave out are said each; of more, only the studies are named."""
 LIMITED = (*KEYS, "ranks_per_node")
 """Keys of which a machine has only so many."""
 
@@ -59,6 +62,16 @@ class LeftOut:
     def sentences(self) -> tuple[str, ...]:
         """One per reason."""
         return tuple(f"{count} {'run' if count == 1 else 'runs'}: {what}" for what, count in self.counts.items())
+
+
+def left_out_of(studies: Iterable[Study]) -> list[str]:
+    """What these studies name and their machine does not have: all of one study, of several one line where it is much."""
+    found = {study.name: study.left_out for study in studies if study.left_out}
+    if len(found) > 1 and sum(map(len, found.values())) > FEW:
+        return [
+            f"parts of {', '.join(found)}: the machine does not have what they ask for; `scalestudy plan STUDY` says which"
+        ]
+    return [f"{name}: {said}" for name, sentences in found.items() for said in sentences]
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,10 @@ class Pbs(Scheduler):
         if answer.code == 0 and found:
             return found[-1]
         if answer.code == 0 or any(words in answer.err for words in AWAY):
-            raise NoAnswer(f"qsub: {answer.words}")
+            raise NoAnswer(_said("qsub", answer))
         if FULL.search(answer.err):
-            raise LimitReached(f"qsub: {answer.words}")
-        raise Refused(f"qsub: {answer.words}")
+            raise LimitReached(_said("qsub", answer))
+        raise Refused(_said("qsub", answer))
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """qstat with all ids; jobs whose id never came back are looked for by name."""
@@ -155,7 +155,7 @@ class Pbs(Scheduler):
         rows = [fields for line in answer.out.splitlines() if (fields := _fields(line)) is not None]
         unknown_alone = answer.code == UNKNOWN_ID and "Unknown Job" in answer.err
         if (answer.code != 0 and not unknown_alone and not _gone(answer)) or (answer.out.strip() and not rows):
-            raise NoAnswer(f"qstat: {answer.words}")
+            raise NoAnswer(_said("qstat", answer))
         theirs = found_for(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
         return {name: _status(fields) for name, fields in theirs.items()}
 
@@ -165,10 +165,10 @@ class Pbs(Scheduler):
         if answer.code != 0 and NO_HISTORY in answer.err:
             answer = self.run(["qselect", "-N", name], self.query_s)
         if answer.code != 0:
-            raise NoAnswer(f"qselect: {answer.words}")
+            raise NoAnswer(_said("qselect", answer))
         found = ID.findall(answer.out)
         if answer.out.strip() and not found:
-            raise NoAnswer(f"qselect: {answer.words}")
+            raise NoAnswer(_said("qselect", answer))
         return found[-1] if found else None
 
     def cancel(self, jobs: Sequence[Job]) -> None:
@@ -178,7 +178,7 @@ class Pbs(Scheduler):
             return
         answer = self.run(["qdel", *ids], self.submit_s)
         if answer.code != 0 and any(words in answer.err for words in AWAY):
-            raise NoAnswer(f"qdel: {answer.words}")
+            raise NoAnswer(_said("qdel", answer))
 
 
 def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:
@@ -202,6 +202,11 @@ def _printable(path: str) -> str:
     if not path.isascii():
         raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
     return path
+
+
+def _said(command: str, answer: Answer) -> str:
+    """What a command said, after its name, which it may have put there itself."""
+    return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
 
 
 def _gone(answer: Answer) -> bool:
