@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import site
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from running import REAL, Cluster, drive
 from snakemake_executor_plugin_multinode.packed import UNPACK, Packed
 from snakemake_executor_plugin_multinode.software import Software
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
@@ -130,3 +132,26 @@ def test_what_is_wrong_with_it_is_said_and_a_fault_of_the_node(
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert "multinode_unpack" in end.fault
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(REAL), reason="not every batch system hands environment variables on")
+def test_the_job_of_a_workflow_runs_with_the_python_that_its_node_has_unpacked(
+    cluster: Cluster, tmp_path: Path, archive: Path
+) -> None:
+    place = tmp_path / "made"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "shared.pth").write_text("\n".join(path for path in [*site.getsitepackages(), *sys.path] if path))
+    subprocess.run(["tar", "-cf", str(archive), "-C", str(place), "."], check=True)
+    (tmp_path / "site.yaml").write_text(
+        f"scheduler: {{kind: slurm}}\npacked: {{file: {archive.name}, folder: $NODES_DISK}}\n"
+    )
+    (tmp_path / "Snakefile").write_text(
+        'rule a:\n    output: "a", "b"\n    run:\n        open("a", "w").write(__import__("sys").prefix)\n'
+        "        shell(\"python -c 'import sys; print(sys.prefix)' >b\")\n"
+    )
+    done = drive(tmp_path, "--multinode-site", "site.yaml", "b")
+    assert done.returncode == 0, done.stdout
+    (used,) = unpacked(tmp_path)
+    assert [(tmp_path / name).read_text().strip() for name in ("a", "b")] == [str(used)] * 2
