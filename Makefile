@@ -7,6 +7,7 @@
 # make coverage  branch coverage of the tests, by folder
 # make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
+# make pack FILE=scalestudy.tar.zst  the environment in one file, for `packed` of a site file
 # make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
@@ -14,7 +15,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 SHELL := /bin/bash -o pipefail
 
-.PHONY: run all soak setup check lint docs gallery test coverage quick format lock schemas bench-loader box sbom
+.PHONY: run all soak setup pack check lint docs gallery test coverage quick format lock schemas bench-loader box sbom
 
 # The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
@@ -27,6 +28,9 @@ all: setup
 
 setup:
 	@$(PYTHON) envs/venv.py
+
+pack: setup
+	@$(PYTHON) envs/venv.py --pack $(FILE)
 
 check: lint docs test
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -134,9 +133,6 @@ def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp
     assert second["cause"] == "finished"
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("snakemake_storage_plugin_fs") is None, reason="needs the storage plugin fs"
-)
 def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
     storage, folder = tmp_path / "storage", tmp_path / "folder"
     storage.mkdir()

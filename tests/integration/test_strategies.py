@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from scalestudy.strategies import fsdp
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import (
@@ -69,9 +70,9 @@ EXACT: dict[str, AnyStrategy] = {
     "parameter_server on the first rank": ParameterServer(name="parameter_server", placement="colocated"),
     "parameter_server on the first 2 ranks": ParameterServer(name="parameter_server", placement="colocated", servers=2),
     "zero1": Zero1(name="zero1"),
-    "fsdp": FSDP(name="fsdp", unit_mib=0),
-    "fsdp kept gathered": FSDP(name="fsdp", reshard=False),
 }
+if fsdp.SUPPORTED:
+    EXACT |= {"fsdp": FSDP(name="fsdp", unit_mib=0), "fsdp kept gathered": FSDP(name="fsdp", reshard=False)}
 ASYNC: dict[str, AnyStrategy] = {
     f"async with {servers} servers": AsyncParameterServer(name="async_parameter_server", servers=servers)
     for servers in (1, 2)
@@ -86,7 +87,10 @@ CASES: dict[str, Case] = {
     "hierarchical, 3 ranks per node": Case("mlp", EXACT["hierarchical"], per_node=3),
     "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
 }
-STATEFUL = ["halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1", "fsdp"]
+STATEFUL = [
+    *("halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1"),
+    *["fsdp"] * fsdp.SUPPORTED,
+]
 """Strategies that keep or gather their state in their own way, and one that does not."""
 STOPPED_RANKS = (1, 2, 4)
 STOPPED = {f"{name} stopped": Case("batchnorm", EXACT[name], stopped=True) for name in STATEFUL}
@@ -325,6 +329,7 @@ def state_of_one_process(model_name: str, shares: int) -> dict[str, torch.Tensor
     return strategy.state()
 
 
+@pytest.mark.skipif(not fsdp.SUPPORTED, reason="fsdp needs torch 2.8")
 def test_after_an_error_fsdp_shards_again_and_exchanges_again(tmp_path: Path) -> None:
     for sharded, weights in on_processes(2, tmp_path, fail_and_train, tmp_path):
         assert sharded

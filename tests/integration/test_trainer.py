@@ -14,6 +14,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from scalestudy.strategies.fsdp import SUPPORTED
 from tests.integration.processes import ranks_of, wait_until, with_files_below
 from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, result, weights
 
@@ -103,8 +104,12 @@ PARTS = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
 
 
 @pytest.mark.parametrize(
-    "strategy", ["single", "allreduce", "ring", "zero1", "fsdp", "pipeline", "async_parameter_server"]
-)
+    "strategy",
+    [
+        "single", "allreduce", "ring", "zero1", "pipeline", "async_parameter_server",
+        pytest.param("fsdp", marks=pytest.mark.skipif(not SUPPORTED, reason="fsdp needs torch 2.8")),
+    ],
+)  # fmt: skip
 def test_the_parts_of_a_step_sum_to_it_under_every_strategy(tmp_path: Path, strategy: str) -> None:
     ranks = 1 if strategy == "single" else 2
     attempt(

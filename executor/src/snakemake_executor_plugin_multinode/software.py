@@ -1,4 +1,4 @@
-"""The software of jobs, from a site's `modules`, `conda` and `container`: lines of shell, and words before a command."""
+"""The software of jobs, from a site's `modules`, `conda`, `packed`, `container`: lines of shell, words before a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-KEYS = ("modules", "conda", "container")
+from snakemake_executor_plugin_multinode.packed import Packed
+
+KEYS = ("modules", "conda", "packed", "container")
+PACKED_KEYS = ("file", "folder")
 CONTAINER_KEYS = ("image", "command", "options", "bind", "python")
 APPTAINERS = ("apptainer", "singularity")
 WRAPPER = "MULTINODE_WRAPPER"
@@ -55,13 +58,15 @@ class Software:
     modules: tuple[str, ...] = ()
     conda: str | None = None
     container: Container | None = None
+    packed: Packed | None = None
+    """In place of `conda` and `container`."""
 
     @property
     def python(self) -> str | None:
         """The Python of jobs where it is not the driver's; a word that the job's own PATH explains."""
         if self.container is not None:
             return self.container.python
-        return "python" if self.conda is not None else None
+        return "python" if self.conda is not None or self.packed is not None else None
 
     def setup(self, conda_exe: str | None) -> list[str]:
         """Shell commands, in their order; `conda_exe` is used where the job's PATH has no conda."""
@@ -69,7 +74,7 @@ class Software:
         if self.conda is not None:
             conda = f"$(command -v conda || echo {shlex.quote(conda_exe or 'conda')})"
             lines += [f'eval "$("{conda}" shell.bash hook)"', f"conda activate {shlex.quote(self.conda)}"]
-        return lines
+        return lines if self.packed is None else [*lines, *self.packed.setup()]
 
     def container_words(self, folder: Path) -> list[str]:
         """The words before a command that runs in the image; none without one."""
@@ -78,23 +83,42 @@ class Software:
 
 def read_software(site: Mapping[str, Any]) -> Software:
     """The keys of a site file, as plain data. ValueError says what is wrong, the value, and what is valid."""
-    conda, container = site.get("conda"), site.get("container")
+    conda, container, packed = site.get("conda"), site.get("container"), site.get("packed")
     if conda is not None and (not isinstance(conda, str) or not conda.strip()):
         raise ValueError(f"`conda` must be the name or the folder of an environment, not {conda!r}")
-    return Software(_names(site, "modules"), conda, None if container is None else _container(container))
+    if packed is not None and (conda is not None or container is not None):
+        raise ValueError(
+            f"`packed` stands in place of `{'container' if conda is None else 'conda'}`: name one of the two"
+        )
+    return Software(
+        _names(site, "modules"),
+        conda,
+        None if container is None else _container(container),
+        None if packed is None else _packed(packed),
+    )
+
+
+def _packed(given: Any) -> Packed:
+    if not isinstance(given, Mapping) or "file" not in given:
+        raise ValueError(f"`packed` must be a map with the key `file`, not {given!r}")
+    return Packed(**_texts(given, "packed", PACKED_KEYS, PACKED_KEYS))
+
+
+def _texts(given: Mapping[str, Any], name: str, texts: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    """Those values of a map that are text; ValueError where one is not, or a key is not known."""
+    if unknown := [str(key) for key in given if key not in known]:
+        raise ValueError(f"`{name}` has no key `{unknown[0]}`; valid: {', '.join(known)}")
+    values = {key: given[key] for key in texts if key in given}
+    for key, value in values.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"`{name}.{key}` must be text, not {value!r}")
+    return values
 
 
 def _container(given: Any) -> Container:
     if not isinstance(given, Mapping) or not isinstance(given.get("image"), str):
         raise ValueError(f"`container` must be a map with the key `image`, not {given!r}")
-    if unknown := [str(key) for key in given if key not in CONTAINER_KEYS]:
-        raise ValueError(f"`container` has no key `{unknown[0]}`; valid: {', '.join(CONTAINER_KEYS)}")
-    values: dict[str, Any] = {}
-    for key in ("image", "command", "python"):
-        if key in given:
-            if not isinstance(given[key], str) or not given[key].strip():
-                raise ValueError(f"`container.{key}` must be text, not {given[key]!r}")
-            values[key] = given[key]
+    values = _texts(given, "container", ("image", "command", "python"), CONTAINER_KEYS)
     values |= {key: _names(given, key) for key in ("options", "bind") if key in given}
     return Container(**values)
 

@@ -90,10 +90,13 @@ def for_driver(settings: Any, plan: Plan) -> Any:
 
 
 def job_script(settings: Any, folder: Path) -> str:
-    """The site's modules, environment and set-up, then this command in the job; a container is for the study's jobs."""
+    """The site's modules, environment and set-up, then this command in the job.
+
+    A container and a packed environment are for the study's jobs.
+    """
     from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, read_software
 
-    software = read_software(read_site().plain())
+    software = dataclasses.replace(read_software(read_site().plain()), packed=None)
     exports = [f"export {name}={shlex.quote(os.environ[name])}" for name in (SITE, "PYTHONPATH") if name in os.environ]
     return "\n".join(
         [

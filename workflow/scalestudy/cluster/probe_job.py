@@ -100,8 +100,7 @@ def set_up(site: Site, settings: Any) -> list[tuple[str, str]]:
     from snakemake_executor_plugin_multinode.software import hand_on, read_software, shell_line
 
     software = read_software(site.plain())
-    lines = software.setup(os.environ.get("CONDA_EXE"))
-    tries = [("modules" if line.startswith(("module ", "type module")) else "conda", line) for line in lines]
+    tries = [(_key(line), line) for line in software.setup(os.environ.get("CONDA_EXE"))]
     tries += [("scheduler.setup", line) for line in settings.setup]
     words = software.container_words(Path.cwd())
     tries += [
@@ -112,6 +111,13 @@ def set_up(site: Site, settings: Any) -> list[tuple[str, str]]:
         code = ["-c", "import scalestudy, snakemake, torch"]
         tries.append(("container.python", shell_line([*words, site.container.python, *code])))
     return tries
+
+
+def _key(line: str) -> str:
+    """The key of the site file that a line of its software comes from."""
+    if line.startswith(("module ", "type module")):
+        return "modules"
+    return "packed" if "multinode_unpack" in line else "conda"
 
 
 def job_script(settings: Any, site: Site, tries: Sequence[tuple[str, str]], folder: Path, token: str) -> str:
@@ -147,7 +153,7 @@ def on_nodes(folder: Path, token: str) -> int:
     where = allocation(os.environ, read_site())
     hosts = where.hosts if where is not None else ()
     number = JobEnvironment.process_number_in_shell(where.launcher) if where is not None else "0"
-    command = shlex.join([sys.executable, "-m", "scalestudy.cluster.on_node", str(folder), token])
+    command = f"{launchers.interpreter()} {shlex.join(['-m', 'scalestudy.cluster.on_node', str(folder), token])}"
     script = launchers.node_script(folder, f'exec {command} "${{1:-{number}}}"')
     if where is None or len(hosts) < 2:
         return subprocess.run(["/bin/sh", str(script), "0"], check=False).returncode

@@ -17,6 +17,9 @@ from scalestudy.strategies.base import MakeOptimiser, Strategy
 from scalestudy.strategies.catalogue import FSDP as Options
 from scalestudy.strategies.state import kept, slots_for
 
+SUPPORTED = hasattr(FSDPModule, "set_reshard_after_forward")
+"""Whether this torch's shards are known to give one process's weights."""
+
 
 class FSDP(Strategy):
     """Weights are gathered layer by layer for forward and backward, gradients reduced and scattered meanwhile.
@@ -33,7 +36,7 @@ class FSDP(Strategy):
 
         Raises Skipped with a torch whose shards were found to differ from one process's weights.
         """
-        if not hasattr(FSDPModule, "set_reshard_after_forward"):
+        if not SUPPORTED:
             raise Skipped(f"strategy `fsdp` needs torch 2.8 or newer; this is torch {torch.__version__}")
         self.broadcast(model)
         assert isinstance(self.world.workers, dist.ProcessGroup)
