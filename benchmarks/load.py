@@ -1,14 +1,13 @@
 """Time and memory of each step over the number of runs of one study, and of a figure over the files of a results folder.
 
-python benchmarks/load.py runs [100 1000 10000]    every step, in a process of its own, on made results; with --steps some
-                                                   of them: --steps "dry run,table"
+python benchmarks/load.py runs [100 1000 10000]    every step, in a process of its own, on made results; with --step some
+                                                   of them: --step "dry run" --step table
 python benchmarks/load.py files [100000]           one figure rebuilt in a small folder and beside so many files
 python benchmarks/load.py write                    docs/measured/load.txt and load.svg from what was measured
 
 What is measured is kept in docs/measured/load.json, a step of a size in the place of an earlier measurement of it. The
 processor's time is given beside wall time: it says what a step costs on a machine that others use too, and the load says
-how much they did. Results are made by
-benchmarks/load_made.py, and say so.
+how much they did. Results are made by benchmarks/load_made.py, and say so.
 """
 
 from __future__ import annotations
@@ -89,6 +88,12 @@ AFTER: Mapping[str, Sequence[str]] = {
     "dry run, all made": DRY,
 }  # fmt: skip
 STEPS = (*BEFORE, *HALF, *AFTER)
+GROUPS = {
+    "Before any run": ("expand", "plan", "dry run"),
+    "With results": ("plan, half made", "dry run, all made", "summarise", "claims"),
+    "Drawn from them": ("table", "figure of 100 runs", "figure of all runs", "report"),
+}
+"""Panels of the drawing."""
 LINEAR = 1.1
 """An exponent above this is worse than linear, for times of single measurements."""
 FILES_PER_RUN = 10
@@ -260,19 +265,27 @@ def draw(kept: Mapping[str, Any], file: Path) -> None:
 
     sizes = sorted({cell["runs"] for cell in kept["cells"]})
     panels = []
-    for column, label, unit in (("cpu_s", "Time of the processor", "s"), ("memory_mib", "Peak memory", "MiB")):
-        lines = []
-        for number, step in enumerate(STEPS):
-            points = [Point(cell["runs"], cell[column]) for cell in kept["cells"] if cell["step"] == step]
-            lines.append(Line(step, tuple(sorted(points, key=lambda point: point.x)), style=number))
-        start = min(line.points[0].y for line in lines)
-        guide = Line("linear", tuple(Point(size, start * size / sizes[0]) for size in (sizes[0], sizes[-1])), "ideal")
-        ticks = tuple(float(size) for size in sizes)
-        axes = Axis("Runs in the study", log=True, ticks=ticks), Axis(label, unit, log=True)
-        panels.append(Panel("", *axes, (guide, *lines)))
-    notes = ("One measurement of each step, in a process of its own; results are made numbers",)
+    for column, label, unit in (("cpu_s", "CPU time", "s"), ("memory_mib", "Peak memory", "MiB")):
+        values = [cell[column] for cell in kept["cells"]]
+        limits = min(values) / 1.5, max(values) * 1.5
+        axes = (Axis("Runs in the study", log=True, ticks=tuple(float(size) for size in sizes)),
+                Axis(label, unit, log=True, limits=limits))  # fmt: skip
+        for title, names in GROUPS.items():
+            lines = []
+            for step in names:
+                points = [Point(cell["runs"], cell[column]) for cell in kept["cells"] if cell["step"] == step]
+                if points:
+                    ordered = tuple(sorted(points, key=lambda point: point.x))
+                    lines.append(Line(step, ordered, style=STEPS.index(step)))
+            start = max(line.points[0].y for line in lines)  # what grows faster ends above it
+            end = min(sizes[-1], sizes[0] * limits[1] / start)
+            guide = Line("linear", (Point(sizes[0], start), Point(end, start * end / sizes[0])), "ideal")
+            panels.append(Panel(title, *axes, (guide, *lines)))
+    notes = ("One measurement of each step, in a process of its own; the results that are read are made numbers",)
     with styled():
-        file.write_bytes(svg_bytes(render(Chart("Steps over the number of runs of one study", tuple(panels), notes))))
+        file.write_bytes(
+            svg_bytes(render(Chart("Time and memory over the number of runs of a study", tuple(panels), notes)))
+        )
 
 
 def read() -> dict[str, Any]:
@@ -292,14 +305,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("runs", "files", "write"), nargs="?", default="runs")
     parser.add_argument("sizes", type=int, nargs="*", help="numbers of runs, or of files")
-    parser.add_argument("--steps", default=",".join(STEPS), help=", ".join(STEPS))
+    parser.add_argument("--step", action="append", choices=STEPS, help="one of them alone; may be given several times")
     given = parser.parse_args()
-    chosen = given.steps.split(",")
-    if wrong := [step for step in chosen if step not in STEPS]:
-        parser.error(f"there is no step {', '.join(wrong)}; there are {', '.join(STEPS)}")
     if given.what == "runs":
         for runs in given.sizes or [100, 1000, 10_000]:
-            measure(runs, chosen)
+            measure(runs, given.step or STEPS)
     elif given.what == "files":
         keep({**read(), "files": rebuilt(given.sizes[0] if given.sizes else 100_000)})
     else:
