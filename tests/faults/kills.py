@@ -29,8 +29,8 @@ from tests.faults.engine import ORPHANS_S
 from tests.faults.steps import Outcome, trained
 from tests.faults.world import DRIVER, Case, Running, World, new_project
 
-LIMIT_S = 300.0
-"""For one call of the driver."""
+LIMIT_S, LIMIT_TIMES = 300.0, 3.0
+"""For one call of the driver: so long, or so many times what both studies take without a kill where that is longer."""
 ASKED = 200
 """Kills in all."""
 
@@ -131,7 +131,7 @@ class Round:
             running = self.case.start([*DRIVER, "all"])
             last = len(self.kills) >= kills or (end is not None and time.monotonic() > end)
             victim = None if last else self._kill(running)
-            if not running.ended(LIMIT_S):
+            if not running.ended(max(LIMIT_S, LIMIT_TIMES * self.case.world.seconds)):
                 wrong.append(f"a driver hung: {running.said[-300:]}")
             elif victim is None and running.process.returncode != 0:
                 wrong.append(f"a driver that was not disturbed failed: {running.said[-800:]}")
@@ -175,7 +175,9 @@ class Round:
         """What at the end is not as without a kill."""
         found = endings(self.case.folder)
         wrong = [
-            f"{name} differs" for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)
+            f"{name} {'differs' if name in found else 'is missing'}"
+            for name in sorted(wanted.keys() | found.keys())
+            if wanted.get(name) != found.get(name)
         ]
         history = self.case.folder / "results/local/history.jsonl"
         runs = Counter(json.loads(line)["run"] for line in history.read_text().splitlines())

@@ -153,8 +153,9 @@ def main() -> int:
 
 def page(tried: list[Tried]) -> str:
     """The page about these inputs."""
+    order = [door for door, _ in DOORS.values()]
     by_door: dict[str, list[Tried]] = defaultdict(list)
-    for one in tried:
+    for one in sorted(tried, key=lambda one: (order.index(one.door), one.name)):  # tests end in any order
         by_door[one.door].append(one)
     rows = [
         f"| {door} | {', '.join(dict.fromkeys(one.reader for one in ones))} | {len(ones)} | {sum(one.held for one in ones)} |"

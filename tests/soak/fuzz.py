@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.soak.fuzz_record import Record, Stretch
 
-BATCH = 500
+BATCH = 100
 """Examples of hypothesis between two looks at the clock."""
 KEPT = Path("build/fuzz")
 """By parser, what atheris found worth keeping."""
