@@ -179,7 +179,7 @@ def quoted(one: Tried) -> str:
     if not one.held:
         return "**not answered as promised**"
     text = re.sub(r"/\S*?/(?:project|outside)(?=/|\b)", "", one.said.removeprefix("scalestudy: ").strip()).strip()
-    text = re.sub(r"/tmp/\S+?/", "/tmp/…/", text)
+    text = re.sub(r"/tmp/(\S*?/)?tmp\w{8}/|/tmp/\S+?/", "/tmp/…/", text)
     parts = [line.strip() for line in text.splitlines()]
     shown = " ⏎ ".join(parts)
     shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalestudy.files import write_json, write_text
-from scalestudy.locks import exclusive
 
 ASKED_MINUTES = 60.0
 """Of each parser, once."""
@@ -49,7 +51,7 @@ class Record:
     def add(self, stretch: Stretch, parsers: Iterable[str]) -> None:
         """Add a stretch, and print the text anew, with a line for each of `parsers`."""
         today = time.strftime("%Y-%m-%d")
-        with exclusive(self.file.with_name(f".{self.file.name}.lock")):
+        with _only_writer(self.file.parent):
             kept = self.read()
             known = kept["parsers"].setdefault(stretch.engine, {})
             before = known.get(stretch.parser, {"processor_s": 0.0, "inputs": 0})
@@ -65,6 +67,18 @@ class Record:
             kept["machine"] = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
             write_json(self.file, kept)
             write_text(self.file.with_suffix(".txt"), text(kept, parsers))
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Held by one process at a time, by the lock of the folder itself, so that no file is left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def text(kept: dict[str, Any], parsers: Iterable[str]) -> str:
