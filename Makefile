@@ -93,7 +93,7 @@ soak: .venv-dev
 	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
 	cp build/extrapolation/extrapolation.npz tests/data/
 	python -m tests.hostile
-	python -m tests.soak.fuzz --minutes 60 | tee docs/measured/fuzz.txt
+	python -m tests.soak.fuzz --minutes 60 --out docs/measured/fuzz.json
 	python -m tests.soak.fuzz_kernel | tee docs/measured/fuzz_kernel.txt
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
 	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
@@ -103,7 +103,7 @@ soak: .venv-dev
 	python -m tests.soak.plan_hits | tee docs/measured/plan_hits.txt
 	python -m tests.soak.many_ranks | tee docs/measured/many_ranks.txt
 	python -m tests.faults --out docs/measured/faults.json
-	python -m tests.faults kills --count 200 | tee docs/measured/fault_kills.txt
+	python -m tests.faults kills --out docs/measured/fault_kills.json
 	python -m tests.faults page
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done

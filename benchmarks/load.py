@@ -1,17 +1,18 @@
 """Time and memory of each step over the number of runs of one study, and of a figure over the files of a results folder.
 
-python benchmarks/load.py runs [100 1000 10000]    every step, in a process of its own, on made results; with --made those
-                                                   alone that need all results
+python benchmarks/load.py runs [100 1000 10000]    every step, in a process of its own, on made results; with --step some
+                                                   of them: --step "dry run" --step table
 python benchmarks/load.py files [100000]           one figure rebuilt in a small folder and beside so many files
 python benchmarks/load.py write                    docs/measured/load.txt and load.svg from what was measured
 
-What is measured is kept in docs/measured/load.json, a size in the place of an earlier measurement of it. The processor's
-time is given beside wall time: it says what a step costs on a machine that others use too. Results are made by
-benchmarks/load_made.py, and say so.
+What is measured is kept in docs/measured/load.json, a step of a size in the place of an earlier measurement of it. The
+processor's time is given beside wall time: it says what a step costs on a machine that others use too, and the load says
+how much they did. Results are made by benchmarks/load_made.py, and say so.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -86,10 +87,19 @@ AFTER: Mapping[str, Sequence[str]] = {
     "report": ("scalestudy", "report", "--machine", MACHINE, "--scale", SCALE, "--studies", NAME, "--out", "report.html"),
     "dry run, all made": DRY,
 }  # fmt: skip
+STEPS = (*BEFORE, *HALF, *AFTER)
+GROUPS = {
+    "Before any run": ("expand", "plan", "dry run"),
+    "With results": ("plan, half made", "dry run, all made", "summarise", "claims"),
+    "Drawn from them": ("table", "figure of 100 runs", "figure of all runs", "report"),
+}
+"""Panels of the drawing."""
 LINEAR = 1.1
 """An exponent above this is worse than linear, for times of single measurements."""
 FILES_PER_RUN = 10
 PAIRS = 5
+SIZES = ("small", "large")
+LOAD = "load average of the machine, of which about 1 is the measurement's own:"
 FIGURE = f"results/{MACHINE}/{SCALE}/figures/{NAME}/throughput.svg"
 REBUILD = ("snakemake", "--profile", "profiles/local", FIGURE, "--config", f"machine={MACHINE}", f"scale={SCALE}")
 MOST_SLOWER = 1.2
@@ -140,19 +150,22 @@ def make(folder: Path, first: int, last: int) -> None:
     measured(folder, [sys.executable, str(made), MACHINE, SCALE, str(first), str(last)])
 
 
-def steps(runs: int, made: bool) -> Iterator[Cell]:
-    """What each step takes, as it ends; with `made` those alone that need all results, which are made first."""
+def steps(runs: int, chosen: Sequence[str]) -> Iterator[Cell]:
+    """What each chosen step takes, as it ends; the summary too where a step needs it."""
+    wanted = {*chosen, "summarise"} if {*chosen} & AFTER.keys() else {*chosen}
     with tempfile.TemporaryDirectory(prefix="scalestudy-load-") as name:
-        folder = Path(name)
+        folder, there = Path(name), 0
         project(folder, runs)
-        parts = [(BEFORE, (0, 0)), (HALF, (0, runs // 2)), (AFTER, (runs // 2, runs))]
-        for kind, (first, last) in [(AFTER, (0, runs))] if made else parts:
-            if last:
-                make(folder, first, last)
-            for step, command in kind.items():
+        for kind, needed in ((BEFORE, 0), (HALF, runs // 2), (AFTER, runs)):
+            now = {step: command for step, command in kind.items() if step in wanted}
+            if now and needed > there:
+                make(folder, there, needed)
+                there = needed
+            for step, command in now.items():
+                load = os.getloadavg()[0]
                 wall_s, cpu_s, memory_mib = measured(folder, command)
                 cell = {"wall_s": round(wall_s, 2), "cpu_s": round(cpu_s, 2), "memory_mib": round(memory_mib)}
-                yield {"runs": runs, "step": step, **cell}
+                yield {"runs": runs, "step": step, **cell, "load": round(load, 1)}
 
 
 def rebuilt(files: int) -> Cell:
@@ -168,15 +181,16 @@ def rebuilt(files: int) -> Cell:
             (run / "log").mkdir(parents=True)
             for part in range(FILES_PER_RUN):
                 (run / f"log/{part}").write_text("a file of another run\n")
-        times: dict[str, list[float]] = {"small": [], "large": []}
+        found: Cell = {"loads": [], **{f"{size}_{kind}_s": [] for size in SIZES for kind in ("wall", "cpu")}}
         for turn in range(PAIRS + 1):
+            found["loads"].append(round(os.getloadavg()[0], 1))
             for folder in (small, large):
                 (folder / FIGURE).unlink(missing_ok=True)
-                _, cpu_s, _ = measured(folder, REBUILD)
+                wall_s, cpu_s, _ = measured(folder, REBUILD)
                 if turn:  # the first makes the summary too
-                    times[folder.name].append(round(cpu_s, 2))
-        there = sum(len(names) for _, _, names in os.walk(large / "results"))
-    return {"files": there, "small_s": times["small"], "large_s": times["large"]}
+                    found[f"{folder.name}_wall_s"].append(round(wall_s, 2))
+                    found[f"{folder.name}_cpu_s"].append(round(cpu_s, 2))
+        return {"files": sum(len(names) for _, _, names in os.walk(large / "results")), **found}
 
 
 # What was measured, in words and drawn
@@ -192,16 +206,17 @@ def text(kept: Mapping[str, Any]) -> str:
     """The table, and how the largest sizes compare."""
     cells = {(cell["runs"], cell["step"]): cell for cell in kept["cells"]}
     sizes = sorted({size for size, _ in cells})
-    names = [*BEFORE, *HALF, *AFTER]
     head = "".join(f"{f'{size:,} runs':>27}" for size in sizes)
     units = f"{'wall s':>8}{'CPU s':>9}{'MiB':>10}" * len(sizes)
+    loads = [cell["load"] for cell in kept["cells"] if "load" in cell]
+    shared = f"; {LOAD} {_span(loads)}" if loads else ""
     lines = [
-        f"# {kept['machine']}; one measurement of each",
+        f"# {kept['machine']}; one measurement of each{shared}",
         f"{'':20}{head}    exponent",
         f"{'':20}{units}     CPU  MiB",
     ]
     worse = []
-    for step in names:
+    for step in STEPS:
         row = f"{step:20}"
         for size in sizes:
             if (size, step) not in cells:
@@ -223,15 +238,19 @@ def text(kept: Mapping[str, Any]) -> str:
             f"Between the two largest sizes measured, worse than linear (an exponent above {LINEAR}): {said}",
         ]
     if found := kept.get("files"):
-        small, large = statistics.median(found["small_s"]), statistics.median(found["large_s"])
-        verdict = "holds" if large <= MOST_SLOWER * small else "MISSED"
-        lines += [
-            "",
-            f"One figure rebuilt by Snakemake, CPU s, in turns: {_listed(found['small_s'])} in a small folder, "
-            f"{_listed(found['large_s'])} beside {found['files']:,} files",
-            f"medians {small:.2f} and {large:.2f}: {large / small:.3f} times, at most {MOST_SLOWER}: {verdict}",
-        ]
+        lines += ["", f"One figure rebuilt by Snakemake, in turns in a small folder and beside {found['files']:,} files;"
+                      f" {LOAD} {_span(found['loads'])}"]  # fmt: skip
+        for kind, name in (("cpu", "CPU"), ("wall", "wall")):
+            times = [found[f"{size}_{kind}_s"] for size in SIZES]
+            small, large = (statistics.median(each) for each in times)
+            verdict = "holds" if large <= MOST_SLOWER * small else "MISSED"
+            lines.append(f"{name:4} s: {_listed(times[0])} and {_listed(times[1])}; medians {small:.2f} and {large:.2f}: "
+                         f"{large / small:.3f} times, at most {MOST_SLOWER}: {verdict}")  # fmt: skip
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _span(loads: Sequence[float]) -> str:
+    return f"{min(loads):.1f} to {max(loads):.1f}"
 
 
 def _listed(values: Sequence[float]) -> str:
@@ -246,19 +265,27 @@ def draw(kept: Mapping[str, Any], file: Path) -> None:
 
     sizes = sorted({cell["runs"] for cell in kept["cells"]})
     panels = []
-    for column, label, unit in (("cpu_s", "Time of the processor", "s"), ("memory_mib", "Peak memory", "MiB")):
-        lines = []
-        for number, step in enumerate([*BEFORE, *HALF, *AFTER]):
-            points = [Point(cell["runs"], cell[column]) for cell in kept["cells"] if cell["step"] == step]
-            lines.append(Line(step, tuple(sorted(points, key=lambda point: point.x)), style=number))
-        start = min(line.points[0].y for line in lines)
-        guide = Line("linear", tuple(Point(size, start * size / sizes[0]) for size in (sizes[0], sizes[-1])), "ideal")
-        ticks = tuple(float(size) for size in sizes)
-        axes = Axis("Runs in the study", log=True, ticks=ticks), Axis(label, unit, log=True)
-        panels.append(Panel("", *axes, (guide, *lines)))
-    notes = ("One measurement of each step, in a process of its own; results are made numbers",)
+    for column, label, unit in (("cpu_s", "CPU time", "s"), ("memory_mib", "Peak memory", "MiB")):
+        values = [cell[column] for cell in kept["cells"]]
+        limits = min(values) / 1.5, max(values) * 1.5
+        axes = (Axis("Runs in the study", log=True, ticks=tuple(float(size) for size in sizes)),
+                Axis(label, unit, log=True, limits=limits))  # fmt: skip
+        for title, names in GROUPS.items():
+            lines = []
+            for step in names:
+                points = [Point(cell["runs"], cell[column]) for cell in kept["cells"] if cell["step"] == step]
+                if points:
+                    ordered = tuple(sorted(points, key=lambda point: point.x))
+                    lines.append(Line(step, ordered, style=STEPS.index(step)))
+            start = max(line.points[0].y for line in lines)  # what grows faster ends above it
+            end = min(sizes[-1], sizes[0] * limits[1] / start)
+            guide = Line("linear", (Point(sizes[0], start), Point(end, start * end / sizes[0])), "ideal")
+            panels.append(Panel(title, *axes, (guide, *lines)))
+    notes = ("One measurement of each step, in a process of its own; the results that are read are made numbers",)
     with styled():
-        file.write_bytes(svg_bytes(render(Chart("Steps over the number of runs of one study", tuple(panels), notes))))
+        file.write_bytes(
+            svg_bytes(render(Chart("Time and memory over the number of runs of a study", tuple(panels), notes)))
+        )
 
 
 def read() -> dict[str, Any]:
@@ -275,25 +302,31 @@ def keep(kept: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Measure, or write what was measured."""
-    what, *given = sys.argv[1:] or ["runs"]
-    if what == "runs":
-        made = "--made" in given
-        for runs in [int(size) for size in given if size.isdigit()] or [100, 1000, 10_000]:
-            for cell in steps(runs, made):
-                print(f"{cell['runs']:>7,} {cell['step']:20} {cell['wall_s']:8.1f} s wall {cell['cpu_s']:8.1f} s CPU "
-                      f"{cell['memory_mib']:7,} MiB", flush=True)  # fmt: skip
-                kept = read()
-                others = [one for one in kept["cells"] if (one["runs"], one["step"]) != (cell["runs"], cell["step"])]
-                keep({**kept, "cells": [*others, cell]})
-    elif what == "files":
-        keep({**read(), "files": rebuilt(int(given[0]) if given else 100_000)})
-    elif what == "write":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("runs", "files", "write"), nargs="?", default="runs")
+    parser.add_argument("sizes", type=int, nargs="*", help="numbers of runs, or of files")
+    parser.add_argument("--step", action="append", choices=STEPS, help="one of them alone; may be given several times")
+    given = parser.parse_args()
+    if given.what == "runs":
+        for runs in given.sizes or [100, 1000, 10_000]:
+            measure(runs, given.step or STEPS)
+    elif given.what == "files":
+        keep({**read(), "files": rebuilt(given.sizes[0] if given.sizes else 100_000)})
+    else:
         kept = read()
         KEPT.with_suffix(".txt").write_text(text(kept))
         draw(kept, KEPT.with_suffix(".svg"))
         print(text(kept), end="")
-    else:
-        raise SystemExit(__doc__)
+
+
+def measure(runs: int, chosen: Sequence[str]) -> None:
+    """Some steps of a study of so many runs, a line each, and kept as they end."""
+    for cell in steps(runs, chosen):
+        print(f"{cell['runs']:>7,} {cell['step']:20} {cell['wall_s']:8.1f} s wall {cell['cpu_s']:8.1f} s CPU "
+              f"{cell['memory_mib']:7,} MiB", flush=True)  # fmt: skip
+        kept = read()
+        others = [one for one in kept["cells"] if (one["runs"], one["step"]) != (cell["runs"], cell["step"])]
+        keep({**kept, "cells": [*others, cell]})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m tests.faults`: the steps of the pipeline meet faults, and what was promised is checked.
 
     python -m tests.faults [--steps prepare,train --faults sigkill,disk_full] [--out build/faults.json]
-    python -m tests.faults kills --count 200
+    python -m tests.faults kills --count 20
     python -m tests.faults page docs/measured/faults.json
 
 A file that is there keeps the cells of other steps and faults. As root everything runs in a mount namespace of its own,

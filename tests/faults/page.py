@@ -37,8 +37,9 @@ Each step of the pipeline meets each fault, on two tiny studies. Of every case f
 |---|{rule}
 {rows}
 
-–: the step cannot meet the fault, for the reason given below. *not run*: nobody has looked yet.
+–: the step cannot meet the fault, for the reason given below.{legend}
 """
+LEGEND = " *not run*: nobody has looked yet."
 
 
 def write_page(words: Sequence[str]) -> int:
@@ -54,6 +55,7 @@ def write_page(words: Sequence[str]) -> int:
         steps=" | ".join(NAMES),
         rule="---|" * len(NAMES),
         rows="\n".join(rows),
+        legend=LEGEND if any(SIGNS[NOT_RUN] in row for row in rows) else "",
     )
     PAGE.write_text("\n".join([head, *(_section(cells, fault) for fault in ALL)]))
     TEXT.write_text("\n".join(_lines(cells, known["machine"])) + "\n")

@@ -153,8 +153,9 @@ def main() -> int:
 
 def page(tried: list[Tried]) -> str:
     """The page about these inputs."""
+    order = [door for door, _ in DOORS.values()]
     by_door: dict[str, list[Tried]] = defaultdict(list)
-    for one in tried:
+    for one in sorted(tried, key=lambda one: (order.index(one.door), one.name)):  # tests end in any order
         by_door[one.door].append(one)
     rows = [
         f"| {door} | {', '.join(dict.fromkeys(one.reader for one in ones))} | {len(ones)} | {sum(one.held for one in ones)} |"
@@ -178,7 +179,7 @@ def quoted(one: Tried) -> str:
     if not one.held:
         return "**not answered as promised**"
     text = re.sub(r"/\S*?/(?:project|outside)(?=/|\b)", "", one.said.removeprefix("scalestudy: ").strip()).strip()
-    text = re.sub(r"/tmp/\S+?/", "/tmp/…/", text)
+    text = re.sub(r"/tmp/(\S*?/)?tmp\w{8}/|/tmp/\S+?/", "/tmp/…/", text)
     parts = [line.strip() for line in text.splitlines()]
     shown = " ⏎ ".join(parts)
     shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

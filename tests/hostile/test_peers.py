@@ -70,7 +70,7 @@ def test_a_peer_that_is_not_of_the_run_cannot_end_it(name: str, connections: Con
             if heard:
                 break
         assert heard == [(1, {"ready": 5})] and set(connections.agents) == {1}
-    refuse.note(Case(name, nothing, "", before=before), "dropped; the run goes on without it")
+    refuse.note(Case(name, nothing, "", before=before), "dropped; the run continues without it")
 
 
 @pytest.mark.parametrize("index", [True, -1, 2, 1e3, "1", None, [1]])
