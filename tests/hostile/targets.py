@@ -406,6 +406,7 @@ KEPT: dict[str, list[bytes]] = {
         archives.headed(b"a", b"-0000001000") + END,
         archives.headed(b"x", b"%011o" % 9, b"x", b"0 path=a\n") + END,
     ],
+    "index": [indexed()[0].replace(b"), }", b"),  ", 1)],
     "result": [b'{"a":' * 900 + b"1" + b"}" * 900, b'{"reason": "\\ud800"}'],
     "manifest": [b'{"a":' * 900 + b"1" + b"}" * 900],
     "lines": [b"[]", b"7", b'"x"', b'{"event": "ended", "name": {}, "time_s": 1}'],
