@@ -415,6 +415,7 @@ KEPT: dict[str, list[bytes]] = {
     "nccl": [b"Ring 00 : " + b"1" * 1_000_000, b"Channel 0 : " + b"1" * 5000 + b" -> 1 via P2P"],
     "qacct": [b"=====\njobnumber 8\nfailed x\njobname train.b.ba9876543210\n"],
     "qstat -f": [b"Job Id: 8.head\x1fJob_Name=train.b.ba9876543210\x1fjob_state=F\x1fExit_status=x\n"],
+    "cluster sge": [b"\x07\n", b"\x07HOSTNAMES NCPU\na 1\n"],
     "cluster pbs": [b"\x00" + b'{"nodes": [1]}', b"\x00[]"],
 }
 """Inputs that broke an earlier version, or would break a careless one."""
