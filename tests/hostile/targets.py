@@ -406,6 +406,7 @@ KEPT: dict[str, list[bytes]] = {
         archives.headed(b"a", b"-0000001000") + END,
         archives.headed(b"x", b"%011o" % 9, b"x", b"0 path=a\n") + END,
     ],
+    "index": [indexed()[0].replace(b"), }", b"),  ", 1)],
     "result": [b'{"a":' * 900 + b"1" + b"}" * 900, b'{"reason": "\\ud800"}'],
     "manifest": [b'{"a":' * 900 + b"1" + b"}" * 900],
     "lines": [b"[]", b"7", b'"x"', b'{"event": "ended", "name": {}, "time_s": 1}'],
@@ -414,6 +415,7 @@ KEPT: dict[str, list[bytes]] = {
     "nccl": [b"Ring 00 : " + b"1" * 1_000_000, b"Channel 0 : " + b"1" * 5000 + b" -> 1 via P2P"],
     "qacct": [b"=====\njobnumber 8\nfailed x\njobname train.b.ba9876543210\n"],
     "qstat -f": [b"Job Id: 8.head\x1fJob_Name=train.b.ba9876543210\x1fjob_state=F\x1fExit_status=x\n"],
+    "cluster sge": [b"\x07\n", b"\x07HOSTNAMES NCPU\na 1\n"],
     "cluster pbs": [b"\x00" + b'{"nodes": [1]}', b"\x00[]"],
 }
 """Inputs that broke an earlier version, or would break a careless one."""

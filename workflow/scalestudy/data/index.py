@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import threading
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
 DAMAGED = (
+    tokenize.TokenError,  # numpy reads headers with Python's tokenizer
     OSError, EOFError, KeyError, IndexError, TypeError, ValueError, SyntaxError, OverflowError, NotImplementedError,
     RuntimeError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip

@@ -54,7 +54,9 @@ def facts(asked: Asked) -> ClusterFacts:
 def _nodes(text: str, gpu: str | None) -> tuple[Node, ...]:
     """The table of qhost; with `-F`, lines about a host's resources follow its own."""
     lines = text.splitlines()
-    header = next((line.split() for line in lines if line.startswith("HOSTNAME")), [])
+    header = next((words for line in lines if (words := line.split())[:1] == ["HOSTNAME"]), None)
+    if header is None:
+        return ()
     found: list[tuple[dict[str, str], int]] = []
     for line in lines:
         if line[:1].isspace():
