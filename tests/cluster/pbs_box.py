@@ -1,7 +1,7 @@
 """OpenPBS in a box: two hosts of 16 cores and 4 GPUs each. Cores and GPUs are a fiction, the hosts are not: each has a
 network namespace, a host name and an execution daemon of its own.
 
-OpenPBS has no Debian package: an installation of one's own is found by `qsub` in PATH, or named by PBS_EXEC.
+OpenPBS has no Debian package: an installation of one's own is found by `qsub`, first in PATH.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ OF_A_HOST = ("aux", "checkpoint", "mom_logs", "mom_priv", "pbs_environment", "pb
 
 def installation() -> Path | None:
     """Where an OpenPBS is installed, daemons included."""
-    named, qsub = os.environ.get("PBS_EXEC"), shutil.which("qsub")
-    folder = Path(named) if named else Path(qsub).resolve().parents[1] if qsub else None
+    qsub = shutil.which("qsub")
+    folder = Path(qsub).resolve().parents[1] if qsub else None
     return folder if folder is not None and all((folder / name).exists() for name in PROGRAMS) else None
 
 
