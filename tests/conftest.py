@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ hypothesis.settings.register_profile("no times", deadline=None, suppress_health_
 hypothesis.settings.load_profile("no times")
 ROOT = Path(__file__).resolve().parent.parent
 
+
+# A shell that starts tests in the background has them ignore SIGINT, and with them what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests of one TMPDIR keep their measured runs apart; those of other checkouts on this host do not wait for them.
 os.environ.setdefault("SCALESTUDY_LOCKS", tempfile.gettempdir())

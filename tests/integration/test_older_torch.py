@@ -1,8 +1,7 @@
 """The oldest torch that is supported, as the second lock pins it: strategies, and a run.
 
 Torch and its libraries are brought by pip, with the lock's hashes, into a folder of their own, and stand before this
-environment's: the two locks differ in nothing else. All tests were passed once in a whole environment of that lock:
-docs/measured/torch27.txt.
+environment's: the two locks differ in nothing else. What else was run with that lock: docs/measured/torch27.txt.
 """
 
 from __future__ import annotations
