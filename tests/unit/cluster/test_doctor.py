@@ -71,6 +71,13 @@ def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file(
     ]
 
 
+def test_several_nodes_have_their_verb() -> None:
+    machine = Machine(cores_per_node=64)
+    reports = [{**report(node_cores=32), "host": host} for host in ("n1", "n2")]
+    (found,) = doctor.node_findings(reports, 2, machine, "m.yaml")
+    assert found.what == "n1, n2 have fewer cores than `cores_per_node: 64` of m.yaml"
+
+
 def test_mpirun_is_not_missed_where_the_site_says_that_it_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ class Finding:
     remedy: str = ""
 
 
+OF_SEVERAL = {"has": "have", "does": "do", "lacks": "lack", "runs": "run"}
+"""Verbs of one node, as several have them."""
 Check = tuple[Callable[[dict[str, Any]], bool], str, str]
 
 
@@ -40,7 +42,7 @@ def node_findings(
         )
     for wrong, what, remedy in _checks(machine, machine_file):
         if hosts := [report["host"] for report in reports if wrong(report)]:
-            yield Finding(f"{_named(hosts)} {what}", remedy)
+            yield Finding(_said(hosts, what), remedy)
     yield from _gpu_findings(reports)
     versions = {str((r["torch"].get("version"), r["python"]["version"])) for r in reports if "error" not in r["torch"]}
     if len(versions) > 1:
@@ -81,9 +83,12 @@ def _gpu_findings(reports: Sequence[dict[str, Any]]) -> Iterator[Finding]:
         if wrong := gpu_support.problem(report["torch"], report.get("gpu") or {}):
             found.setdefault(wrong, []).append(report["host"])
     for (what, remedy), hosts in found.items():
-        yield Finding(f"{_named(hosts)} {what}", remedy)
+        yield Finding(_said(hosts, what), remedy)
 
 
-def _named(hosts: Sequence[str]) -> str:
+def _said(hosts: Sequence[str], what: str) -> str:
+    """The hosts, and what begins with the verb of one of them."""
     names = list(dict.fromkeys(hosts))
-    return f"{', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
+    verb, _, rest = what.partition(" ")
+    verb = OF_SEVERAL.get(verb, verb) if len(names) > 1 else verb
+    return f"{', '.join(names[:5])}{' and more' if len(names) > 5 else ''} {verb} {rest}"
