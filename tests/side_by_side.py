@@ -4,6 +4,9 @@ Tests of schedulers wait most of the time, and so do those that watch a run from
 minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
 than there are cores. Each has a lock for measured runs, a warm parent and temporary files of its own. The first group's
 output is shown while it comes, that of the others when they have ended.
+
+What failed is run once more when nothing else runs, and both outputs are shown: a test that fails again fails all. Ten
+minutes of eight busy processes on two cores show what a test expects of the machine's speed, and that is said, not counted.
 """
 
 from __future__ import annotations
@@ -26,10 +29,12 @@ GRID_ENGINE = "tests/cluster/test_sge.py"
 EXECUTOR = "tests/cluster/test_executor_package.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"
 POLL_S = 0.2
+TESTS_FAILED = 1
+"""Pytest's exit status."""
 MOST_PROCESSES = 8
 PROCESSES = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) + 1)
 BY_FILE = (f"--numprocesses={PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder")
-"""Options of pytest-xdist. In the order of their names: the long files of integration/ come before the short ones of unit/."""
+"""Options of pytest-xdist. In this order: files that wait, in executor/tests, come first, and the long ones of integration/ before unit/."""
 
 
 @dataclass
@@ -38,18 +43,38 @@ class Group:
 
     name: str
     arguments: Sequence[str]
+    divided: Sequence[str] = ()
+    """Options that divide it among processes."""
     nice: int = 0
     """How far it stands back for the others: a build takes what they leave."""
 
-    def start(self, options: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
-        """Start it; `output` None: to this process's own."""
-        command = ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *self.arguments, *options]
+    def start(self, options: Sequence[str], output: IO[bytes] | None, cache: str) -> subprocess.Popen[bytes]:
+        """Start it; `output` None: to this process's own. `cache` is a folder in which pytest notes what failed."""
+        words = [*self.arguments, *self.divided, "-o", f"cache_dir={cache}", *options]
+        command = ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *words]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def again(self, options: Sequence[str], cache: str) -> int:
+        """Run alone what has failed; its exit status, which is not 0 where pytest noted no failed test either."""
+        print(f"\n-- {self.name}: what failed, once more and alone --", flush=True)
+        words = [
+            *self.arguments,
+            "-o",
+            f"cache_dir={cache}",
+            "--last-failed",
+            "--last-failed-no-failures=none",
+            *options,
+        ]
+        status = subprocess.run(
+            [sys.executable, "-m", "pytest", "-rfEsp", *words], stdin=subprocess.DEVNULL, check=False
+        ).returncode
+        print(f"-- {self.name}: {'passed alone' if status == 0 else 'FAILED again'} --", flush=True)
+        return status
 
 
 OWN = (SLURM, DAY_ONE, *MORE_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
 GROUPS = (
-    Group("all others", ["tests", "executor/tests", *(f"--ignore={path}" for path in OWN), *BY_FILE]),
+    Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in OWN)], BY_FILE),
     Group("Slurm", [SLURM, DAY_ONE, *MORE_SLURM]),
     Group("Slurm, harsh", [SLURM_HARSH]),
     Group("Grid Engine", [GRID_ENGINE]),
@@ -59,11 +84,15 @@ GROUPS = (
 
 
 def run(groups: Sequence[Group], options: Sequence[str]) -> int:
-    """Run all groups to their ends; the first exit status that is not 0, or else 0."""
+    """Run all groups to their ends, and once more what failed; the first exit status that is not 0, or else 0."""
     begin = time.monotonic()
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        caches = [f"{folder}/{number}" for number in range(len(groups))]
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in groups[1:])]
-        processes = [group.start(options, output) for group, output in zip(groups, outputs, strict=True)]
+        processes = [
+            group.start(options, output, cache) for group, output, cache in zip(groups, outputs, caches, strict=True)
+        ]
         left = list(range(len(groups)))
         try:
             while left:
@@ -77,7 +106,11 @@ def run(groups: Sequence[Group], options: Sequence[str]) -> int:
                     process.terminate()
             for process in processes:
                 process.wait()
-    return next((status for process in processes if (status := process.returncode)), 0)
+        statuses = [process.returncode for process in processes]
+        for number, group in enumerate(groups):
+            if statuses[number] == TESTS_FAILED:
+                statuses[number] = group.again(options, caches[number])
+    return next((status for status in statuses if status), 0)
 
 
 def _show(group: Group, output: IO[bytes] | None, status: int, seconds: float) -> None:

@@ -161,11 +161,15 @@ def _losses(suite: Suite, name: str) -> np.ndarray:
 
 
 def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
-    """The loss curve of 40 steps, against the plain one: the largest difference relative to the first loss."""
-    side, batch = suite.size(64, 32), suite.size(32, 4)
+    """The loss curve of 40 steps in float64, against the plain one: the largest difference relative to the first loss.
+
+    In float32 the rounding of another order of sums grows with every step of a network with BatchNorm, up to tenths.
+    """
+    side, batch = suite.size(64, 32), suite.size(32, 8)
     data = f"data={{source: synthetic, samples: {16 * batch}, shape: [3, {side}, {side}]}}"
-    common = (data, "model=resnet18", f"batch.per_rank={batch}", "measure.warmup_steps=2", "measure.steps=38",
-              "train.epochs=9", "train.evaluate_every_epochs=0", "optimiser.learning_rate=0.01")  # fmt: skip
+    common = (data, "model=resnet18", "dtype=float64", f"batch.per_rank={batch}", "measure.warmup_steps=2",
+              f"measure.steps={suite.size(38, 10)}", "train.epochs=9", "train.evaluate_every_epochs=0",
+              "optimiser.learning_rate=0.01")  # fmt: skip
     tried(suite, "curve-plain", *common)
     plain = _losses(suite, "curve-plain")
     found: Values = {}
@@ -173,7 +177,7 @@ def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
     for name, setting in forms.items():
         tried(suite, f"curve-{name}", *common, setting)
         found[name] = float(np.abs(_losses(suite, f"curve-{name}") - plain).max() / plain[0])
-    assert max(found.values()) <= 0.05, f"{found}"
+    assert max(found.values()) <= 1e-6, f"{found}"
     return found
 
 

@@ -94,13 +94,16 @@ def test_slow_decode_slows_each_batch_and_is_counted(pictures: Dataset) -> None:
 
 def test_workers_overlap_the_latency_of_samples(prepared: Prepared) -> None:
     data = open_dataset(prepared(source="synthetic", samples=40, shape=[4], latency_s=0.01)[0], "train")
-    took = []
-    for workers in (0, 4):
+
+    def seconds(workers: int) -> float:
         begin = time.monotonic()
         with Loader(data, plan(40, 5), spec(workers, augment="none", size=None), seed=0) as loader:
             assert len(list(loader)) == 8
-        took.append(time.monotonic() - begin)
-    assert took[0] >= 0.4 and took[1] < took[0] / 2
+        return time.monotonic() - begin
+
+    assert (alone := seconds(0)) >= 0.4
+    # On a busy machine a turn may be slow for other reasons; workers that take turns would never be faster.
+    assert min(seconds(4) for _ in range(5)) < alone / 2
 
 
 def test_the_callers_torch_threads_stay_as_they_were(pictures: Dataset) -> None:
