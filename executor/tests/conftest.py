@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from running import REAL, STANDIN, Cluster
+
+DRIVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """A driver that runs in the tests' own process takes over signals: later tests get them back."""
+    before = {number: signal.getsignal(number) for number in DRIVERS_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

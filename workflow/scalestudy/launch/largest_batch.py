@@ -117,6 +117,8 @@ def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: in
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # the process that started it says why it ends
     try:
         answer.send({"peak_bytes": _train(job, data, limit_bytes, batch)})
     except (torch.OutOfMemoryError, MemoryError):
