@@ -21,6 +21,8 @@ from tests.cluster.workflow import (
     assert_path_refused,
     assert_path_works,
     assert_refused,
+    assert_requeued_runs_again,
+    assert_waits_for_room,
     environment_of,
     message,
 )
@@ -118,32 +120,15 @@ def test_a_folder_that_the_scheduler_cannot_name_is_refused(sge: SgeBox, folder:
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    workflow = Workflow(sge, "requeued", SITE, {"run": {"steps": 10, "step_s": 1}})
-    driver = workflow.start()
-    workflow.until(lambda: workflow.starts()["run"], "a start")
-    [job] = [event["id"] for event in workflow.events("id")]
-    sge.must(["qalter", "-r", "y", job])
-    sge.must(["qmod", "-rj", job])
-    code, output = driver.wait()
-    assert code == 0, output
-    assert workflow.results() == 1
-    assert len(workflow.events("submitted")) == 1
-    assert workflow.starts()["run"] == 2
+    def requeue(job: str) -> None:
+        sge.must(["qalter", "-r", "y", job])
+        sge.must(["qmod", "-rj", job])
+
+    assert_requeued_runs_again(sge, SITE, requeue)
 
 
 def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
-    others = len([line for line in sge.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
-    sge.limit_jobs_per_user(others + 1)  # others may end meanwhile, which makes room for more
-    try:
-        workflow = Workflow(sge, "limited", SITE, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
-        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
-        code, output = workflow.drive("--multinode-give-up-min", "2")
-    finally:
-        sge.limit_jobs_per_user(0)
-    assert code == 0, output
-    assert workflow.results() == 6
-    assert set(workflow.starts().values()) == {1}
-    assert output.count("the scheduler takes no more jobs for now (qsub: Unable to run job: job rejected: only ") == 1
+    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
 
 
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:

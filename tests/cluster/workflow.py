@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,36 @@ def assert_begun_once(workflow: Workflow, *, twice: str, told: tuple[str, ...]) 
     submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
     assert sorted(name for name in submitted if name in once) == sorted(once)
     assert submitted.count(twice) == 2
+
+
+def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str], None]) -> None:
+    """A job that an administrator requeues, by its id, runs again, once, and succeeds."""
+    workflow = Workflow(box, "requeued", site, {"run": {"steps": 10, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    [job] = [event["id"] for event in workflow.events("id")]
+    requeue(job)
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 1
+    assert len(workflow.events("submitted")) == 1
+    assert workflow.starts()["run"] == 2
+
+
+def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
+    """Jobs beyond what `limit` lets a user have wait until others have ended; that is said once, with `why`. 0: no limit."""
+    others = len([line for line in box.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
+    limit(others + 1)  # others may end meanwhile, which makes room for more
+    try:
+        workflow = Workflow(box, "limited", site, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(6)})
+        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
+        code, output = workflow.drive("--multinode-give-up-min", "2")
+    finally:
+        limit(0)
+    assert code == 0, output
+    assert workflow.results() == 6
+    assert set(workflow.starts().values()) == {1}
+    assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1
 
 
 def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
