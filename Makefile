@@ -14,6 +14,8 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 SHELL := /bin/bash -o pipefail
+# Where it is set, each process compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run all soak setup pack check lint docs gallery test coverage quick format lock schemas bench-loader box sbom
 

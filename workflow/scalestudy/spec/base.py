@@ -31,7 +31,6 @@ class Spec(BaseModel):
         strict=True,
         allow_inf_nan=False,
         populate_by_name=True,
-        use_attribute_docstrings=True,
     )
 
     def plain(self) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
+from pydantic_core.core_schema import ModelSchema
 
 from scalestudy.files import write_text
 from scalestudy.spec.base import PATTERNS, Spec, dotted_keys
@@ -44,13 +49,39 @@ def write_schemas(folder: Path) -> None:
         write_text(folder / f"{name}.schema.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
 
 
-class _WithoutFieldTitles(GenerateJsonSchema):
+class _Described(GenerateJsonSchema):
+    """Fields are described by the text below them in their class, not by a title.
+
+    Pydantic can read these texts itself, but does so in every process that imports a model: an eighth of the time of a
+    short command.
+    """
+
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made: Schema = super().model_schema(schema)
+        texts = field_texts(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            made["properties"][field.alias or name] |= {"description": texts[name]} if name in texts else {}
+        return made
 
     def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:
         made: Schema = _for_editors(super().generate(schema, mode))
         return made
+
+
+def field_texts(model: type) -> dict[str, str]:
+    """By field, the text below it in the source of its class or of the nearest base that has it."""
+    texts: dict[str, str] = {}
+    for owner in (one for one in reversed(model.__mro__) if issubclass(one, Spec)):
+        (written,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(written, ast.ClassDef)
+        for field, text in itertools.pairwise(written.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                    texts[name] = inspect.cleandoc(said)
+    return texts
 
 
 def _for_editors(schema: Any) -> Any:
@@ -61,7 +92,7 @@ def _for_editors(schema: Any) -> Any:
 
 
 def _generated(model: type[Spec]) -> Schema:
-    schema: Schema = model.model_json_schema(by_alias=True, schema_generator=_WithoutFieldTitles)
+    schema: Schema = model.model_json_schema(by_alias=True, schema_generator=_Described)
     return schema
 
 
