@@ -58,13 +58,23 @@ class Project:
         """The study file."""
         return self.folder / "config" / "studies" / "tiny.yaml"
 
+    @property
+    def code(self) -> Path:
+        """The package and the rules: a link to those of this repository until `with_own_code`."""
+        return self.folder / "workflow"
+
+    def with_own_code(self) -> Project:
+        """The same project with a copy of the code, to be changed."""
+        if self.code.is_symlink():
+            self.code.unlink()
+            ignore = shutil.ignore_patterns("*.pyc.*", "*.egg-info")  # what is compiled is as good there
+            shutil.copytree(ROOT / "workflow", self.code, ignore=ignore)
+        return self
+
     def environment(self) -> dict[str, str]:
-        """Commands find the copy's own package, and the tests' interpreter."""
-        return {
-            **os.environ,
-            "PYTHONPATH": str(self.folder / "workflow"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        }
+        """Commands find the copy's own package, and the tests' interpreter. Who has the same code has the same warm parent."""
+        own = {} if self.code.is_symlink() else {"PYTHONPATH": str(self.code)}
+        return {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def shell(self, line: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a line of bash; without bash where it is one command and nothing in it is bash's to read."""
@@ -118,14 +128,13 @@ class Project:
 
 
 def make_project(folder: Path, forked: bool = False) -> Project:
-    """Copy what a clone has, with the tiny study alone."""
+    """What a clone has, with the tiny study alone; the code is a link to this repository's."""
     folder.mkdir(parents=True)
-    for name in ("Snakefile", "workflow", "profiles", "envs"):
-        source = ROOT / name
-        ignore = shutil.ignore_patterns("*.pyc.*", "*.egg-info")  # what is compiled is as good there
-        shutil.copytree(source, folder / name, ignore=ignore) if source.is_dir() else shutil.copy(source, folder / name)
-    shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("studies"))
+    for name in ("profiles", "envs", "config"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("studies"))
+    shutil.copy(ROOT / "Snakefile", folder / "Snakefile")
     project = Project(folder, forked)
+    project.code.symlink_to(ROOT / "workflow")
     project.study.parent.mkdir()
     project.study.write_text(STUDY)
     return project

@@ -77,19 +77,19 @@ def test_a_changed_claim_is_judged_again_marked_and_trains_nothing(project: Proj
 
 
 def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) -> None:
-    file = project.folder / "workflow/scalestudy/figures/style.py"
+    file = project.with_own_code().code / "scalestudy/figures/style.py"
     file.write_text(file.read_text() + "\n# another line\n")
     assert project.planned() == {"figure": 2, "table": 1, "judge": 1, "report": 1}
 
 
 def test_changed_trainer_code_trains_nothing(project: Project) -> None:
-    file = project.folder / "workflow/scalestudy/training/trainer.py"
+    file = project.with_own_code().code / "scalestudy/training/trainer.py"
     file.write_text(file.read_text() + "\n# another line\n")
     assert project.planned() == {}
 
 
 def test_a_comment_or_whitespace_in_the_train_rule_trains_nothing(project: Project) -> None:
-    project.edit("workflow/rules/train.smk", "scalestudy train --out", "scalestudy  train  --out")
+    project.with_own_code().edit("workflow/rules/train.smk", "scalestudy train --out", "scalestudy  train  --out")
     project.edit("workflow/rules/train.smk", "rule train:", "# a comment\nrule train:")
     assert project.planned() == {}
 
