@@ -1,21 +1,22 @@
 """The oldest torch that is supported, as the second lock pins it: strategies, and a run.
 
 Torch and its libraries are brought by pip, with the lock's hashes, into a folder of their own, and stand before this
-environment's: the two locks differ in nothing else. What else was run with that lock: docs/measured/torch27.txt.
+environment's: the two locks differ in nothing else. The folder, 5 GB, stays in build/ for the next time. What else was run with that lock: docs/measured/torch27.txt.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scalestudy.locks import exclusive
 from tests.integration.tries import ROOT, attempt, completed, result
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -41,25 +42,34 @@ def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a process needs in its environment to have the older torch; the 5 GB are removed in the end."""
-    folder = tmp_path_factory.mktemp("older")
-    if (free_gb := shutil.disk_usage(folder).free / 1e9) < NEEDED_GB:
-        pytest.skip(f"needs {NEEDED_GB} GB in {folder}, which has {free_gb:.0f} GB")
-    (folder / "small.txt").write_text(pins()[SMALL])
+def older() -> dict[str, str]:
+    """What a process needs in its environment to have the older torch."""
+    needed = "\n".join(pins().values()) + "\n"
+    place = ROOT / "build" / "older-torch" / hashlib.sha256(needed.encode()).hexdigest()[:12]
+    with exclusive(place.with_suffix(".lock")):
+        if not place.exists():
+            _bring(needed, place)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))}
+
+
+def _bring(needed: str, place: Path) -> None:
+    """Install what is needed in a folder, which is there when it is whole; those of other pins are removed."""
+    if (free_gb := shutil.disk_usage(place.parent).free / 1e9) < NEEDED_GB:
+        pytest.skip(f"needs {NEEDED_GB} GB in {place.parent}, which has {free_gb:.0f} GB")
+    for other in place.parent.glob("*/"):
+        shutil.rmtree(other)
+    work = place.with_suffix(".part")
+    work.mkdir()
+    (work / "small.txt").write_text(pins()[SMALL])
+    (work / "torch.txt").write_text(needed)
     options = ("--no-deps", "--require-hashes", "--only-binary=:all:")
-    asked = pip(
-        "download", *options, "--retries=0", "--timeout=30", f"--dest={folder}", "-r", str(folder / "small.txt")
-    )
+    asked = pip("download", *options, "--retries=0", "--timeout=30", f"--dest={work}", "-r", str(work / "small.txt"))
     if asked.returncode:
         pytest.skip(f"there is no package index here: {asked.stdout.strip().splitlines()[-1]}")
-    (folder / "torch.txt").write_text("\n".join(pins().values()) + "\n")
-    place = folder / "packages"
-    done = pip("install", *options, "--no-compile", f"--target={place}", "-r", str(folder / "torch.txt"))
+    done = pip("install", *options, "--no-compile", f"--target={work / 'packages'}", "-r", str(work / "torch.txt"))
     assert done.returncode == 0, done.stdout
-    path = os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
-    yield {"PYTHONPATH": path}
-    shutil.rmtree(folder)
+    (work / "packages").rename(place)
+    shutil.rmtree(work)
 
 
 def test_strategies_give_the_weights_of_one_process_with_the_older_torch(older: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import date
 from decimal import Decimal
@@ -303,3 +304,11 @@ def test_the_order_in_which_jobs_are_announced_changes_no_number(folder: Path) -
     one, other = (plan_of(Project({"machine": "known"}), "known", backwards=backwards) for backwards in (False, True))
     assert one.percentiles(one.submitted, "gpu") == other.percentiles(other.submitted, "gpu")
     assert one.makespan_percentiles_s == other.makespan_percentiles_s
+
+
+def test_a_makespan_beyond_all_walltimes_is_explained(folder: Path) -> None:
+    plan = planned("known")
+    late = dataclasses.replace(plan, makespan_percentiles_s=(1, 2, plan.makespan_s[0] + 1))
+    assert "goes on\n             in a further job" in show.table(late)
+    on_time = dataclasses.replace(plan, makespan_percentiles_s=(1, 2, plan.makespan_s[0]))
+    assert "in a further job" not in show.table(on_time)
