@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.standin import compiled, told
@@ -122,3 +123,34 @@ def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: 
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_run_whose_command_is_killed_after_its_result_was_written_has_that_result_back(
+    project: Project, tmp_path: Path
+) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
+    project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
+    waits = told("hold", "*/history.jsonl", "w", tmp_path / "mark")  # what it writes after its result
+    waits["LD_PRELOAD"] = str(compiled(tmp_path))
+    quiet = subprocess.DEVNULL
+    environment = {**project.environment(), **waits}
+    with subprocess.Popen(COMMAND, cwd=project.folder, env=environment, stdout=quiet, stderr=quiet) as driver:
+        assert wait_until((tmp_path / "mark").exists, 90)
+        file = run_folder(project) / "result.json"
+        before = file.read_bytes()
+        (client,) = [child for child in psutil.Process(driver.pid).children(recursive=True) if is_training(child)]
+        client.kill()
+        assert driver.wait(60) == 1
+    (tmp_path / "mark.go").touch()
+    assert not file.exists()
+    again = project.run(*COMMAND)
+    assert again.returncode == 0, again.stdout
+    assert file.read_bytes() == before
+    assert list(project.folder.glob("results/local/finished/*")) == []
+
+
+def is_training(process: psutil.Process) -> bool:
+    """Whether it is the `scalestudy train` that Snakemake's shell has started."""
+    words = process.cmdline()
+    return "train" in words and Path(words[0]).name.startswith("python")

@@ -68,10 +68,18 @@ def train(out: Path) -> None:
 
     Example: scalestudy train --out results/local/runs/RUN/result.json
     """
-    _in_warm_parent("train", "--out", str(out))
-    from scalestudy.commands.train import train_from_spec
+    from scalestudy.launch import warm
 
-    train_from_spec(out)
+    status = _from_warm_parent("train", "--out", str(out))
+    if status is None:
+        from scalestudy.commands.train import train_from_spec
+
+        train_from_spec(out)
+    if not warm.is_child():
+        from scalestudy.results import finished
+
+        finished.release(out)
+    sys.exit(status or 0)
 
 
 @cli.command(hidden=True)
@@ -108,11 +116,16 @@ def try_run(settings: tuple[str, ...], out: Path, init_from: Path | None) -> Non
 
 def _in_warm_parent(*arguments: str) -> None:
     """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
-    from scalestudy.launch import warm
-
-    status = warm.call(list(arguments)) if warm.wanted() else None
+    status = _from_warm_parent(*arguments)
     if status is not None:
         sys.exit(status)
+
+
+def _from_warm_parent(*arguments: str) -> int | None:
+    """The exit status of this command in a child of the warm parent; None where it has to be done here."""
+    from scalestudy.launch import warm
+
+    return warm.call(list(arguments)) if warm.wanted() else None
 
 
 def run_command(arguments: list[str]) -> int:

@@ -32,6 +32,7 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     With skipped runs, the manifests of data that was not available are deleted too, so that it is looked for again.
     """
     from scalestudy.data.manifest import is_skipped
+    from scalestudy.results import finished
     from scalestudy.results.stored import status_of
 
     folder = RESULTS / machine / "runs"
@@ -56,6 +57,7 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
                 manifest.unlink()
     for run in runs:
         # The result goes first: what is left of a deletion that is interrupted is no result.
+        finished.release(result_file(machine, run))
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
 

@@ -15,6 +15,7 @@ from scalestudy.errors import UserError, raise_all
 from scalestudy.files import checked_json, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.locks import only_trainer
+from scalestudy.results import finished
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
@@ -51,6 +52,8 @@ def train_from_spec(out: Path) -> None:
     with only_trainer(folder) as waited:
         if waited and out.exists():
             result = read_json(out)  # an orphan has finished it
+        elif (known := finished.restored(out, spec)) is not None:
+            result = known
         else:
             result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)

@@ -23,6 +23,7 @@ from scalestudy.dag.project import Project
 from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
+from scalestudy.results import finished
 from scalestudy.spec import fixed_claims
 from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.config import read_machine
@@ -71,6 +72,7 @@ def keep_finished_runs() -> None:
 
     A run can end after its driver was killed. Nobody takes the mark off then, and the next driver would make it again.
     """
+    finished.release_all()
     for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
         name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
         with suppress(ValueError, OSError):

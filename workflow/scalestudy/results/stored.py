@@ -46,7 +46,7 @@ def checked_result(
         if not file.exists():
             return None
         return _not_measured(run, spec, error.what)
-    wrong = next(_differences(result, run, spec, machine), None)
+    wrong = next(differences(result, run, spec, machine), None)
     return result if wrong is None else _not_measured(run, spec, wrong)
 
 
@@ -73,7 +73,7 @@ def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, 
     return {"run": run, "status": "invalid", "reason": reason, "spec": plain, "metrics": {}, "kinds": {}}
 
 
-def _differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
+def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("status") not in STATUSES:
         yield f"its status is {shown_safely(result.get('status'))}"

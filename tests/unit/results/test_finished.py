@@ -1,0 +1,78 @@
+"""The copy of a result that outlives its command's death."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scalestudy.files import read_json
+from scalestudy.results import finished
+from scalestudy.results.stored import write_result
+from scalestudy.spec.ids import run_id
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.run import RunSpec
+
+SPEC = RunSpec.model_validate({"ranks": 2, "strategy": {"name": "allreduce"}})
+RESULT = {"run": run_id(SPEC), "status": "valid", "reason": "", "machine": "local", "spec": SPEC.plain(), "metrics": {}}
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the result belongs, of which there is a copy."""
+    monkeypatch.chdir(tmp_path)
+    file = result_file("local", run_id(SPEC))
+    file.parent.mkdir(parents=True)
+    finished.keep(file, RESULT)
+    return file
+
+
+def copies() -> list[Path]:
+    return list(Path("results").glob("*/finished/*.json"))
+
+
+def test_a_deleted_result_is_restored_with_the_bytes_that_it_had(out: Path) -> None:
+    write_result(out, RESULT)
+    before = out.read_bytes()
+    out.unlink()
+    assert finished.restored(out, SPEC) == RESULT
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [{"run": "another"}, {"machine": "elsewhere"}, {"spec": {"ranks": 4}}])
+def test_a_copy_of_another_result_restores_nothing(out: Path, wrong: dict[str, object]) -> None:
+    finished.keep(out, {**RESULT, **wrong})
+    assert finished.restored(out, SPEC) is None
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps(RESULT)])
+def test_a_copy_that_is_damaged_or_not_sealed_restores_nothing(out: Path, text: str) -> None:
+    copies()[0].write_text(text)
+    assert finished.restored(out, SPEC) is None
+    assert not out.exists()
+
+
+def test_once_the_command_has_ended_there_is_no_copy(out: Path) -> None:
+    finished.release(out)
+    finished.release(out)
+    assert copies() == []
+    assert finished.restored(out, SPEC) is None
+
+
+def test_a_driver_deletes_the_copies_of_the_results_that_are_there(out: Path) -> None:
+    finished.release_all()
+    assert len(copies()) == 1
+    write_result(out, RESULT)
+    finished.release_all()
+    assert copies() == []
+    assert read_json(out)["run"] == RESULT["run"]
+
+
+def test_a_run_by_hand_has_no_copy(tmp_path: Path) -> None:
+    out = tmp_path / "mine" / "result.json"
+    out.parent.mkdir()
+    finished.keep(out, RESULT)
+    assert finished.restored(out, SPEC) is None
+    assert list(tmp_path.rglob("*.json")) == []
