@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from tests.cluster.box import Box, Unavailable
 
 PROGRAMS = ("sbin/pbs_server", "sbin/pbs_sched", "sbin/pbs_comm", "sbin/pbs_mom", "libexec/pbs_habitat")
+AUTHENTICATES = "sbin/pbs_iff"
+"""The program that tells the server who asks; as `make install` leaves it, it can do so for root alone."""
 HOME = Path("/var/spool/pbs")
 """Private to a box; PBS refuses a home below a folder that all may write to."""
 OF_A_HOST = ("aux", "checkpoint", "mom_logs", "mom_priv", "pbs_environment", "pbs_version", "spool", "undelivered")
@@ -35,6 +38,8 @@ class PbsBox(Box):
         programs = installation()
         if programs is None:
             raise Unavailable("no OpenPBS is installed, so its tests were not run; recorded answers were replayed")
+        if not (programs / AUTHENTICATES).stat().st_mode & stat.S_ISUID:
+            raise Unavailable(f"OpenPBS takes nothing from an ordinary user: chmod 4755 {programs / AUTHENTICATES}")
         super().__init__(repository, host="pbshead")
         self.programs = programs
         self.environment |= {"PATH": f"{programs}/bin:{programs}/sbin:{os.environ['PATH']}", "TMPDIR": "/tmp"}
