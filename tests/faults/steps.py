@@ -87,7 +87,7 @@ def _prepare(dataset: str) -> Step:
         "*/.bulk.making-*/.manifest.*",
         None,
         lambda folder: _data(folder, dataset),
-        memory_mib=700,
+        memory_mib=160,
         exempt={**NO_NETWORK, "eio_read": "the digits come with scikit-learn: nothing is read below the folder"},
     )
 
@@ -103,7 +103,7 @@ def _shard(dataset: str) -> Step:
         "*/.bulk.making-*/train-000002.part",
         "*/pictures/train/light/007.jpg",
         lambda folder: _data(folder, dataset),
-        memory_mib=700,
+        memory_mib=160,
         room_kib=24,
         exempt=NO_NETWORK,
     )

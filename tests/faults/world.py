@@ -79,6 +79,7 @@ tables:
 """
 STUDIES = {"tiny": TINY, "pictures": PICTURES}
 DRIVER = ("snakemake", "--profile", "profiles/local")
+THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 DISK_MIB = 96
 PREFIX = "scalestudy-faults-"
 """How the name of the folder of all cases begins."""
@@ -158,7 +159,8 @@ class Case:
         return self.running[-1]
 
     def environment(self) -> dict[str, str]:
-        """The library is there in every command, so that all use one warm parent; it acts where it is told to."""
+        """The library is there in every command, and the number of threads that Snakemake gives its jobs: so all use one
+        warm parent. The library acts where it is told to."""
         return {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -166,6 +168,7 @@ class Case:
             "SCALESTUDY_LOCKS": str(self.world.folder / "locks"),
             "XDG_RUNTIME_DIR": str(self.world.folder / "runtime"),
             "LD_PRELOAD": str(self.world.library),
+            **THREADS,
         }
 
     def sh(self, script: str) -> None:

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from tests.gpu.suite import Suite, Values, paired, seconds_of, synchronise
 from tests.gpu.tries import DETERMINISTIC, ROOT, call_after, environment, tried, valid
 
-SMALL = ("model=small_cnn", "train.epochs=6", "optimiser.learning_rate=0.05", "keep=weights")
+SMALL = ("model=small_cnn", "optimiser.learning_rate=0.05", "keep=weights")
 
 
 # Clocks
@@ -101,7 +101,7 @@ def _largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Ten
 def two_runs_have_the_same_weights_bit_for_bit(suite: Suite) -> Values:
     """With torch's deterministic algorithms."""
     for name in ("twice-a", "twice-b"):
-        valid(tried(suite, name, *SMALL, before=DETERMINISTIC))
+        valid(tried(suite, name, *SMALL, f"train.epochs={suite.size(6, 1)}", before=DETERMINISTIC))
     difference = _largest_difference(_weights(suite, "twice-a"), _weights(suite, "twice-b"))
     assert difference == 0.0, f"weights differ by up to {difference:g}"
     return {"largest_difference": difference}
@@ -109,7 +109,7 @@ def two_runs_have_the_same_weights_bit_for_bit(suite: Suite) -> Values:
 
 def a_run_that_was_stopped_ends_with_the_same_weights(suite: Suite) -> Values:
     """Stopped by a file after some steps, resumed, and compared bit for bit with one that was not."""
-    settings = (*SMALL, "train.epochs=12", "checkpoint.every_steps=40")
+    settings = (*SMALL, f"train.epochs={suite.size(12, 8)}", f"checkpoint.every_steps={suite.size(40, 10)}")
     valid(tried(suite, "whole", *settings, before=DETERMINISTIC))
     out = suite.folder("stopped")
     words = ["try", f"device={suite.device.type}", *settings, "--out", str(out)]
@@ -146,8 +146,9 @@ def mixed_precision_learns_as_well(suite: Suite) -> Values:
     for name in ("float32", *types):
         settings = [] if name == "float32" else [f"autocast={name}"]
         result = tried(
-            suite, f"learns-{name}", "model=small_cnn", "train.epochs=8", "optimiser.learning_rate=0.05", *settings
-        )
+            suite, f"learns-{name}", "model=small_cnn", f"train.epochs={suite.size(8, 4)}", "optimiser.learning_rate=0.05",
+            *settings,
+        )  # fmt: skip
         accuracies[name] = valid(result)["accuracy"]
     assert min(accuracies.values()) > 0.8, f"{accuracies}"
     assert max(accuracies.values()) - min(accuracies.values()) <= 0.03, f"{accuracies}"
@@ -167,7 +168,8 @@ def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
     """
     side, batch = suite.size(64, 32), suite.size(32, 8)
     data = f"data={{source: synthetic, samples: {16 * batch}, shape: [3, {side}, {side}]}}"
-    common = (data, "model=resnet18", "dtype=float64", f"batch.per_rank={batch}", "measure.warmup_steps=2",
+    model = "model=small_cnn" if suite.dry else "model=resnet18"
+    common = (data, model, "dtype=float64", f"batch.per_rank={batch}", "measure.warmup_steps=2",
               f"measure.steps={suite.size(38, 10)}", "train.epochs=9", "train.evaluate_every_epochs=0",
               "optimiser.learning_rate=0.01")  # fmt: skip
     tried(suite, "curve-plain", *common)

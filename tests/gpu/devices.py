@@ -22,7 +22,9 @@ from tests.gpu.tries import CALL, ROOT, environment, scalestudy, tried, valid
 
 def nccl_works_with_one_rank(suite: Suite) -> Values:
     """DistributedDataParallel over NCCL on one GPU; on a CPU over gloo."""
-    result = tried(suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", "train.epochs=12")
+    result = tried(
+        suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", f"train.epochs={suite.size(12, 1)}"
+    )
     valid(result)
     backend = result["resolved"]["backend"]
     assert backend == ("gloo" if suite.dry else "nccl"), f"the backend is {backend}"
@@ -47,7 +49,7 @@ def two_ranks_share_one_gpu_over_gloo(suite: Suite) -> Values:
             "model=small_cnn",
             f"strategy={strategy}",
             f"ranks={ranks}",
-            "train.epochs=4",
+            f"train.epochs={suite.size(4, 1)}",
             "launch.oversubscribe=true",
         )
         result = tried(suite, f"shared-{strategy}", *settings)
@@ -242,9 +244,8 @@ def nvml_reads_the_device_at_the_stated_rate(suite: Suite) -> Values:
 
 def a_run_has_energy_per_sample(suite: Suite) -> Values:
     """The columns `j_per_sample`, `device_utilisation` and `device_power_w` of a run of some seconds."""
-    steps = suite.size(200, 20)
-    side = suite.size(96, 28)
-    data = f"data={{source: synthetic, samples: 65536, shape: [3, {side}, {side}]}}"
+    steps, side, samples = suite.size(200, 20), suite.size(96, 8), suite.size(65536, 2048)
+    data = f"data={{source: synthetic, samples: {samples}, shape: [3, {side}, {side}]}}"
     result = tried(suite, "energy", "model=resnet50" if not suite.dry else "model=small_cnn", data, "batch.per_rank=64",
                    "loader.mode=synthetic", f"measure.steps={steps}", "train.evaluate_every_epochs=0")  # fmt: skip
     metrics = valid(result)

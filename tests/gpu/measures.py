@@ -84,7 +84,7 @@ def _bare_step_s(
     torch.manual_seed(0)
     model = (resnet50() if not suite.dry else nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
                                                            nn.Linear(8, 1000))).to(suite.device)  # fmt: skip
-    side = suite.size(224, 32)
+    side = suite.size(224, 8)
     x = torch.randn(batch, 3, side, side, device=suite.device)
     if channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
@@ -105,7 +105,7 @@ def _bare_step_s(
 
 
 def _own_step_s(suite: Suite, name: str, batch: int, settings: tuple[str, ...], steps: int) -> float:
-    side = suite.size(224, 32)
+    side = suite.size(224, 8)
     data = f"data={{source: synthetic, samples: {4 * batch}, shape: [3, {side}, {side}], classes: 1000}}"
     model = "model=resnet50" if not suite.dry else "model=small_cnn"
     metrics = valid(
@@ -125,7 +125,7 @@ def the_loop_beside_a_bare_loop(suite: Suite) -> Values:
     }  # fmt: skip
     found: Values = {}
     for name, (full_batch, autocast, tf32, last, settings) in list(cases.items())[: suite.size(2, 1)]:
-        batch, steps = suite.size(full_batch, 8), suite.size(60, 300)
+        batch, steps = suite.size(full_batch, 8), suite.size(60, 20)
         ratios = []
         for turn in range(suite.size(3, 1)):
             own = _own_step_s(suite, f"loop-{name}-{turn}", batch, settings, steps)

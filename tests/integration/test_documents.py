@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,18 @@ NOT_RUN = {
 """What no test runs, and why."""
 DRY = ("make", "snakemake")
 """What is run with `-n`."""
+ONE_STUDY = {
+    **dict.fromkeys(
+        ("snakemake -n", "snakemake --profile profiles/local -n", "snakemake claims --profile profiles/local -n"),
+        "snakemake all --profile profiles/local -n",
+    ),
+    **{
+        f"snakemake all --profile profiles/{name} --config scale=paper -n":
+            f"scalestudy plan --profile profiles/{name} --config scale=paper"
+        for name in ("pbs", "sge", "slurm")
+    },
+}  # fmt: skip
+"""What is run in a clone that has one of the shipped studies, and the command that asks for as much with all of them."""
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -70,16 +83,34 @@ def documented() -> list[str]:
     return list(dict.fromkeys(command for line in lines for command in commands_in(line)))
 
 
+def as_run(command: str) -> str:
+    """A command as the test gives it."""
+    return f"{command} -n" if command.startswith(DRY) and not command.endswith(" -n") else command
+
+
 COMMANDS = documented()
-RUN = [command for command in COMMANDS if command not in NOT_RUN]
+RUN = list(dict.fromkeys(as_run(command) for command in COMMANDS if command not in NOT_RUN))
+"""Each once, also where the documents have it with and without `-n`."""
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone with the files that the documents have one write."""
-    project = make_project(tmp_path_factory.mktemp("documents") / "clone", forked=True)
-    shutil.rmtree(project.folder / "config/studies")
-    shutil.copytree(ROOT / "config/studies", project.folder / "config/studies")
+    return with_studies(tmp_path_factory.mktemp("documents") / "clone", "*")
+
+
+@pytest.fixture(scope="module")
+def clone_with_one_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The same, but of the shipped studies one."""
+    return with_studies(tmp_path_factory.mktemp("documents") / "clone", "gpu_scaling.yaml")
+
+
+def with_studies(folder: Path, pattern: str) -> Project:
+    """A clone with those of the shipped studies, and the files that the documents have one write."""
+    project = make_project(folder, forked=True)
+    project.study.unlink()
+    for study in (ROOT / "config/studies").glob(pattern):
+        shutil.copy(study, project.study.parent)
     shutil.copy(ROOT / "Makefile", project.folder)
     (project.folder / ".venv").symlink_to(sys.prefix)
     (project.folder / "config/studies/batch_size.yaml").write_text(blocks("README.md", "yaml")[0])
@@ -89,11 +120,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.mark.parametrize("command", RUN)
-def test_a_command_of_the_documents_works(clone: Project, command: str) -> None:
-    place = str(clone.folder.parent)
-    elsewhere = command.replace("/tmp/", f"{place}/")
-    dry = f"{elsewhere} -n" if command.startswith(DRY) and not command.endswith(" -n") else elsewhere
-    ended = clone.shell(dry, TMPDIR=place, SCALESTUDY_LOCKS=place)
+def test_a_command_of_the_documents_works(clone: Project, clone_with_one_study: Project, command: str) -> None:
+    project = clone_with_one_study if command in ONE_STUDY else clone
+    place = str(project.folder.parent)
+    ended = project.shell(command.replace("/tmp/", f"{place}/"), TMPDIR=place, SCALESTUDY_LOCKS=place)
     assert completed(ended), ended.stdout
 
 
@@ -110,6 +140,13 @@ def test_the_settings_of_a_documented_training_are_valid(
 
 def test_what_is_not_run_is_still_in_the_documents() -> None:
     assert [command for command in NOT_RUN if command not in COMMANDS] == []
+
+
+def test_what_is_run_with_one_study_is_run_with_all_of_them_by_another_command() -> None:
+    for command, covering in ONE_STUDY.items():
+        assert command in RUN
+        assert covering in RUN
+        assert covering not in ONE_STUDY
 
 
 @pytest.mark.parametrize("dry", [(), ("-n",)])

@@ -75,9 +75,9 @@ def starts(tasks: Sequence[Task], seconds: Callable[[Task], int], limits: Limits
             heapq.heappush(waiting[first.nodes, first.queue], (-first.priority, first.id))
     begun: dict[int, int] = {}
     running: list[tuple[int, int]] = []
-    use, now = _Use(limits), 0
+    use, now, reserved = _Use(limits), 0, _Reserved()
     while True:
-        while (task := _next(waiting, known, use, running, now, seconds)) is not None:
+        while (task := _next(waiting, known, use, running, now, seconds, reserved)) is not None:
             begun[task.id] = now
             use.take(task)
             heapq.heappush(running, (now + seconds(task), task.id))
@@ -147,6 +147,14 @@ class _Use:
                 counts[1] += sign * task.nodes
 
 
+@dataclass
+class _Reserved:
+    """The room that is kept for the most urgent job, which does not fit: what starts meanwhile leaves its time as it is."""
+
+    task: int | None = None
+    free_at: int = 0
+
+
 def _next(
     waiting: Mapping[tuple[int, str | None], list[tuple[int, int]]],
     known: Mapping[int, Task],
@@ -154,24 +162,26 @@ def _next(
     running: Sequence[tuple[int, int]],
     now: int,
     seconds: Callable[[Task], int],
+    reserved: _Reserved,
 ) -> Task | None:
     """The job that starts next, taken from the waiting ones; None where none may start now."""
     keys = sorted((key for key, heap in waiting.items() if heap), key=lambda key: waiting[key][0])
     if not keys:
         return None
     first = keys[0]
+    urgent = waiting[first][0][1]
     if use.fits(*first):
+        reserved.task = None
         return known[heapq.heappop(waiting[first])[1]]
-    free_at: int | None = None
     for key in keys[1:]:
         if not use.fits(*key):
             continue
         task = known[waiting[key][0][1]]
         if task.nodes == 0:
             return known[heapq.heappop(waiting[key])[1]]
-        if free_at is None:
-            free_at = _free_at(first, known, use, running)
-        if now + seconds(task) <= free_at:
+        if reserved.task != urgent:
+            reserved.task, reserved.free_at = urgent, _free_at(first, known, use, running)
+        if now + seconds(task) <= reserved.free_at:
             return known[heapq.heappop(waiting[key])[1]]
     return None
 

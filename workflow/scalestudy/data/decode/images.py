@@ -250,7 +250,8 @@ def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
     if max(size) > LONGEST_SIDE:
         was, becomes = f"{width:,} x {height:,}", f"{size[1]:,} x {size[0]:,}"
         raise ValueError(f"its {was} pixels would become {becomes}, and a side has at most {LONGEST_SIDE:,}")
-    pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
+    with one_torch_thread():
+        pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
     if not crop:
         return pixels
     top, left = (size[0] - side) // 2, (size[1] - side) // 2

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shutil
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -160,11 +161,12 @@ def done(
 
 @contextlib.contextmanager
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """As many threads as cores, each with one torch thread."""
-    import torch  # here, as sources of arrays need neither
-
-    torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
-    pool = ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
+    """As many threads as cores, each with one torch thread. What uses torch for the first time in them sees to that itself."""
+    if (torch := sys.modules.get("torch")) is None:
+        pool = ThreadPoolExecutor(cores())
+    else:
+        torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
+        pool = ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool
     finally:
