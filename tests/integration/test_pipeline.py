@@ -19,7 +19,7 @@ from scalestudy.errors import Skipped
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Pipeline
-from tests.integration.forked import on_processes
+from tests.integration.forked import on_processes, one_thread
 
 STEPS, GLOBAL_BATCH, CLASSES = 4, 24, 5
 
@@ -268,10 +268,8 @@ def results_of(ranks: int, folder: Path, work: str) -> list[Any]:
 @pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
     """The number of ranks, and the result of every case by process and name."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield request.param, results_of(request.param, tmp_path_factory.mktemp("pipeline"), "train")
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield request.param, results_of(request.param, tmp_path_factory.mktemp("pipeline"), "train")
 
 
 def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
