@@ -1,10 +1,9 @@
-"""One process that mpirun started: `python -m tests.integration.mpi_process doubling|ring FOLDER`."""
+"""A rank of mpirun: forked from a process that has torch, in the environment of a shell that mpirun starts in its place."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +27,40 @@ EQUAL = {
 }
 
 
-def main(what: str, folder: Path) -> None:
-    """Train and sum, and save what came of it."""
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-    results = (by_doubling if what == "doubling" else by_ring)(rank, folder)
-    torch.save(results, folder / f"{rank}.pt")
-    if what == "doubling":
-        # Results are written; interpreters that clean up take seconds. Horovod's threads end only on request.
-        from mpi4py import MPI
+STAND_IN = """env -0 > "$0/environment.$OMPI_COMM_WORLD_RANK"
+read -r status < "$0/end.$OMPI_COMM_WORLD_RANK" && exit "$status"
+exit 1"""
+"""What mpirun starts for each rank: hands its environment over, and ends when the rank does. $0 is the folder of `pipes`."""
 
-        MPI.Finalize()
-        os._exit(0)
+
+def pipes(ranks: int, folder: Path) -> None:
+    """What the ranks and those in their place speak through: each end waits for the other."""
+    for rank in range(ranks):
+        for name in ("environment", "end"):
+            os.mkfifo(folder / f"{name}.{rank}")
+
+
+def main(rank: int, folder: Path, what: str) -> dict[str, Any]:
+    """Train and sum; returns what came of it."""
+    environment = (folder / f"environment.{rank}").read_bytes().decode().split("\0")
+    os.environ.clear()
+    os.environ.update(line.split("=", 1) for line in environment if line)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    end = open(folder / f"end.{rank}", "w")  # noqa: SIM115 # closed by the end of this process, however that comes
+    results = (by_doubling if what == "doubling" else by_ring)(rank, folder)
+    from mpi4py import MPI
+
+    MPI.Finalize()
+    print(0, file=end, flush=True)
+    return results
 
 
 def by_doubling(rank: int, folder: Path) -> dict[str, Any]:
     """Of each number of ranks, this rank's parameters after training, by case, and what it summed."""
-    # Starting MPI waits for all processes, and the larger worlds come last. The other takes seconds to import.
+    # Starting MPI waits for all processes, and the larger worlds come last.
     ask_for(DOUBLING["algorithm"])
-    for module in ("mpi4py.MPI", "torch._dynamo"):
-        importlib.import_module(module)
+    import mpi4py.MPI  # noqa: F401
+
     results: dict[str, Any] = {}
     for ranks in RANKS:
         if rank < ranks:
@@ -71,6 +83,7 @@ def by_ring(rank: int, folder: Path) -> dict[str, Any]:
         results["horovod"] = train(Case("groupnorm", average), world)
         adasum = Horovod(name="horovod", transport="mpi", operation="adasum")
         results["adasum"] = train(Case("groupnorm", adasum), world)
+        importlib.import_module("horovod.torch").shutdown()
     dist.destroy_process_group()
     return results
 
@@ -90,7 +103,3 @@ def joined(rank: int, ranks: int, folder: Path) -> World:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     workers = dist.new_group(list(range(ranks)))
     return World(rank, ranks, 0, torch.device("cpu"), ranks, workers)  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))

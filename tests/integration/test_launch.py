@@ -27,6 +27,8 @@ from tests.integration.tries import ROOT, SCALESTUDY, made, own_warnings
 TWO = ("ranks=2", "strategy=allreduce")
 FOUR_ON_TWO_NODES = ("ranks=4", "nodes=2", "strategy=allreduce")
 LONG = ("train.epochs=100000", "train.evaluate_every_epochs=0")
+UNTIL_ENDED = (*LONG, "checkpoint.every_steps=20", "faults=[{kind: slow_rank, rank: 0, seconds: 0.02}]")
+"""Steps that are mostly sleep, with checkpoints by which they are seen."""
 
 
 @dataclass
@@ -71,9 +73,8 @@ class Attempt:
         return found
 
     def wait_for_training(self) -> None:
-        """Until rank 0 is in its steps, as its use of the CPU tells."""
-        first = self.rank(0)
-        assert wait_until(lambda: first.cpu_times().user > 1.0, 60), self.said
+        """Until the ranks of UNTIL_ENDED are in their steps, as their first checkpoint tells."""
+        assert wait_until(lambda: any((self.out / "checkpoint").glob("step-*")), 60), self.said
 
     def nothing_is_left(self) -> None:
         """No process, so no port either; no temporary file, no lock that is held."""
@@ -183,7 +184,7 @@ def test_a_rank_that_dies_ends_the_run_with_one_message_who_where_and_its_last_l
 
 
 def test_a_stopped_rank_is_silent_and_ends_the_run(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, *TWO, *LONG, "heartbeat_timeout_s=3")
+    attempt = begin(tmp_path, *TWO, *UNTIL_ENDED, "heartbeat_timeout_s=3")
     attempt.wait_for_training()
     attempt.rank(1).send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
@@ -210,7 +211,7 @@ def test_a_step_slower_than_any_heartbeat_is_no_hang(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, *TWO, *LONG)
+    attempt = begin(tmp_path, *TWO, *UNTIL_ENDED)
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
@@ -219,7 +220,7 @@ def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None
 
 
 def test_a_run_whose_warm_parent_is_killed_ends_with_a_message_and_leaves_nothing(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, *TWO, *LONG)
+    attempt = begin(tmp_path, *TWO, *UNTIL_ENDED)
     attempt.wait_for_training()
     parent = attempt.supervisor().parent()
     assert parent is not None and "scalestudy.commands.warm" in parent.cmdline()
@@ -270,7 +271,7 @@ def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(t
 def test_ranks_that_share_cores_are_warned_of(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
     small = "model={name: mlp, hidden: 16, layers: 2}"  # too small for threads to help, or to hinder
-    attempt = make(tmp_path, *TWO, small, "train.epochs=3", "launch.binding=core", f"threads_per_rank={cores}")
+    attempt = make(tmp_path, *TWO, small, "train.epochs=1", "launch.binding=core", f"threads_per_rank={cores}")
     first, second = attempt.result["affinity"]
     assert first == second
     (warning,) = own_warnings(attempt.result)
@@ -310,7 +311,9 @@ def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str
     digests = []
     for name, more in (("here", {}), ("there", nodes)):
         (tmp_path / name).mkdir()
-        attempt = make(tmp_path / name, *FOUR_ON_TWO_NODES, "strategy=halving_doubling", "keep=weights", **more)
+        attempt = make(
+            tmp_path / name, *FOUR_ON_TWO_NODES, "strategy=halving_doubling", "train.epochs=1", "keep=weights", **more
+        )
         assert made(attempt.process.returncode, attempt.said), attempt.said
         digests.append((attempt.out / "weights.safetensors").read_bytes())
     assert digests[0] == digests[1]
@@ -334,7 +337,7 @@ def test_every_node_copies_its_share_of_the_data_before_its_ranks_begin(tmp_path
 
 
 def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *LONG, **nodes)
+    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *UNTIL_ENDED, **nodes)
     attempt.wait_for_training()
     attempt.rank(3).send_signal(signal.SIGKILL)
     died = time.monotonic()
@@ -346,7 +349,7 @@ def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: 
 
 
 def test_a_supervisor_that_is_killed_takes_every_node_along(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *LONG, **nodes)
+    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *UNTIL_ENDED, **nodes)
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
@@ -412,7 +415,7 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
     (tmp_path / "tmp").mkdir()
     there = shared_memory()
     # Open MPI takes alpha and beta for two machines; what it would share inside each is one and the same here.
-    apart = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+    apart = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo", "OMPI_MCA_mpi_yield_when_idle": "1"}
     command = [
         SCALESTUDY,
         "try",

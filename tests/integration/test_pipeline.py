@@ -19,7 +19,7 @@ from scalestudy.errors import Skipped
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Pipeline
-from tests.integration.forked import on_processes
+from tests.integration.forked import on_processes, one_thread
 
 STEPS, GLOBAL_BATCH, CLASSES = 4, 24, 5
 
@@ -105,15 +105,24 @@ class Case:
         return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches, schedule=self.schedule)
 
 
+RANKS = (1, 2, 3, 4)
+MODELS_OF = {
+    (1, 1): ("mlp", "resnet"),
+    (2, 1): ("mlp", "resnet"),
+    (2, 2): tuple(MODELS),
+    (3, 3): ("mlp", "resnet"),
+    (4, 2): ("mlp", "resnet"),
+    (4, 4): ("mlp", "resnet", "densenet"),
+}
+"""What is trained on so many ranks in so many stages: with replicas and without, with a number of stages that is odd, every
+model cut in two, and one whose values pass through stages that do not use them."""
+
+
 def cases_of(ranks: int) -> dict[str, Case]:
-    """What is trained with so many ranks: every number of stages that divides them."""
-    cases = [
-        Case(model, stages, stages)
-        for stages in range(1, ranks + 1)
-        if ranks % stages == 0
-        for model in (MODELS if stages > 1 or ranks == 1 else ("mlp", "resnet"))
-    ]
-    cases += [Case("mlp", stages, 6, "gpipe") for stages in range(2, ranks + 1) if ranks % stages == 0]
+    """What is trained with so many ranks."""
+    cuts = {stages: models for (of_ranks, stages), models in MODELS_OF.items() if of_ranks == ranks}
+    cases = [Case(model, stages, stages) for stages, models in cuts.items() for model in models]
+    cases += [Case("mlp", ranks, 6, "gpipe")] if ranks in (2, 4) else []
     cases += [Case("mlp", 1, 4)] if ranks == 1 else []
     return {
         f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases
@@ -242,6 +251,15 @@ def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
         return {"stages": strategy.plan.stages, "invalid_reason": strategy.invalid_reason(), **strategy.measured()}
 
 
+def train_all(index: int, folder: Path) -> dict[int, Any]:
+    """One process: by number of ranks all its cases, one number after the other. Only the first processes have a part."""
+    results = {}
+    for ranks in RANKS[index:]:
+        (folder / str(ranks)).mkdir(exist_ok=True)
+        results[ranks] = process_main(index, ranks, folder / str(ranks), "train")
+    return results
+
+
 def process_main(index: int, ranks: int, folder: Path, work: str) -> dict[str, Any]:
     """One process: all cases of a number of ranks, an error, or the memory that one with or without a limit takes."""
     store = dist.FileStore(str(folder / "rendezvous"), ranks)
@@ -265,13 +283,23 @@ def results_of(ranks: int, folder: Path, work: str) -> list[Any]:
     return on_processes(ranks, folder, process_main, ranks, folder, work)
 
 
-@pytest.fixture(scope="module", params=(1, 2, 3, 4), ids=lambda ranks: f"{ranks} ranks")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def of_all_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, Any]]:
+    """Of every process the results by number of ranks: the same processes train in smaller and larger groups."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    return on_processes(max(RANKS), folder, train_all, folder)
+
+
+@pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
+def trained(request: pytest.FixtureRequest, of_all_ranks: list[dict[int, Any]]) -> tuple[int, Any]:
     """The number of ranks, and the result of every case by process and name."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield request.param, results_of(request.param, tmp_path_factory.mktemp("pipeline"), "train")
-    torch.set_num_threads(threads)
+    return request.param, [results[request.param] for results in of_all_ranks[: request.param]]
 
 
 def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
@@ -280,14 +308,12 @@ def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) ->
     return max(float((left[name] - right[name]).abs().max()) for name in left)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_split_gives_the_weights_of_one_process(trained: Any, model: str) -> None:
+def test_every_split_gives_the_weights_of_one_process(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        if case.model == model:
-            parts = ranks // case.stages * case.micro_batches if model in GHOST else 1
-            for rank in range(ranks):
-                assert difference(results[rank][name]["weights"], reference(model, parts)) < 1e-12, (name, rank)
+        parts = ranks // case.stages * case.micro_batches if case.model in GHOST else 1
+        for rank in range(ranks):
+            assert difference(results[rank][name]["weights"], reference(case.model, parts)) < 1e-12, (name, rank)
 
 
 def test_a_rank_holds_its_stage_while_it_trains_and_everything_inside_full_parameters(trained: Any) -> None:

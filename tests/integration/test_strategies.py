@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from scalestudy.strategies.catalogue import (
     TwoDimensional,
     Zero1,
 )
-from tests.integration.forked import on_processes
+from tests.integration.forked import on_processes, one_thread
 from tests.integration.trainings import (
     MODELS,
     RANKS,
@@ -44,7 +45,7 @@ from tests.integration.trainings import (
     reference,
     share_of,
     train,
-    train_all,
+    train_in_worlds,
 )
 
 EXACT: dict[str, AnyStrategy] = {
@@ -106,8 +107,11 @@ FURTHER_CASES: dict[str, Case] = {
 
 
 def models_of(ranks: int) -> list[str]:
-    """An MLP and a residual network everywhere; on two nodes one whose norms see no batch as well."""
-    return [model for model in MODELS if model != "groupnorm" or ranks == 2]
+    """An MLP everywhere, a residual network on one rank and on two nodes, and one whose norms see no batch on two ranks.
+
+    Of their number of ranks exchanges depend with any model.
+    """
+    return [model for model in MODELS if ranks in {"mlp": RANKS, "batchnorm": (1, 2, 4), "groupnorm": (2,)}[model]]
 
 
 def cases_of(ranks: int) -> dict[str, Case]:
@@ -120,13 +124,24 @@ def cases_of(ranks: int) -> dict[str, Case]:
     return {name: case for name, case in cases.items() if case.fits(ranks)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def of_all_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, Any]]:
+    """Of every process the results by number of ranks: the same processes train in smaller and larger groups."""
+    folder, cases = tmp_path_factory.mktemp("ranks"), {ranks: cases_of(ranks) for ranks in RANKS}
+    count = max(ranks + case.servers for ranks in RANKS for case in cases[ranks].values())
+    return on_processes(count, folder, train_in_worlds, folder, cases)
+
+
 @pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
+def trained(request: pytest.FixtureRequest, of_all_ranks: list[dict[int, Any]]) -> tuple[int, Any]:
     """The number of ranks, and the result of every case by name and process."""
-    ranks: int = request.param
-    folder, cases = tmp_path_factory.mktemp(f"ranks{ranks}"), cases_of(ranks)
-    count = ranks + max(case.servers for case in cases.values())
-    return ranks, on_processes(count, folder, train_all, ranks, folder, cases)
+    return request.param, [results[request.param] for results in of_all_ranks]
 
 
 @pytest.mark.parametrize("strategy", EXACT)

@@ -6,14 +6,15 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.integration.mpi_process import EQUAL, RANKS
+from tests.integration.forked import on_processes, one_thread
+from tests.integration.mpi_process import EQUAL, RANKS, STAND_IN, main, pipes
 from tests.integration.trainings import (
     STEPS,
     apply,
@@ -26,7 +27,6 @@ from tests.integration.trainings import (
     share_of,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
     shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
     reason="MPI is not tested: mpirun or mpi4py is missing (Debian: openmpi-bin libopenmpi-dev)",
@@ -34,22 +34,42 @@ pytestmark = pytest.mark.skipif(
 
 
 def mpirun(ranks: int, folder: Path, what: str) -> list[Any]:
-    """What each of `ranks` processes left."""
+    """What each of `ranks` processes returned."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable]
-    command += ["-m", "tests.integration.mpi_process", what, str(folder)]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "workflow")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMPI_MCA_mpi_yield_when_idle": "1"}
-    started = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        said, _ = started.communicate(timeout=240)
-    finally:
-        started.terminate()  # mpirun ends its processes; were it killed, they would stay
-        started.wait()
-    assert started.returncode == 0, said
-    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+    command = [
+        "mpirun",
+        *root,
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(ranks),
+        "sh",
+        "-c",
+        STAND_IN,
+        str(folder),
+    ]
+    environment = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"}
+    pipes(ranks, folder)
+
+    def to_its_end() -> None:
+        started = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            said, _ = started.communicate(timeout=240)
+        finally:
+            started.terminate()  # mpirun ends its processes; were it killed, they would stay
+            started.wait()
+        assert started.returncode == 0, said
+
+    return on_processes(ranks, folder, main, folder, what, meanwhile=to_its_end)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

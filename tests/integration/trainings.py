@@ -21,7 +21,7 @@ from scalestudy.strategies.catalogue import AnyStrategy
 RANKS = (1, 2, 3, 4, 6)
 PER_NODE = {1: 1, 2: 1, 3: 3, 4: 2, 6: 2}
 """Logical nodes: one of one rank, two of one, one of three, two of two, three of two."""
-STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 5, 3, 24, 7
+STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 4, 2, 24, 7
 
 
 class MLP(nn.Module):
@@ -220,6 +220,15 @@ def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> d
                 results[name] = stop_and_resume(case, world, folder) if case.stopped else train(case, world)
         dist.barrier()
         dist.destroy_process_group()
+    return results
+
+
+def train_in_worlds(index: int, folder: Path, cases: dict[int, dict[str, Case]]) -> dict[int, dict[str, Any]]:
+    """One process: by number of ranks all its cases, one number after the other. Only the first processes have a part."""
+    results = {}
+    for ranks, of_ranks in cases.items():
+        (folder / str(ranks)).mkdir(exist_ok=True)
+        results[ranks] = train_all(index, ranks, folder / str(ranks), of_ranks)
     return results
 
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from scalestudy.launch import warm
 from scalestudy.launch.lifeline import Lifeline, die_with
-from scalestudy.launch.preload import preload
+from scalestudy.launch.preload import OF_RUNS, preload
 from scalestudy.launch.signals import ASK_TO_STOP
 
 IDLE_S = 120.0
@@ -74,7 +74,7 @@ def serve(address: Path, work: Work) -> None:
     """Import, listen, fork a child per request, end when idle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    preload()
+    preload(*OF_RUNS)
     _bind(listener, address)
     mine = address.stat().st_ino
     children: list[Child] = []
