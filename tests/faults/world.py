@@ -26,6 +26,7 @@ from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.run import Data
 from tests.faults.standin import compiled, told
+from tests.integration.project import THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = """\
@@ -79,7 +80,6 @@ tables:
 """
 STUDIES = {"tiny": TINY, "pictures": PICTURES}
 DRIVER = ("snakemake", "--profile", "profiles/local")
-THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 DISK_MIB = 96
 PREFIX = "scalestudy-faults-"
 """How the name of the folder of all cases begins."""

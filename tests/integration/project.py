@@ -17,6 +17,8 @@ from tests.integration import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
+THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+"""What Snakemake gives its jobs: with it a command that is given directly uses the warm parent that they use."""
 STUDY = """\
 question: Does the frame hold?
 base:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.integration.project import Project, make_project
+from tests.integration.project import THREADS, Project, make_project
 from tests.integration.test_documents import blocks
 from tests.integration.tries import completed
 
@@ -34,7 +34,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory, commands: list[str]) -> tup
         if "snakemake batch_size --profile profiles/local" in printed:
             old = next(line for line in study.splitlines() if "kind: lines" in line)
             file.write_text(study.replace(old, title.rstrip("\n")))
-        ended = project.shell(command.replace("/tmp/", f"{project.folder.parent}/"))
+        ended = project.shell(command.replace("/tmp/", f"{project.folder.parent}/"), **THREADS)
         # Whether this machine was slower the second time is not for a test to say.
         undecided = command.startswith("scalestudy compare") and ended.returncode in (1, 3)
         assert undecided or completed(ended), f"{command}\n{ended.stdout}"

@@ -35,7 +35,7 @@ def test_a_figure_without_any_result_is_still_drawn(study: Study) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", [r"$\frac{1$", "$x$", r"a \$ b", "$", "50 % <&> \\"])
+@pytest.mark.parametrize("label", [r"$\frac{1$", "a \\$ b 50 % <&> $ \\"])
 def test_a_label_is_text_and_never_a_formula(study: Study, label: str) -> None:
     written = {key: dict.fromkeys(labels, label) for key, labels in study.labels.items()}
     study = replace(study, labels=written, title=label)

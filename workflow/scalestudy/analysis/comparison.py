@@ -9,6 +9,7 @@ Systems, SC '15, rules 5 to 7: intervals for ratios, and logarithms for them).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -148,6 +149,10 @@ def _repeats_needed(mean: float, deviation: float, n: int, limit: float, togethe
     the test at 5 % divided by all configurations, which Holm's never exceeds."""
     gap = abs(abs(mean) - limit)
     share = 1 - LEVEL / together / 2 if abs(mean) > limit else 1 - LEVEL
-    return next(
-        (more for more in range(n + 1, MOST_REPEATS + 1) if _t(share, more) * deviation / math.sqrt(more) <= gap), None
-    )
+
+    def decides(more: int) -> bool:
+        return _t(share, more) * deviation / math.sqrt(more) <= gap
+
+    counts = range(n + 1, MOST_REPEATS + 1)
+    found = bisect_left(counts, True, key=decides)  # from one count on, all decide
+    return counts[found] if found < len(counts) else None

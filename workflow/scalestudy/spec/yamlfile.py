@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import math
 import re
 import stat
@@ -108,6 +110,22 @@ def read_yaml(file: Path | str) -> Document:
 
 def parse_yaml(text: str, name: str) -> Document:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
+    found = _parsed(text, name)
+    if isinstance(found, UserError):
+        raise found.with_traceback(None)
+    return Document(name, copy.deepcopy(found.data), dict(found.lines))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str, name: str) -> Document | UserError:
+    """What a text holds, or what is wrong with it. Kept, because a command reads a study again for each scale."""
+    try:
+        return _parse(text, name)
+    except UserError as error:
+        return error
+
+
+def _parse(text: str, name: str) -> Document:
     lines: dict[KeyPath, int] = {}
 
     def at(line: int) -> str:
