@@ -166,8 +166,9 @@ def test_a_file_that_is_not_a_manifest_is_an_error(tmp_path: Path) -> None:
         read_manifest(tmp_path / "manifest.json")
 
 
-def test_reading_a_manifest_imports_no_torch() -> None:
-    script = "import sys, scalestudy.data.manifest; sys.exit('torch' in sys.modules)"
+def test_reading_a_manifest_preparing_data_and_starting_a_run_import_no_torch() -> None:
+    modules = "scalestudy.data.manifest, scalestudy.data.prepare.datasets, scalestudy.launch.launch"
+    script = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.index import DAMAGED, Index, load_arrays
@@ -162,6 +161,8 @@ def done(
 @contextlib.contextmanager
 def threads() -> Iterator[ThreadPoolExecutor]:
     """As many threads as cores, each with one torch thread."""
+    import torch
+
     torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
     pool = ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
     try:

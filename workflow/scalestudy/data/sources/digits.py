@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
+from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import Digits
 from scalestudy.data.scale import stratified_order
@@ -15,13 +19,17 @@ TRAINING_SAMPLES = 1437
 
 def provide(spec: Digits, site: Site) -> Arrays:
     """1,437 samples for training and 360 held out, classes in equal proportions; uint8 [samples, 1, 8, 8], 0..255."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise Skipped("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from None
-    grey, labels = load_digits(return_X_y=True)
+    grey, labels = _stored()
     pixels = np.rint(grey * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)  # stored as 0..16
     order = stratified_order(labels)
     train, test = order[:TRAINING_SAMPLES], order[TRAINING_SAMPLES:]
-    labels = labels.astype(np.int64)
     return Arrays({"train": (pixels[train], labels[train]), "test": (pixels[test], labels[test])}, classes=10)
+
+
+def _stored() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Pixels [samples, 64] and labels. The file is read without scikit-learn, whose import takes as long as that of torch."""
+    found = find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise Skipped("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return table[:, :-1], table[:, -1].astype(np.int64)
