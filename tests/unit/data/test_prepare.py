@@ -177,6 +177,12 @@ def test_the_digits_are_prepared_and_read_without_what_takes_seconds_to_import(t
     assert read_manifest(tmp_path / "manifest.json").train.samples == 1437
 
 
+def test_reading_a_manifest_preparing_data_and_starting_a_run_import_no_torch() -> None:
+    modules = "scalestudy.data.manifest, scalestudy.data.prepare.datasets, scalestudy.launch.launch"
+    script = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 def forged(path: Path, **changes: object) -> None:
     """Change a manifest and make its digest anew, as somebody who means harm would."""
     plain = json.loads(path.read_text())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalestudy.data.manifest import is_skipped
-from scalestudy.errors import UserError, raise_all
+from scalestudy.errors import Skipped, UserError, raise_all
 from scalestudy.files import checked_json, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.locks import only_trainer
@@ -145,9 +145,10 @@ def _make_on(
     machine: Machine,
     init_from: Path | None,
 ) -> dict[str, Any]:
-    from scalestudy.launch.preload import preload
+    if _computes_here(lease, spec, machine):
+        from scalestudy.launch.preload import preload
 
-    preload()  # first: it says in one sentence what torch lacks
+        preload()  # first: it says in one sentence what torch lacks
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import NodeFailed, RankFailed
@@ -171,6 +172,18 @@ def _make_on(
             message = f"scalestudy: {identity}: {what}; no result is written"
             print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
             sys.exit(1)
+
+
+def _computes_here(lease: Lease, spec: RunSpec, machine: Machine) -> bool:
+    """Whether ranks are forked from this process: where agents start them, it does without torch."""
+    from scalestudy.launch.allocation import where_to_run
+    from scalestudy.launch.resolve import nodes_needed
+
+    try:
+        where = where_to_run(spec, nodes_needed(spec, machine), read_site(), leased=lease.hosts)
+    except (Skipped, UserError):  # said where the run is resolved, as a result or an error of this run
+        return False
+    return where.launcher == "local"
 
 
 def checked_run(data: Any, where: str) -> RunSpec:

@@ -27,20 +27,24 @@ def code_digest() -> str:
 
 
 def instrument(device: str) -> dict[str, Any]:
-    """What the numbers were measured with, as far as this process knows; `of_host` of a rank says it of another host."""
-    import torch
-
+    """What the numbers were measured with, as far as this process knows; `of_rank` says the rest, and of another host."""
     here = of_host()
     return {
         "code": code_digest(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "cpu": here["cpu"],
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": here["memory_gib"],
         "device_name": device,
         "system": here["system"],
     }
+
+
+def of_rank() -> dict[str, Any]:
+    """What a rank reports: its host, and what `scalestudy train` does not import where other processes compute."""
+    import torch
+
+    return {"torch": torch.__version__, **of_host()}
 
 
 def of_host() -> dict[str, Any]:

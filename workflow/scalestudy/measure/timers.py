@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 PHASES = ("data", "convert", "forward", "backward", "exchange", "optimiser")
 MARKS = len(PHASES) + 1
@@ -30,6 +32,8 @@ class StepTimer:
     def __init__(self, device: torch.device, new_event: Callable[[], Any] | None = None) -> None:
         """`new_event` makes an event as `torch.cuda.Event` is one; unset: that one on a GPU, and none elsewhere."""
         if new_event is None and device.type == "cuda":
+            import torch
+
             new_event = partial(torch.cuda.Event, enable_timing=True)
         self._now: Callable[[], Any] = time.perf_counter if new_event is None else partial(_recorded, new_event)
         self._on_gpu = new_event is not None

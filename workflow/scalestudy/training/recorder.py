@@ -19,7 +19,7 @@ from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted
 from scalestudy.emulation.faults import Faults
 from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
-from scalestudy.measure.instrument import of_host
+from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
@@ -60,7 +60,7 @@ class Recorder:
             seen=0,
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
-            host=of_host(),
+            host=of_rank(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
             decoder=kernel.state(),
             placement=placement(device_bus_id(world.device)),

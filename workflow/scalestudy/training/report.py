@@ -139,7 +139,7 @@ class Report(_Plain):
     """Forward and backward have times of their own."""
     device_name: str = ""
     host: dict[str, Any] = field(default_factory=dict)
-    """Processor, memory and kernel of its machine (measure/instrument.py)."""
+    """Processor, memory and kernel of its machine, and the version of torch (measure/instrument.py)."""
     affinity: list[int] = field(default_factory=list)
     placement: dict[str, Any] = field(default_factory=dict)
     """Host, cores, device (measure/placement.py)."""
