@@ -115,12 +115,12 @@ def ranks(result: dict[str, Any]) -> int:
     return int(result["spec"].get("ranks", 1))
 
 
-def studies(box: Box) -> Studies:
-    """Set them up."""
+def studies(box: Box, through: str = THROUGH) -> Studies:
+    """Set them up; `through` is the text of the study of that name."""
     clone = copy_of_project(box)
     written = {
         clone / "config/machines/box.yaml": MACHINE,
-        clone / "config/studies/through.yaml": THROUGH,
+        clone / "config/studies/through.yaml": through,
         clone / "config/studies/long.yaml": LONG,
     }
     owner = box.home.stat()

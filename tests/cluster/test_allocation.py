@@ -25,7 +25,8 @@ base:
   ranks_per_node: 1
   train: {epochs: 4, evaluate_every_epochs: 0}
   faults: [{kind: slow_rank, rank: 0, seconds: 0.02}]
-vary: {ranks: [1, 4]}
+vary: {ranks: [1, 3]}
+# Wherever in their order the wide run comes, two of the others are side by side.
 include: [{ranks: 1, seed: 7}, {ranks: 1, seed: 9}]
 scales: {mini: {}}
 """
@@ -33,11 +34,11 @@ scales: {mini: {}}
 
 def test_runs_of_one_job_go_on_at_the_same_time_on_nodes_of_their_own(slurm: SlurmBox) -> None:
     clone = copy_of_project(slurm, "pilot")
-    for name, text in (("machines/box", MACHINE.replace("nodes: 2\n", "nodes: 4\n")), ("studies/pilot", STUDY)):
+    for name, text in (("machines/box", MACHINE.replace("nodes: 2\n", "nodes: 3\n")), ("studies/pilot", STUDY)):
         file = clone / f"config/{name}.yaml"
         file.write_text(text)
         os.chown(file, clone.stat().st_uid, clone.stat().st_gid)
-    inside = ("salloc", "-Q", "-N", "4", "--exclusive", "snakemake", "pilot")
+    inside = ("salloc", "-Q", "-w", "node[1-3]", "--exclusive", "snakemake", "pilot")
     done = subprocess.run(
         command_of(slurm, clone, *inside, "--profile", "profiles/allocation", "--config", "machine=box"),
         capture_output=True, text=True, timeout=400, check=False,
@@ -46,13 +47,14 @@ def test_runs_of_one_job_go_on_at_the_same_time_on_nodes_of_their_own(slurm: Slu
 
     results = [json.loads(file.read_text()) for file in clone.glob("results/box/runs/*/result.json")]
     assert [result["status"] for result in results] == ["valid"] * 4
+    assert all(result["instrument"]["torch"] for result in results)  # the ranks say it: who starts them has no torch
     at_once = 0
     for one, other in itertools.combinations(results, 2):
         if one["started"] < other["ended"] and other["started"] < one["ended"]:
             at_once += 1
             assert not set(nodes_of(one)) & set(nodes_of(other)), (one["run"], other["run"])
     assert at_once
-    assert {len(nodes_of(result)) for result in results if "node1" in nodes_of(result)} == {4}
+    assert {len(nodes_of(result)) for result in results if "node1" in nodes_of(result)} == {3}
 
 
 def nodes_of(result: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBox) -> None:
     clone = copy_of_project(slurm, "day_one")
     study = clone / "config/studies/through.yaml"
-    study.write_text(THROUGH.replace("ranks: [1, 2, 4]", "ranks: [2]"))
+    study.write_text(THROUGH.replace("ranks: [1, 2, 4]", "ranks: [2]").partition("tables:")[0])
     os.chown(study, clone.stat().st_uid, clone.stat().st_gid)
 
     def call(*words: str, timeout: float = 240) -> tuple[int, str]:
