@@ -21,7 +21,7 @@ from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
 from tests.integration.tries import ROOT, attempt, begin, completed, own_warnings, result, weights
 
-TINY = ("train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
+TINY = ("model={name: mlp, hidden: 256, layers: 2}", "train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
 MODEL_THAT_DRAWS = """\
 from torch import nn
 
@@ -80,7 +80,7 @@ def checkpoints(out: Path) -> list[Path]:
         ("single", 1, DRAWING),
         ("allreduce", 4, DRAWING),
         ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
-        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16", "model={name: mlp, hidden: 16, layers: 2}")),
+        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -133,7 +133,7 @@ def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Pat
 def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_path: Path) -> None:
     # Large enough that writing takes a while.
     settings = (
-        "model={name: mlp, hidden: 1500, layers: 4}", "batch.per_rank=256", "train={epochs: 3, evaluate_every_epochs: 0}",
+        "model={name: mlp, hidden: 1500, layers: 4}", "batch.per_rank=64", "train={epochs: 1, evaluate_every_epochs: 0}",
         "keep=weights", "optimiser.learning_rate=0.01",
     )  # fmt: skip
     done(tmp_path / "whole", *settings)
