@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import json
-import textwrap
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,18 @@ def field_texts(model: type) -> dict[str, str]:
     """By field, the text below it in the source of its class or of the nearest base that has it."""
     texts: dict[str, str] = {}
     for owner in (one for one in reversed(model.__mro__) if issubclass(one, Spec)):
-        (written,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        assert isinstance(written, ast.ClassDef)
-        for field, text in itertools.pairwise(written.body):
+        for field, text in itertools.pairwise(_classes(owner.__module__)[owner.__name__].body):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
                     texts[name] = inspect.cleandoc(said)
     return texts
+
+
+@functools.cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by name, as they are written."""
+    written = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in written.body if isinstance(node, ast.ClassDef)}
 
 
 def _for_editors(schema: Any) -> Any:
