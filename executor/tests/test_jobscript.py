@@ -36,11 +36,28 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("code", [0, 1, 75])
 def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> None:
     folder = script(tmp_path, f"exit {code}")
-    assert run(folder).returncode == code
+    done = run(folder)
+    assert (done.returncode, done.stderr) == (code, "")
     end = StatusFiles(folder / "marks").end("job")
     assert end is not None
     assert (end.code, end.signal) == (code, "")
     assert end.ended_s >= end.began_s > 0
+
+
+def test_who_reads_its_output_does_not_wait_for_what_touches_its_file(tmp_path: Path) -> None:
+    # Here nothing ends the sleep between two touches, as where a command ended while it was just being started.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pkill").symlink_to("/bin/true")
+    folder = script(tmp_path, "echo said; exit 3", beat_s=300)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(
+        ["bash", str(folder / "job.sh")], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            assert process.communicate(timeout=60)[0] == "said\n"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 3
 
 
 def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ tables:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A clone with one run of twenty seconds, which waits for no measured run of others on this host."""
-    made = make_project(tmp_path / "clone")
+    made = make_project(tmp_path / "clone", forked=True)
     monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path))
     made.study.write_text(STUDY)
     return made

@@ -61,7 +61,7 @@ forbidden && exit 1  # in this moment
 (
     trap '' USR1 USR2
     while sleep {beat_s} && kill -0 $$ 2>/dev/null; do touch -c "$status_files/$name.began"; done
-) &
+) </dev/null >/dev/null 2>&1 &  # who reads the output of this job does not wait for it
 heart=$!
 signalled=
 trap 'signalled=TERM' TERM
@@ -95,8 +95,11 @@ done
 # A disk that was full leaves an empty file.
 [ -s "$status_files/$name.code" ] && read -r code <"$status_files/$name.code"
 rm -f "$status_files/$name.code"
+# Stopped first, so that it starts no other sleep between the two.
+kill -STOP "$heart" 2>/dev/null
 pkill -P "$heart" 2>/dev/null
-kill "$heart" 2>/dev/null
+kill -TERM "$heart" 2>/dev/null
+kill -CONT "$heart" 2>/dev/null
 # A signal may have ended Snakemake, but not yet a command that saves its state: when this script ends, all is killed.
 # Counted through a file, since a subshell would count itself; without pgrep nothing is waited for.
 if [ -n "$signalled" ]; then
