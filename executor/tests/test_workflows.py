@@ -53,9 +53,8 @@ def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_pat
     assert done.returncode == 0, done.stdout
     assert (everyday / "summary.txt").read_text() == "3 words\n" * 2
     assert (everyday / "second.txt").exists()
-    assert (
-        len(events(everyday, "submitted")) == 3
-    )  # two groups in one, the summary, and the rule that is tried twice inside
+    # Two groups in one, the summary, and the rule that is tried twice inside.
+    assert len(events(everyday, "submitted")) == 3
     assert "passed over" not in done.stdout
     if not REAL:  # the stand-in keeps the submit lines
         [group] = [line for line in cluster.lines() if "-t 10 " in line]

@@ -19,7 +19,7 @@ DAEMONS = Path("/usr/sbin/sge_qmaster"), Path("/usr/sbin/sge_execd")
 ROOT = "/var/lib/gridengine"
 MASTER_PID = "/var/spool/gridengine/qmaster/qmaster.pid"
 MASTER_ENDS_S = 60.0
-"""So long the master has to end by itself; it takes two seconds."""
+"""Seconds that the master has to end by itself; it usually takes two."""
 
 
 def version() -> str | None:
@@ -107,10 +107,10 @@ class SgeBox(Box):
         self.kill_script(f"/job_scripts/{job}", "sge_shepherd")
 
     def stop_master(self) -> None:
-        """End the master; jobs go on. Killed outright, it forgets jobs that it took a moment before.
+        """Stop the master; jobs continue. With SIGKILL at once it loses jobs that were submitted a moment before.
 
-        Now and then it does not end by itself. Then it is killed after a while, as an init system does: what it took
-        before is in its database by then.
+        Now and then it does not end by itself. It is killed after MASTER_ENDS_S, as an init system does: by then its
+        database has what was submitted before.
         """
         pid = self.must(["cat", MASTER_PID]).strip()
         self.must(["kill", pid])

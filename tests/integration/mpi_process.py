@@ -59,7 +59,7 @@ def by_doubling(rank: int, folder: Path) -> dict[str, Any]:
     """Of each number of ranks, this rank's parameters after training, by case, and what it summed."""
     # Starting MPI waits for all processes, and the larger worlds come last.
     ask_for(DOUBLING["algorithm"])
-    import mpi4py.MPI  # noqa: F401
+    import mpi4py.MPI  # noqa: F401 # importing it starts MPI
 
     results: dict[str, Any] = {}
     for ranks in RANKS:

@@ -76,7 +76,7 @@ def train(out: Path) -> None:
         from scalestudy.commands.train import train_from_spec
 
         train_from_spec(out)
-    if not warm.is_child():
+    if not status and not warm.is_child():  # where it failed, Snakemake deletes the result: the copy stays
         from scalestudy.results import finished
 
         finished.release(out)

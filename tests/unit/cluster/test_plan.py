@@ -309,6 +309,6 @@ def test_the_order_in_which_jobs_are_announced_changes_no_number(folder: Path) -
 def test_a_makespan_beyond_all_walltimes_is_explained(folder: Path) -> None:
     plan = planned("known")
     late = dataclasses.replace(plan, makespan_percentiles_s=(1, 2, plan.makespan_s[0] + 1))
-    assert "goes on\n             in a further job" in show.table(late)
+    assert "continues in another job" in show.table(late)
     on_time = dataclasses.replace(plan, makespan_percentiles_s=(1, 2, plan.makespan_s[0]))
-    assert "in a further job" not in show.table(on_time)
+    assert "continues in another job" not in show.table(on_time)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy import cli
 from scalestudy.files import read_json
 from scalestudy.results import finished
 from scalestudy.results.stored import write_result
 from scalestudy.spec.ids import run_id
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import finished_file, result_file
 from scalestudy.spec.run import RunSpec
 
 SPEC = RunSpec.model_validate({"ranks": 2, "strategy": {"name": "allreduce"}})
@@ -59,6 +60,24 @@ def test_once_the_command_has_ended_there_is_no_copy(out: Path) -> None:
     finished.release(out)
     assert copies() == []
     assert finished.restored(out, SPEC) is None
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, 0), (1, 1), (137, 1)])
+def test_the_copy_stays_where_the_command_fails(
+    out: Path, monkeypatch: pytest.MonkeyPatch, status: int, kept: int
+) -> None:
+    monkeypatch.setattr(cli, "_from_warm_parent", lambda *_: status)
+    assert cli.run_command(["train", "--out", str(out)]) == status
+    assert len(copies()) == kept
+
+
+def test_a_copy_that_cannot_be_deleted_fails_neither_run_nor_driver(out: Path) -> None:
+    write_result(out, RESULT)
+    copies()[0].unlink()
+    finished_file(out).mkdir()  # type: ignore[union-attr]
+    finished.release(out)
+    finished.release_all()
+    assert len(copies()) == 1
 
 
 def test_a_driver_deletes_the_copies_of_the_results_that_are_there(out: Path) -> None:

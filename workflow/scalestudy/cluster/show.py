@@ -86,8 +86,8 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     low, middle, high = map(span, plan.makespan_percentiles_s)
     yield f"Makespan     {middle} (P10 {low}, P90 {high}), {span(plan.makespan_s[0])} if every job takes its whole walltime ({QUEUEING})"
     if plan.makespan_percentiles_s[2] > plan.makespan_s[0]:
-        yield "             P90 is more: a run that needs longer than its walltime, the P95 of what is expected of it alone, goes on"
-        yield "             in a further job; runs expected from one source are late together"
+        yield "             P90 is larger: a run that exceeds its walltime (the P95 of its own estimate) continues in another job,"
+        yield "             and runs estimated from the same source exceed theirs together"
     limits = plan.machine.limits
     if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"

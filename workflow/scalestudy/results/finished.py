@@ -6,6 +6,7 @@ made again: it has its result back from the copy.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,17 @@ def restored(out: Path, spec: RunSpec) -> dict[str, Any] | None:
 
 
 def release(out: Path) -> None:
-    """Delete the copy: the command has ended, and what is done with its result from now on is meant."""
+    """Delete the copy: the command has ended, and what is done with its result from now on is meant.
+
+    One that cannot be deleted does not fail the run: the next driver tries again.
+    """
     if (file := finished_file(out)) is not None:
-        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.unlink()
 
 
 def release_all() -> None:
     """Delete each copy whose result is there: its command was killed, and its result kept."""
     for file in RESULTS.glob(f"*/{FINISHED}/*.json"):
-        if result_file(file.parent.parent.name, file.stem).exists():
-            file.unlink(missing_ok=True)
+        if (out := result_file(file.parent.parent.name, file.stem)).exists():
+            release(out)
