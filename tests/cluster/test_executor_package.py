@@ -10,7 +10,8 @@ import pytest
 from tests.cluster.box import USER, Box
 from tests.cluster.workflow import ROOT, environment_of
 
-TESTS = ("test_conformance.py", "test_workflows.py", "test_contract.py")
+TESTS = ("test_conformance.py", "test_workflows.py")
+"""What depends on the scheduler; executor/tests/ runs them and all others on a stand-in."""
 
 
 @pytest.mark.timeout(900)
@@ -27,4 +28,4 @@ def test_snakemakes_conformance_tests_and_everyday_workflows_pass(request: pytes
     print(done.stdout)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None and int(passed[1]) >= 30, done.stdout
+    assert passed is not None and int(passed[1]) >= 11, done.stdout
