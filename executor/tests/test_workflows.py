@@ -16,6 +16,7 @@ import pytest
 from running import REAL, Cluster, command, drive
 
 pytestmark = pytest.mark.slow
+of_any_scheduler = pytest.mark.skipif(bool(REAL), reason="the scheduler makes no difference: tried with the stand-in")
 HERE = Path(__file__).parent
 GROUP = """
 rule all:
@@ -90,6 +91,7 @@ def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
+@of_any_scheduler
 def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
     wide = GROUP.replace('    output: "a.{n}"\n', '    output: "a.{n}"\n    resources: nodes=2\n')
     (tmp_path / "Snakefile").write_text(wide.replace("COMMAND", "touch {output}"))
@@ -99,6 +101,7 @@ def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(clust
     assert not (tmp_path / "b.1").exists()
 
 
+@of_any_scheduler
 def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(
         'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\n'
@@ -131,6 +134,7 @@ def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp
     assert second["cause"] == "finished"
 
 
+@of_any_scheduler
 def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
     storage, folder = tmp_path / "storage", tmp_path / "folder"
     storage.mkdir()
@@ -160,6 +164,7 @@ def test_the_software_that_a_rule_names_is_loaded_in_its_job(
     assert (tmp_path / "loaded").read_text().startswith("a.")
 
 
+@of_any_scheduler
 def test_records_lie_where_the_workflow_says(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(
         'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "a"\n    shell: "touch a"\n'

@@ -11,7 +11,7 @@ from tests.cluster.box import USER, Box
 from tests.cluster.workflow import ROOT, environment_of
 
 TESTS = ("test_conformance.py", "test_workflows.py")
-"""What depends on the scheduler; executor/tests/ runs them and all others on a stand-in."""
+"""What depends on the scheduler; all others are tried with a stand-in."""
 
 
 @pytest.mark.timeout(900)
@@ -28,4 +28,4 @@ def test_snakemakes_conformance_tests_and_everyday_workflows_pass(request: pytes
     print(done.stdout)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None and int(passed[1]) >= 11, done.stdout
+    assert passed is not None and int(passed[1]) >= 6, done.stdout
