@@ -38,6 +38,9 @@ def _own_warm_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     folder = tmp_path_factory.mktemp("runtime")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        # As in Snakemake's jobs, which then use the same parent: there is one for each value of these.
+        for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
+            patch.setenv(f"{library}_NUM_THREADS", "1")
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setenv("SCALESTUDY_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield

@@ -1,7 +1,8 @@
-"""Where jobs of a test run, and the driver that submits them."""
+"""Where jobs of a test run, the driver that submits them, and what it notes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,20 @@ class Cluster:
         return (self.folder / "lines").read_text().splitlines()
 
 
+GROUP = """
+rule all:
+    input: "b.1", "b.2", "b.3"
+rule a:
+    output: "a.{n}"
+    group: "both"
+    shell: "sleep 3; touch {output}"
+rule b:
+    input: "a.{n}"
+    output: "b.{n}"
+    group: "both"
+    shell: "sleep 3; COMMAND"
+"""
+"""Three pairs of jobs; COMMAND is what the second of a pair ends with."""
 OPTIONS = (
     "--executor", "multinode", "--jobs", "10", "--nolock", "--rerun-incomplete", "--latency-wait", "10",
     "--seconds-between-status-checks", "1",
@@ -52,3 +67,9 @@ def drive(folder: Path, *arguments: str, timeout: float = 240) -> subprocess.Com
         timeout=timeout,
         check=False,
     )
+
+
+def events(folder: Path, event: str) -> list[dict[str, object]]:
+    """Lines of the ledger."""
+    lines = [json.loads(line) for line in (folder / ".multinode/jobs.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.test_executor_package import TESTS
 from tests.integration.project import ROOT
-from tests.side_by_side import BY_FILE, GROUPS, OWN, Group, run
+from tests.side_by_side import BY_FILE, GROUPS, ON_SCHEDULERS, OWN, RUN_THERE, Group, run
 
 
 def files_of(group: Group) -> list[str]:
@@ -19,11 +20,12 @@ def files_of(group: Group) -> list[str]:
 
 
 def test_each_file_with_tests_is_in_one_group() -> None:
-    together = [file for group in GROUPS for file in files_of(group)]
+    together = [file for group in GROUPS for file in files_of(group)] + list(RUN_THERE)
     there = [file for folder in ("tests", "executor/tests") for file in (ROOT / folder).rglob("test_*.py")]
     assert sorted(together) == sorted(str(file.relative_to(ROOT)) for file in there)
     options = {word for group in GROUPS for word in (*group.arguments, *group.divided) if word.startswith("--")}
-    assert options == {*(f"--ignore={path}" for path in OWN), *BY_FILE}
+    assert options == {*(f"--ignore={path}" for path in (*OWN, *RUN_THERE)), *BY_FILE}
+    assert {Path(file).name for file in ON_SCHEDULERS} <= set(TESTS)
 
 
 def groups(folder: Path, **tests: str) -> list[Group]:

@@ -1,0 +1,104 @@
+"""Whole workflows as other people have them, driven by Snakemake."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from running import GROUP, REAL, Cluster, drive, events
+
+pytestmark = pytest.mark.slow
+of_any_scheduler = pytest.mark.skipif(bool(REAL), reason="the scheduler makes no difference: tried with the stand-in")
+HERE = Path(__file__).parent
+
+
+def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_path: Path) -> None:
+    everyday = Path(shutil.copytree(HERE / "everyday", tmp_path / "every day"))
+    groups = ("--groups", "text=texts", "count=texts", "--group-components", "texts=2")
+    done = drive(everyday, "--config", "word=two words", *groups)
+    assert done.returncode == 0, done.stdout
+    assert (everyday / "summary.txt").read_text() == "3 words\n" * 2
+    assert (everyday / "second.txt").exists()
+    # Two groups in one, the summary, and the rule that is tried twice inside.
+    assert len(events(everyday, "submitted")) == 3
+    assert "passed over" not in done.stdout
+    if not REAL:  # the stand-in keeps the submit lines
+        [group] = [line for line in cluster.lines() if "-t 10 " in line]
+        # What the members need side by side.
+        assert "-N 1 --ntasks-per-node=1 --cpus-per-task=4 --mem=800M -t 10 " in group
+        [summary] = [line for line in cluster.lines() if " --nice=10 " in line]
+        assert "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --mem=250M -o " in summary
+
+
+@of_any_scheduler
+def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    wide = GROUP.replace('    output: "a.{n}"\n', '    output: "a.{n}"\n    resources: nodes=2\n')
+    (tmp_path / "Snakefile").write_text(wide.replace("COMMAND", "touch {output}"))
+    done = drive(tmp_path)
+    assert done.returncode == 1
+    assert "a job over several nodes or with several tasks cannot be part of a group" in done.stdout
+    assert not (tmp_path / "b.1").exists()
+
+
+@of_any_scheduler
+def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(
+        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\n'
+        'rule all:\n    input: "1", "2"\n'
+        'rule one:\n    output: "{n}"\n    resources: runtme=5, slots=1, gpu_hosts="a", load=1\n    shell: "touch {output}"\n'
+    )
+    words = ("--multinode-workflow-resources", "gpu_hosts,other", "--multinode-folder", ".named")
+    done = drive(tmp_path, "--resources", "slots=2", *words)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("passed over") == 2
+    assert (
+        "one: the resource `runtme` means nothing to this executor and is passed over; did you mean `runtime`?"
+        in done.stdout
+    )
+    assert "the resource `load` means nothing to this executor and is passed over; if that is meant so: " in done.stdout
+    # Records lie where the option says, whatever the workflow says.
+    assert (tmp_path / ".named/jobs.jsonl").exists()
+    assert not (tmp_path / ".of_workflow").exists()
+
+
+@of_any_scheduler
+def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    storage, folder = tmp_path / "storage", tmp_path / "folder"
+    storage.mkdir()
+    folder.mkdir()
+    (storage / "in.txt").write_text("stored\n")
+    (folder / "Snakefile").write_text(
+        'rule copy:\n    input: "in.txt"\n    output: "out.txt"\n    shell: "cp {input} {output}"\n'
+    )
+    done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
+    assert done.returncode == 0, done.stdout
+    assert (storage / "out.txt").read_text() == "stored\n"
+
+
+@of_any_scheduler
+def test_the_software_that_a_rule_names_is_loaded_in_its_job(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "module").write_text(f"#!/bin/sh\necho $MULTINODE_JOB module $* >>{tmp_path}/loaded\n")
+    (programs / "module").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "Snakefile").write_text('rule a:\n    output: "a"\n    envmodules: "gcc/13"\n    shell: "touch a"\n')
+    done = drive(tmp_path, "--software-deployment-method", "env-modules")
+    assert done.returncode == 0, done.stdout
+    assert "module load gcc/13" in (tmp_path / "loaded").read_text()
+    assert (tmp_path / "loaded").read_text().startswith("a.")
+
+
+@of_any_scheduler
+def test_records_lie_where_the_workflow_says(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(
+        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "a"\n    shell: "touch a"\n'
+    )
+    assert drive(tmp_path).returncode == 0
+    assert (tmp_path / ".of_workflow/jobs.jsonl").exists()
+    assert not (tmp_path / ".multinode").exists()
