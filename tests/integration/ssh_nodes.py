@@ -65,10 +65,8 @@ def sshd(folder: Path, runtime: str) -> Iterator[Path]:
     as XDG_RUNTIME_DIR; each has a TMPDIR of its own.
     """
     needs("sshd", "ssh", "ssh-keygen")
-    separation = Path("/run/sshd")  # a root's sshd insists on this empty folder
-    made = os.geteuid() == 0 and not separation.exists()
-    if made:
-        separation.mkdir(mode=0o755)
+    if os.geteuid() == 0:  # a root's sshd insists on this empty folder; it stays, as others may use it meanwhile
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     (folder / "bin").mkdir(parents=True)
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
@@ -82,12 +80,8 @@ def sshd(folder: Path, runtime: str) -> Iterator[Path]:
     wrapper = folder / "bin" / "ssh"
     wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
     wrapper.chmod(0o700)
-    try:
-        with _one_sshd(folder, "alpha", alpha, runtime), _one_sshd(folder, "beta", beta, runtime):
-            yield folder / "bin"
-    finally:
-        if made:
-            separation.rmdir()
+    with _one_sshd(folder, "alpha", alpha, runtime), _one_sshd(folder, "beta", beta, runtime):
+        yield folder / "bin"
 
 
 @contextmanager
