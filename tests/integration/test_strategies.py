@@ -131,10 +131,14 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def of_all_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, Any]]:
-    """Of every process the results by number of ranks: the same processes train in smaller and larger groups."""
-    folder, cases = tmp_path_factory.mktemp("ranks"), {ranks: cases_of(ranks) for ranks in RANKS}
-    count = max(ranks + case.servers for ranks in RANKS for case in cases[ranks].values())
+def of_all_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, Any]]:
+    """Of every process the results by number of ranks: the same processes train in smaller and larger groups.
+
+    Only numbers of ranks that a selected test asks for.
+    """
+    asked = {item.callspec.params.get("trained") for item in request.session.items if hasattr(item, "callspec")}
+    folder, cases = tmp_path_factory.mktemp("ranks"), {ranks: cases_of(ranks) for ranks in RANKS if ranks in asked}
+    count = max(ranks + case.servers for ranks, of_these in cases.items() for case in of_these.values())
     return on_processes(count, folder, train_in_worlds, folder, cases)
 
 
