@@ -77,7 +77,7 @@ def place() -> Path:
     import atexit
 
     memory = Path("/dev/shm")
-    made = Path(tempfile.mkdtemp(prefix="scalestudy-fuzz-", dir=memory if memory.is_dir() else None))
+    made = Path(tempfile.mkdtemp(prefix="fuzz-of-scalestudy-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
