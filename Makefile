@@ -68,7 +68,7 @@ quick: .venv-dev
 	@mypy
 	@pytest -n auto --maxprocesses 8 tests/unit executor/tests -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py) --ignore executor/tests/test_jobscript.py
 
-# Branch coverage of unit and integration tests together, with the processes that they start; OPTIONS for pytest.
+# Branch coverage of unit and integration tests and those of the executor, with the processes that they start; OPTIONS for pytest.
 coverage: .venv-dev
 	@python -m tests.covered $(OPTIONS)
 

@@ -1,4 +1,4 @@
-"""Branch coverage of the unit and integration tests together, by folder: `python -m tests.covered [OPTION OF PYTEST]… [FILE]…`.
+"""Branch coverage of all tests but those of real schedulers and hostile input, by folder: `python -m tests.covered [OPTION OF PYTEST]… [FILE]…`.
 
 Processes that tests start, fork and execute count, also in copies of the project; those that are killed do not. Tests of
 schedulers are left out, as their jobs run as another user. What is measured stays in build/coverage, for `coverage html`.
@@ -29,7 +29,7 @@ def main(options: Sequence[str]) -> int:
     """Run the tests, print the table; the exit status of pytest."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    files = () if any(Path(word).exists() for word in options) else ("tests/unit", "tests/integration")
+    files = () if any(Path(word).exists() for word in options) else ("tests/unit", "tests/integration", "executor/tests")
     status = _coverage("run", "-m", "pytest", *files, *BY_FILE, *options)
     report = FOLDER / "coverage.json"
     if _coverage("combine", "--quiet") or _coverage("json", "--quiet", "--ignore-errors", "-o", str(report)):

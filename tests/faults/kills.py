@@ -122,7 +122,7 @@ class Round:
         self.case = Case(world, folder, control)
         self.kills: list[str] = []
         self.within_s = within_s
-        self._results: dict[str, tuple[int, int]] = {}
+        self._results: dict[str, str] = {}
 
     def make(self, kills: int, end: float | None) -> list[str]:
         """Until everything is there, with so many kills at most; complaints."""
@@ -162,11 +162,10 @@ class Round:
         return [f"processes are left: {[process.name() for process in left]}"] if left else []
 
     def _twice(self) -> list[str]:
-        """Results that are not the file that they were before."""
+        """Results whose content is not what it was before: when a run was made stands in it."""
         wrong = []
         for result in self.case.folder.glob("results/local/runs/*/result.json"):
-            status, run = result.stat(), result.parent.name
-            now = (status.st_ino, status.st_mtime_ns)
+            run, now = result.parent.name, result.read_text(encoding="utf-8")
             if self._results.setdefault(run, now) != now:
                 wrong.append(f"{run} was made twice")
         return wrong

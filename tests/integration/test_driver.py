@@ -125,9 +125,11 @@ def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: 
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.parametrize("killed", ["python", "bash"])
 def test_a_run_whose_command_is_killed_after_its_result_was_written_has_that_result_back(
-    project: Project, tmp_path: Path
+    project: Project, tmp_path: Path, killed: str
 ) -> None:
+    """Where Snakemake's shell is killed, the command ends by itself, later and with success."""
     if shutil.which("cc") is None:
         pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
     project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
@@ -139,10 +141,13 @@ def test_a_run_whose_command_is_killed_after_its_result_was_written_has_that_res
         assert wait_until((tmp_path / "mark").exists, 90)
         file = run_folder(project) / "result.json"
         before = file.read_bytes()
-        (client,) = [child for child in psutil.Process(driver.pid).children(recursive=True) if is_training(child)]
-        client.kill()
+        processes = psutil.Process(driver.pid).children(recursive=True)
+        (client,) = [process for process in processes if runs(process, "python")]
+        (victim,) = [process for process in processes if runs(process, killed)]
+        victim.kill()
         assert driver.wait(60) == 1
     (tmp_path / "mark.go").touch()
+    assert wait_until(lambda: not client.is_running(), 30)
     assert not file.exists()
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
@@ -150,7 +155,7 @@ def test_a_run_whose_command_is_killed_after_its_result_was_written_has_that_res
     assert list(project.folder.glob("results/local/finished/*")) == []
 
 
-def is_training(process: psutil.Process) -> bool:
-    """Whether it is the `scalestudy train` that Snakemake's shell has started."""
+def runs(process: psutil.Process, program: str) -> bool:
+    """Whether it is that program's part of `bash -c "scalestudy train …"`, as Snakemake starts it."""
     words = process.cmdline()
-    return "train" in words and Path(words[0]).name.startswith("python")
+    return "train" in " ".join(words) and Path(words[0]).name.startswith(program)

@@ -70,8 +70,7 @@ def test_an_orphan_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert orphan.stdin is not None
         end = threading.Timer(0.2, lambda: (orphan.stdin.write("\n"), orphan.stdin.flush()))
         end.start()
-        with only_trainer(tmp_path) as waited:
-            assert waited
+        with only_trainer(tmp_path):
             assert orphan.wait() == 0
     assert f"waiting for process {orphan.pid}: its driver is gone" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -81,8 +80,8 @@ def test_a_trainer_that_was_killed_holds_up_nobody(tmp_path: Path) -> None:
     with trainer(tmp_path) as killed:
         killed.kill()
         killed.wait()
-        with only_trainer(tmp_path) as waited:
-            assert not waited
+        with only_trainer(tmp_path):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 

@@ -69,18 +69,10 @@ def train(out: Path) -> None:
 
     Example: scalestudy train --out results/local/runs/RUN/result.json
     """
-    from scalestudy.launch import warm
+    _in_warm_parent("train", "--out", str(out))
+    from scalestudy.commands.train import train_from_spec
 
-    status = _from_warm_parent("train", "--out", str(out))
-    if status is None:
-        from scalestudy.commands.train import train_from_spec
-
-        train_from_spec(out)
-    if not status and not warm.is_child():  # where it failed, Snakemake deletes the result: the copy stays
-        from scalestudy.results import finished
-
-        finished.release(out)
-    sys.exit(status or 0)
+    train_from_spec(out)
 
 
 @cli.command(hidden=True)

@@ -57,43 +57,39 @@ def locked(stream: IO[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def only_trainer(folder: Path) -> Iterator[bool]:
-    """Held by the one process of this host that trains the run of a folder; yields whether it had to be waited for.
+def only_trainer(folder: Path) -> Iterator[None]:
+    """Held by the one process of this host that trains the run of a folder.
 
     An orphan is waited for: its driver is gone, so it writes a checkpoint and ends by itself; and so are the ranks of a
     process that was killed. Raises UserError where any other process trains the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f".trainer.{socket.gethostname()}.lock"
-    waited = False
     while True:
         with open(file, "a+", encoding="utf-8") as lock:
-            waited = _lock_or_wait(lock, folder) or waited
+            _lock_or_wait(lock, folder)
             if not _is_still(file, lock):
                 continue  # removed by the process that held it
             lock.truncate(0)
             lock.write(json.dumps({"process": driver.identity(os.getpid()), "driver": driver.known()}))
             lock.flush()
             try:
-                yield waited
+                yield
             finally:
                 file.unlink(missing_ok=True)
             return
 
 
-def _lock_or_wait(lock: IO[str], folder: Path) -> bool:
-    """Lock the file; whether a process that comes to its end had to be waited for."""
+def _lock_or_wait(lock: IO[str], folder: Path) -> None:
+    """Lock the file, which a process that comes to its end may hold."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
     except BlockingIOError:
         _refuse_if_it_goes_on(lock, folder)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
-        if error.errno in NO_LOCKS_HERE:
-            return False
-        raise
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return True
+        if error.errno not in NO_LOCKS_HERE:
+            raise
 
 
 def _refuse_if_it_goes_on(lock: IO[str], folder: Path) -> None:

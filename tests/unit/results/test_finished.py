@@ -37,38 +37,50 @@ def test_a_deleted_result_is_restored_with_the_bytes_that_it_had(out: Path) -> N
     write_result(out, RESULT)
     before = out.read_bytes()
     out.unlink()
-    assert finished.restored(out, SPEC) == RESULT
+    assert finished.known(out, SPEC) == RESULT
     assert out.read_bytes() == before
 
 
 @pytest.mark.parametrize("wrong", [{"run": "another"}, {"machine": "elsewhere"}, {"spec": {"ranks": 4}}])
 def test_a_copy_of_another_result_restores_nothing(out: Path, wrong: dict[str, object]) -> None:
     finished.keep(out, {**RESULT, **wrong})
-    assert finished.restored(out, SPEC) is None
+    assert finished.known(out, SPEC) is None
     assert not out.exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", json.dumps(RESULT)])
 def test_a_copy_that_is_damaged_or_not_sealed_restores_nothing(out: Path, text: str) -> None:
     copies()[0].write_text(text)
-    assert finished.restored(out, SPEC) is None
+    assert finished.known(out, SPEC) is None
     assert not out.exists()
 
 
-def test_once_the_command_has_ended_there_is_no_copy(out: Path) -> None:
+def test_a_copy_that_is_released_restores_nothing(out: Path) -> None:
     finished.release(out)
     finished.release(out)
     assert copies() == []
-    assert finished.restored(out, SPEC) is None
+    assert finished.known(out, SPEC) is None
 
 
-@pytest.mark.parametrize(("status", "kept"), [(0, 0), (1, 1), (137, 1)])
-def test_the_copy_stays_where_the_command_fails(
-    out: Path, monkeypatch: pytest.MonkeyPatch, status: int, kept: int
-) -> None:
+@pytest.mark.parametrize("status", [0, 1, 137])
+def test_the_copy_stays_however_the_command_ends(out: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setattr(cli, "_from_warm_parent", lambda *_: status)
     assert cli.run_command(["train", "--out", str(out)]) == status
-    assert len(copies()) == kept
+    assert len(copies()) == 1
+
+
+def test_a_result_that_is_there_is_known_and_stays_as_it_is(out: Path) -> None:
+    write_result(out, RESULT)
+    before = out.stat()
+    copies()[0].unlink()
+    assert finished.known(out, SPEC) == RESULT
+    assert (out.stat().st_ino, out.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_result_that_was_edited_gives_way_to_the_copy(out: Path) -> None:
+    out.write_text(json.dumps({**RESULT, "status": "invalid"}))
+    assert finished.known(out, SPEC) == RESULT
+    assert read_json(out)["status"] == "valid"
 
 
 def test_a_copy_that_cannot_be_deleted_fails_neither_run_nor_driver(out: Path) -> None:
@@ -93,5 +105,5 @@ def test_a_run_by_hand_has_no_copy(tmp_path: Path) -> None:
     out = tmp_path / "mine" / "result.json"
     out.parent.mkdir()
     finished.keep(out, RESULT)
-    assert finished.restored(out, SPEC) is None
+    assert finished.known(out, SPEC) is None
     assert list(tmp_path.rglob("*.json")) == []

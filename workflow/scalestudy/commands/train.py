@@ -49,12 +49,9 @@ def train_from_spec(out: Path) -> None:
         what = f"describes another run than its folder names: {identity}"
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
-    with only_trainer(folder) as waited:
-        if waited and out.exists():
-            result = read_json(out)  # an orphan has finished it
-        elif (known := finished.restored(out, spec)) is not None:
-            result = known
-        else:
+    with only_trainer(folder):
+        result = finished.known(out, spec)  # an orphan has finished it, or its command was killed
+        if result is None:
             result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):

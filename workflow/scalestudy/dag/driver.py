@@ -50,7 +50,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     if workflow.is_main_process and (why := preflight.refusal()):
         end(UserError(why))
     config = dict(config)
-    keep_finished_runs()
+    keep_finished_runs(workflow.is_main_process)
     try:
         plan = read_json(Path(config.pop(PLAN))) if PLAN in config else {}
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
@@ -67,12 +67,14 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     return project
 
 
-def keep_finished_runs() -> None:
+def keep_finished_runs(is_driver: bool) -> None:
     """Take Snakemake's mark of a job that was begun off each result that is there: a result is whole or absent.
 
     A run can end after its driver was killed. Nobody takes the mark off then, and the next driver would make it again.
+    A job reads the Snakefile too: the copies of results are its driver's.
     """
-    finished.release_all()
+    if is_driver:
+        finished.release_all()
     for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
         name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
         with suppress(ValueError, OSError):
@@ -157,8 +159,13 @@ def own_folder(workflow: Any, begin: float) -> None:
     when the driver began to read the folder, in seconds since 1970.
     """
     driver.conceal()
-    if not workflow.local_exec:
-        return
+    if workflow.local_exec:
+        _take_lock()
+        _refuse_if_overtaken(workflow, begin)
+    atexit.register(finished.release_all)  # before the lock is released
+
+
+def _take_lock() -> None:
     from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 
     folder = Path(".scalestudy")
@@ -173,7 +180,6 @@ def own_folder(workflow: Any, begin: float) -> None:
     atexit.register(lock.release)
     lock.keep_for_ever()
     driver.announce()
-    _refuse_if_overtaken(workflow, begin)
 
 
 def _refuse_if_overtaken(workflow: Any, begin: float) -> None:

@@ -68,11 +68,6 @@ def this_is_a_child() -> None:
     _is_child = True
 
 
-def is_child() -> bool:
-    """Whether this process works for a client."""
-    return _is_child
-
-
 def call(arguments: list[str]) -> int | None:
     """Run `scalestudy ARGUMENTS` in a child of the warm parent, and return its exit status.
 
