@@ -29,7 +29,9 @@ def main(options: Sequence[str]) -> int:
     """Run the tests, print the table; the exit status of pytest."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    files = () if any(Path(word).exists() for word in options) else ("tests/unit", "tests/integration", "executor/tests")
+    files = (
+        () if any(Path(word).exists() for word in options) else ("tests/unit", "tests/integration", "executor/tests")
+    )
     status = _coverage("run", "-m", "pytest", *files, *BY_FILE, *options)
     report = FOLDER / "coverage.json"
     if _coverage("combine", "--quiet") or _coverage("json", "--quiet", "--ignore-errors", "-o", str(report)):
