@@ -218,7 +218,7 @@ CASES = [
     Case("no run", archive(lambda files: [files.pop(name) for name in list(files) if "runs" in name]), f"{FILE}: holds no run"),
     Case("results of what is no machine", archive(lambda files: [
         files.update({name.replace("results/local/", "results/data/"): files.pop(name)}) for name in list(files) if "runs" in name]),
-         "`data` is no machine", before="accepted"),
+         "`data` is not a machine", before="accepted"),
     Case("no result", archive(lambda files: files.pop(the("result.json", files))), "lacks its spec.json or result.json"),
     Case("no spec", archive(lambda files: files.pop(the("spec.json", files))), "lacks its spec.json or result.json"),
     Case("a spec that is no JSON", spec(b"{"), "spec.json of "),

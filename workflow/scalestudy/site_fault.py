@@ -15,7 +15,7 @@ OF_EXECUTOR = ("MULTINODE_JOB", "SCALESTUDY_JOB")
 """Name of the job, in those of the executor and of an earlier version of it; launchers pass it on to a job's other nodes."""
 Lackable = Literal["mpirun", "mpi4py", "c++", "gpu"]
 """What a site can say that none of its nodes has."""
-AGAIN = "correct the site, or what site.yaml loads and requests, then give the same command again"
+AGAIN = "correct the site, or what site.yaml loads and requests, then run the same command again"
 
 
 class SiteFault(UserError):

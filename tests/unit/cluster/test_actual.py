@@ -40,7 +40,7 @@ def test_hits_are_counted_by_kind_of_expectation() -> None:
         "repeats": {"runs": 2, "inside": 1},
         "flops": {"runs": 1, "inside": 1},
     }
-    assert "Expected from repeats: 1 of 2 runs took a time between the two ends" in _table([KNOWN, late])
+    assert "Expected from repeats: 1 of 2 runs fell within their P5 to P95 interval" in _table([KNOWN, late])
 
 
 def test_what_data_and_builds_used_stands_in_a_line_of_its_own() -> None:

@@ -146,4 +146,4 @@ def test_a_driver_that_is_told_to_end_leaves_its_jobs_and_comes_not_back(site: P
     assert job.returncode == 128 + number
     assert (site / "left").exists()
     assert submitted(site) == []
-    assert f"{number.name}: the driver has left, its jobs continue" in said
+    assert f"{number.name}: the driver has exited; its jobs continue" in said

@@ -99,7 +99,7 @@ def direction_of(column: str) -> int:
     if unit in TIMES:
         return -1
     valid = [name for name, known in METRICS.items() if known.unit in (*SPEEDS, *TIMES)]
-    raise UserError(f"`{column}` is no column of speeds or times", "--column", "valid: " + ", ".join(valid))
+    raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
 
 
 def _pairs(

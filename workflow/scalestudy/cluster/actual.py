@@ -148,7 +148,7 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
         raise UserError(
             "no finished run has a plan: the driver notes one for each run that it starts",
             str(plans_file(machine)),
-            "run the studies, then give the command again",
+            "run the studies, then run the command again",
         )
     others = [attempt for attempt in read_ledger() if attempt.rule != "train"]
     return _table(rows, others, unplanned), _plain(rows, others, unplanned)
@@ -213,8 +213,8 @@ def _table(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: 
         lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")
     for kind, hits in data["inside_by_kind"].items():
         lines.append(
-            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs took a time between the two ends, which are "
-            "meant to hold nine in ten."
+            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs fell within their P5 to P95 "
+            "interval, which should hold 90 %."
         )
     if data["lost"]["runs"]:
         lines.append(

@@ -131,7 +131,7 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
         _let_leave(driver)
     if told:
         _say(
-            f"{signal.Signals(told[0]).name}: the driver has left, its jobs continue; the same command takes them up again"
+            f"{signal.Signals(told[0]).name}: the driver has exited; its jobs continue; the same command adopts them again"
         )
         return 128 + told[0]
     if time.time() < leave_s:

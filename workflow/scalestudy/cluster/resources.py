@@ -17,7 +17,7 @@ from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
 
 CALIBRATION_MIN = 30
-"""Walltime of a run whose time nobody knows, minutes: it continues in further jobs where that is too short, and what it
+"""Walltime of a run without an estimate, minutes: it continues in further jobs where that is too short, and what it
 took then says what runs like it take."""
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""

@@ -89,7 +89,7 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
         return spec.device or machine.device or "", None
     found = accelerators()
     if found.kind and not found.count:
-        what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
+        what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
         raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
@@ -102,7 +102,7 @@ def check_promised_gpus(resolved: Resolved, machine: Machine) -> None:
     seen = accelerators().count
     if seen < min(promised, resolved.ranks_per_node):
         has = f"{seen} of them" if seen else "none"
-        what = f"the machine file promises {promised} GPUs per node, and this node shows {has}"
+        what = f"the machine file says {promised} GPUs per node, but this node has {has}"
         remedy = "correct the request in site.yaml or `devices_per_node`; to compute on CPUs, set `device: cpu`"
         raise SiteFault(what, remedy)
 

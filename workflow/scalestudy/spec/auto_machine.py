@@ -57,7 +57,7 @@ def auto_machine(folder: Path = FOLDER) -> str:
 def _nothing(found: Accelerators) -> str:
     if found.devices:
         return f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
-    return f"no accelerator was found here ({found.source}), and the CPU is not taken in its place"
+    return f"no accelerator was found here ({found.source}), and the CPU is not used instead"
 
 
 def name_of(found: Accelerators) -> str:

@@ -53,7 +53,7 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path) -> Manifest:
-    """Pictures in the form that the spec requests, and their index; UserError where there is no room."""
+    """Images in the form that the spec requests, and their index; UserError where there is no room."""
     selection = selected(spec, source)
     _require_room(folder, sum(int(chosen_pictures.sizes.sum()) for chosen_pictures in selection.values()))
     records = parts.records_folder(folder, plan_of(spec, source, selection))

@@ -113,7 +113,7 @@ def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Sk
         return UserError(what, "strategy.stages", "ask for fewer")
     if machine.limit_bytes is None:
         what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
-        return UserError(what, "strategy", "leave `stages` or `micro_batches` away, or take larger batches")
+        return UserError(what, "strategy", "leave `stages` or `micro_batches` unset, or use larger batches")
     return _fits_nowhere(model, machine, wanted)
 
 
