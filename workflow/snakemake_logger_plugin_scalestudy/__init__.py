@@ -59,7 +59,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 
 @dataclass
-class Job:
+class AnnouncedJob:
     """A job that was announced."""
 
     rule: str
@@ -74,7 +74,7 @@ class LogHandler(LogHandlerBase):
     """From Snakemake's events to progress and lines."""
 
     def __post_init__(self) -> None:
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, AnnouncedJob] = {}
         self.planned = plan.Planned()
         self.progress = Progress(command=resume_command(), host=socket.gethostname())
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -195,7 +195,7 @@ class LogHandler(LogHandlerBase):
             return
         shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
         log = [str(path) for path in data["log"]]
-        job = Job(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
+        job = AnnouncedJob(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
         self.jobs[int(data["jobid"])] = job
         with self.changes:
             if job.output not in self.progress.tasks:

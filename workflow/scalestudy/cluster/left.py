@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from scalestudy.cluster.spent import Job, used_between
+from scalestudy.cluster.spent import LedgerJob, used_between
 from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.spec.accounting import Accounting, LeftCommand, Unit
@@ -39,7 +39,7 @@ class Left:
         return f"{project}{self.left:,.6g}{of} {self.unit}{until} ({self.source})"
 
 
-def left_by_file(accounting: Accounting, jobs: Sequence[Job], machine: Machine, today: date) -> list[Left]:
+def left_by_file(accounting: Accounting, jobs: Sequence[LedgerJob], machine: Machine, today: date) -> list[Left]:
     """Of each grant of the site file that holds today, what this folder's jobs have not used."""
     found = []
     for grant in accounting.allocations:

@@ -74,7 +74,7 @@ def submit(
     if kind is None:
         remedy = "use a profile for Slurm, PBS or Grid Engine; elsewhere: scalestudy run"
         raise UserError(f"{profile} submits nothing", str(given.get("site", profile)), remedy)
-    plan = drive.Plan(drive.commands_of(words), math.ceil(60 * hours), queue, request, options)
+    plan = drive.DrivePlan(drive.commands_of(words), math.ceil(60 * hours), queue, request, options)
     job, log = drive.start(plan)
     click.echo(shlex.join(words))
     click.echo(f"runs in job {job}; its log: {os.path.relpath(log)}")

@@ -42,7 +42,7 @@ class SplitInfo:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PreparationCost:
     """The cost of making the data, over all attempts where one was killed."""
 
     __pydantic_config__ = CLOSED
@@ -91,7 +91,7 @@ class Manifest:
     """Mean width of a stored image, pixels; of files, from a sample of them."""
     height: Amount | None = None
     """Mean height of a stored image, pixels."""
-    cost: Cost = Cost()
+    cost: PreparationCost = PreparationCost()
     left_out: Count = 0
     """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.index import Index, joined, write_index
-from scalestudy.data.manifest import INDEX, Cost, Manifest, Split
+from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
 from scalestudy.data.prepare.convert import converted
 from scalestudy.data.prepare.describe import describe_pictures
@@ -49,7 +49,7 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
         format="shards" if source.containers else "files",
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
-        cost=Cost(bytes_in=bytes_in),
+        cost=PreparationCost(bytes_in=bytes_in),
     )
     return describe_pictures(manifest, spec, source, selection, indexes, left_out)
 
