@@ -2,7 +2,8 @@
 
 A job's expectation has a source: a repeat on this machine, a like run, a published time, or nothing but its rule. Sources
 err in their own ways, so each is corrected by its own jobs, those of about a job's size first: by the seconds that they
-took over the seconds expected. A repeat of a job that finished in this call is expected to take as long again.
+took over the seconds expected. A repeat of a job that finished in this call is expected to take as long again. Runs of
+which nothing is known are expected to be of about the size of those that finished, in a wide range.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PRIORS: dict[str, Span] = {
 }
 """Seconds of a job of each rule of which nothing is known. The rules left out here take no time."""
 
-OTHER_JOBS = 0.6
+OTHER_JOBS = 0.8
 """Share of a source's spread that its correction may be wrong by however many have finished: later jobs are not like
 earlier ones."""
 LEAST_SPREAD = 0.1
@@ -40,6 +41,12 @@ ANY_SIZE = 0.1
 """What jobs of other sizes count for, beside those of the same size."""
 AGAIN = (0.9, 1.1)
 """What a repeat may take of what the first one took."""
+LIKE_OTHERS = 0.7
+"""How far a run of which nothing is known may be from those that finished: standard deviation of the logarithm. Studies of
+one scale are made for one machine, so their runs are of one order of magnitude."""
+UNKNOWN_RUN = "any train"
+NO_RUNS = {*(f"any {rule}" for rule in PRIORS if rule != "train"), "horovod, built"}
+"""Sources of expectations of other jobs than runs."""
 ENDS = 2.0
 """Standard deviations from the middle of a range to its ends."""
 
@@ -93,6 +100,9 @@ class Forecast:
             for source, found in self.pairs.items()
             if len(found) >= ENOUGH
         }
+        runs = [took for source, found in self.pairs.items() if source not in NO_RUNS for _, took in found]
+        self.unknown_run = _beside(Expected.of_rule("train"), runs)
+        """Of a run of which nothing is known, before one has finished: the logarithm of its seconds, and its spread."""
 
     def knows(self, source: str) -> bool:
         """Whether a job with an expectation from this source has finished."""
@@ -101,7 +111,7 @@ class Forecast:
     def seconds(self, expected: Expected) -> float:
         """The likely seconds of a job."""
         if not self.knows(expected.source):
-            return expected.middle_s
+            return math.exp(self.unknown_run[0]) if expected.source == UNKNOWN_RUN else expected.middle_s
         size = math.log(expected.middle_s)
         took_s = expected_s = 0.0
         for middle, took in self.pairs[expected.source]:
@@ -111,8 +121,11 @@ class Forecast:
         return expected.middle_s * took_s / expected_s
 
     def left(self, jobs: Sequence[Left], at_once: int = 1) -> Span | None:
-        """Least and most seconds until `jobs` are done, `at_once` at a time; None while nothing is known of some runs."""
-        if any(job.expected.source == "any train" and not self.knows("any train") for job in jobs):
+        """Least and most seconds until `jobs` are done, `at_once` at a time.
+
+        None where nothing is known of some runs and no run has finished.
+        """
+        if any(job.expected.source == UNKNOWN_RUN for job in jobs) and not self.pairs.keys() - NO_RUNS:
             return None
         rests = [self._rest(job) for job in jobs]
         total = sum(rests)
@@ -138,5 +151,16 @@ class Forecast:
                 shared[source] += spread * rest * math.sqrt(1 / finished + OTHER_JOBS**2)
                 own += (spread * rest) ** 2
             else:  # all may be wrong in the same way
-                shared[source] += spread * rest
+                shared[source] += (self.unknown_run[1] if source == UNKNOWN_RUN else spread) * rest
         return own + sum(error**2 for error in shared.values())
+
+
+def _beside(prior: Expected, finished: Sequence[float]) -> Span:
+    """Mean and standard deviation of a logarithm, from a prior range and from logarithms of finished runs' seconds, each
+    weighted by the inverse of its variance."""
+    means, precisions = [math.log(prior.middle_s)], [prior.spread**-2]
+    if finished:
+        means.append(statistics.fmean(finished))
+        precisions.append(1 / (LIKE_OTHERS**2 * (1 + 1 / len(finished))))
+    mean = sum(one * precision for one, precision in zip(means, precisions, strict=True)) / sum(precisions)
+    return mean, sum(precisions) ** -0.5

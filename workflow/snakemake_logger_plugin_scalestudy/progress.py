@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from snakemake_logger_plugin_scalestudy.forecast import Expected, Forecast, Left, Span
+from snakemake_logger_plugin_scalestudy.forecast import UNKNOWN_RUN, Expected, Forecast, Left, Span
 
 FILE = ".scalestudy/progress.json"
 FORMAT = 1
@@ -189,7 +189,7 @@ def heading(progress: Progress, now: float) -> str:
 def running_line(progress: Progress, task: Task, now: float) -> str:
     """`gpu_scaling: ring, 4 ranks, repeat 1: 12 s of about 14 s`."""
     forecast, spent = progress.forecast(), now - task.began
-    guessed = task.expected.source == "any train" and not forecast.knows("any train")
+    guessed = task.expected.source == UNKNOWN_RUN and not forecast.knows(UNKNOWN_RUN)
     of = "" if guessed else f" of about {duration(forecast.seconds(task.expected))}"
     return f"{task.name}: {duration(spent)}{of}"
 

@@ -195,6 +195,15 @@ def test_emulated_runs_take_the_step_time_of_what_they_emulate() -> None:
     assert estimate.low_s == pytest.approx(16.4, abs=0.1)
 
 
+def test_items_that_take_time_to_fetch_are_shared_by_the_workers() -> None:
+    items = {"source": "synthetic", "samples": 320, "shape": [1, 28, 28], "latency_s": 1.0}
+    spec = {"model": "small_cnn", "device": "emulated:infinite", "strategy": {"name": "single"}, "ranks": 1, "data": items,
+            "batch": {"per_rank": 2}, "measure": {"warmup_steps": 2, "steps": 10},
+            "train": {"epochs": 1, "evaluate_every_epochs": 0}}  # fmt: skip
+    seconds = [expected({**spec, "loader": {"workers": workers}}).low_s for workers in (0, 1, 3)]
+    assert seconds == pytest.approx([24.0, 24.0, 8.0], abs=0.01)
+
+
 def test_evaluations_and_what_is_loaded_ahead_are_counted() -> None:
     machine = Machine(**INSTANT, device="cuda", accelerator="p100")
     without = expected({**NO_EVALUATION, "ranks": 4}, machine).low_s

@@ -250,12 +250,20 @@ class PublishedRow:
 
 def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) -> Estimate:
     """A whole run from its step time: steps, evaluations (forward alone: a third), and what is loaded ahead."""
+    wait_s = items_s(spec)
+    steps_s = (max(one, wait_s) if spec.loader.workers else one + wait_s for one in step_s)
     low, high = (
         one * (work.steps + work.evaluated_samples / (3 * spec.global_batch) + work.loaded_samples / spec.rank_batch)
         + 60 * work.minutes
-        for one in step_s
+        for one in steps_s
     )
     return Estimate(low, high, kind, note)
+
+
+def items_s(spec: RunSpec) -> float:
+    """Seconds that the items of one rank's batch take by `data.latency_s`, with the loader's workers at the same time."""
+    latency_s: float = getattr(spec.data, "latency_s", 0.0)
+    return spec.rank_batch * latency_s / max(1, spec.loader.workers)
 
 
 def _noted(estimate: Estimate, data: Data) -> Estimate:
