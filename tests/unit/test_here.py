@@ -71,13 +71,11 @@ def test_an_accelerator_that_runs_cannot_use_is_no_reason_to_take_the_cpu(monkey
     assert "make run SCALE=mini" in caught.value.remedy
 
 
-def made(
-    rate: float, device: str = "Stand-in GPU", status: str = "valid", **spec: Any
-) -> tuple[RunSpec, dict[str, Any]]:
+def made(rate: float, on: str = "Stand-in GPU", status: str = "valid", **spec: Any) -> tuple[RunSpec, dict[str, Any]]:
     run, problems = parse(RunSpec, {"model": "resnet50", "batch": {"per_rank": 32}, **spec})
     assert run is not None, problems
     metrics = {"throughput_samples_per_s": rate, "j_per_sample": 0.25, "device_power_w": 500.0}
-    return run, {"status": status, "metrics": metrics, "instrument": {"device_name": device}}
+    return run, {"status": status, "metrics": metrics, "instrument": {"device_name": on}}
 
 
 def test_the_best_of_each_precision_is_said_with_its_energy() -> None:
@@ -91,6 +89,5 @@ def test_the_best_of_each_precision_is_said_with_its_energy() -> None:
 
 
 def test_runs_on_the_cpu_and_runs_that_are_not_valid_say_nothing_of_a_gpu() -> None:
-    emulated = made(5.0)
-    emulated[1]["emulated"] = True
+    emulated = made(5.0, device="emulated:p100")
     assert about_devices([made(10.0, "cpu"), made(10.0, status="invalid"), emulated]) == []

@@ -144,10 +144,22 @@ def test_ranks_that_share_cores_get_no_efficiency(study: Study) -> None:
     assert (rows.loc[rows["ranks"] == 1, "own_efficiency"] == 1).all()
 
 
-def test_emulated_ranks_may_share_cores(study: Study) -> None:
-    write_results(study, lambda run: {"oversubscribed": True, "emulated": True})
+def test_emulated_ranks_may_share_cores(tmp_path: Path) -> None:
+    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
+    emulated = read_study(tmp_path, text, "emulated")
+    write_results(emulated, lambda run: {"oversubscribed": True})
 
-    assert study_rows(study, MACHINE)["efficiency"].notna().all()
+    assert study_rows(emulated, MACHINE)["efficiency"].notna().all()
+
+
+def test_real_ranks_on_an_emulated_network_may_not(tmp_path: Path) -> None:
+    text = SCALING.replace("model: small_cnn", "model: small_cnn\n  network: {mib_per_s: 100}")
+    on_network = read_study(tmp_path, text, "on_network")
+    write_results(on_network, lambda run: {"oversubscribed": True})
+
+    rows = study_rows(on_network, MACHINE)
+    assert rows["emulated"].all()
+    assert rows["efficiency"].isna().all()
 
 
 def test_without_one_rank_the_next_smallest_count_is_the_baseline(study: Study) -> None:

@@ -148,17 +148,31 @@ def test_rounds_that_hardly_differ_mark_none(study: Study) -> None:
     assert not study_rows(study, MACHINE)["drifted"].any()
 
 
-def test_the_device_is_no_part_of_the_instrument_where_compute_is_emulated(study: Study) -> None:
-    def change(run: Run) -> dict[str, Any]:
-        emulated = run.spec.ranks == 2
-        device = f"device {run.spec.repeat}" if emulated else "cpu"
-        return {"emulated": emulated, "instrument": {**INSTRUMENT, "device_name": device}}
-
-    write_results(study, change)
+@pytest.mark.parametrize(
+    ("key", "emulated", "instruments"),
+    [
+        ('model: resnet50\n  device: "emulated:p100"', True, 1),  # the real device computes nothing
+        ("model: resnet50\n  loader: {storage: {mib_per_s: 100}}", True, 3),
+        ("model: small_cnn\n  loader: {memory_limit_mib: 100}", True, 3),
+        ("model: small_cnn\n  network: {mib_per_s: 100}", True, 3),
+        ("model: small_cnn", False, 3),
+    ],
+    ids=["compute", "storage", "page cache", "network", "nothing"],
+)
+def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrument_where_it_is_compute(
+    key: str, emulated: bool, instruments: int, tmp_path: Path
+) -> None:
+    images = "{source: synthetic_jpeg, samples: 64, width: 64, height: 64, mean_kib: 2}"
+    text = SCALING.replace("model: small_cnn", key).replace("{source: digits}", images)
+    study = read_study(tmp_path, text.replace("small_cnn", "resnet50"), "emulated")
+    write_results(
+        study, lambda run: {"instrument": {**INSTRUMENT, "device_name": f"device {run.spec.repeat}"}, "emulated": False}
+    )
 
     rows = study_rows(study, MACHINE)
 
-    assert rows.loc[rows["ranks"] == 2, "instrument"].nunique() == 1
+    assert rows["emulated"].eq(emulated).all()
+    assert rows["instrument"].nunique() == instruments
 
 
 def test_the_same_results_give_the_same_bytes(study: Study) -> None:

@@ -12,7 +12,8 @@ import torch
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
-from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes
+from scalestudy.data.pagecache import drop, read_bytes, resident_bytes
+from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 from tests.unit.data.conftest import Prepared

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scalestudy.data import pagecache
-from scalestudy.data.pagecache import CacheLimit, drop, read_bytes, resident_bytes, warm
+from scalestudy.data.pagecache import drop, read_bytes, resident_bytes, warm
+from scalestudy.emulation.page_cache import CacheLimit
 
 MIB = 1 << 20
 

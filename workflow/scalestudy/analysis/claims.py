@@ -20,8 +20,9 @@ from scalestudy.analysis.claim_rounds import NotJudged, confidence_of, estimate,
 from scalestudy.analysis.inference import ERROR, Estimate, Region, Tested, rounds_needed, together
 from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.verdict import INCONCLUSIVE, NOT_HERE, NOT_REPRODUCED, REPRODUCED, Verdict, verdict_of
-from scalestudy.spec.claim_sides import Part, Row, emulated_parts, parts_of, rows_of_claim
+from scalestudy.spec.claim_sides import Part, Row, parts_of, rows_of_claim
 from scalestudy.spec.claims import AnyClaim, Direction, Equivalence, Exact, Published, Quantity, Sampled
+from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.study import Study
 
 

@@ -10,6 +10,7 @@ from scalestudy.analysis.instruments import Differences, differences, refuse_una
 from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.errors import UserError
 from scalestudy.spec.columns import METRICS
+from scalestudy.spec.emulated import is_emulated
 
 SPEED = "throughput_samples_per_s"
 SPEEDS, TIMES = ("samples/s",), ("s",)
@@ -132,7 +133,7 @@ def _compared(
         change,
         _mean([before.metric(column) for before, _ in pairs]),
         _mean([after.metric(column) for _, after in pairs]),
-        any(bool(run.result.get("emulated")) for run in (*old.values(), *new.values())),
+        any(is_emulated(run.spec) for run in (*old.values(), *new.values())),
         sum(bool(run.result.get("disturbed")) for run in runs),
     )
 

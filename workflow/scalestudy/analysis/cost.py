@@ -17,8 +17,8 @@ def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
 
     A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
     machine the cores of the rank. Parameter servers occupy none. The cost adds up what the machine prices: device
-    hours, and hours of the nodes that the run used. Where compute is emulated there is no cost: the prices are those
-    of another device.
+    hours, and hours of the nodes that the run used. Where a part is emulated there is no cost: the time is not
+    what the machine would take.
     """
     rows = rows.copy()
     found = find_machine(machine)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.run import RunSpec
 
 Made = tuple[RunSpec, Mapping[str, Any]]
@@ -14,7 +15,7 @@ Made = tuple[RunSpec, Mapping[str, Any]]
 
 def about_devices(runs: Sequence[Made]) -> list[str]:
     """Sentences about each accelerator on which valid runs were made; none where all ran on the CPU."""
-    valid = [(spec, result) for spec, result in runs if result["status"] == "valid" and not result.get("emulated")]
+    valid = [(spec, result) for spec, result in runs if result["status"] == "valid" and not is_emulated(spec)]
     names = dict.fromkeys(name for _, result in valid if (name := device_of(result)) != "cpu")
     return [line for name in names for line in _about(name, [made for made in valid if device_of(made[1]) == name])]
 

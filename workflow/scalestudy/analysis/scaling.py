@@ -14,6 +14,7 @@ import pandas as pd
 
 from scalestudy.analysis.stats import Interval, interval
 from scalestudy.analysis.workload import series_of, workload_of
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
 RATE = "throughput_samples_per_s"
@@ -103,7 +104,11 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
 
 
 def _usable(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["status"] == "valid") & (rows["emulated"] | ~rows["oversubscribed"]) & (rows[RATE] > 0)]
+    return rows[
+        (rows["status"] == "valid")
+        & (rows.apply(is_compute_emulated, axis=1) | ~rows["oversubscribed"])
+        & (rows[RATE] > 0)
+    ]
 
 
 def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:

@@ -22,6 +22,7 @@ from scalestudy.files import canonical_json, sha256_text, write_text, write_with
 from scalestudy.results import freshness
 from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import run_folder, study_folder
 from scalestudy.spec.study import Run, Study, label_of
 
@@ -181,7 +182,6 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
     metrics: Mapping[str, Any] = result.get("metrics") or {}
     instrument: Mapping[str, Any] = result.get("instrument") or {}
-    emulated = bool(result.get("emulated", run.spec.accelerator is not None))
     return {
         "run": run.id,
         "configuration": run.configuration,
@@ -189,13 +189,13 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "reason": result.get("reason") or "",
         "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
-        "emulated": emulated,
+        "emulated": is_emulated(run.spec),
         "oversubscribed": bool(result.get("oversubscribed", False)),
         "exchange_shares_cores": exchange_shares_cores(run, result),
         "disturbed": bool(result.get("disturbed", False)),
         "window_ended_by": str(result.get("window_ended_by") or ""),
         "nodes_used": (result.get("resolved") or {}).get("nodes"),
-        "instrument": instrument_digest(instrument, emulated),
+        "instrument": instrument_digest(instrument, run.spec.accelerator is not None),
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "started": str(result.get("started") or ""),
         **{column: metrics.get(column) for column in METRICS},
@@ -263,11 +263,11 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
     return {"status": "missing", "reason": cause}
 
 
-def instrument_digest(instrument: Mapping[str, Any], emulated: bool) -> str:
+def instrument_digest(instrument: Mapping[str, Any], compute_emulated: bool) -> str:
     """Twelve hex digits over code, versions and hardware; where compute is emulated the device's name is left out."""
     if not instrument:
         return ""
-    leave_out = (*VOLATILE, "device_name") if emulated else VOLATILE
+    leave_out = (*VOLATILE, "device_name") if compute_emulated else VOLATILE
     return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
 
 

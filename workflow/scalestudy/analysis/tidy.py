@@ -14,6 +14,7 @@ from scalestudy.analysis.summarise import storable
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json, write_text, write_with
 from scalestudy.spec.columns import METRICS, columns_of
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.matching import matches
 
 SUFFIXES = (".parquet", ".csv", ".json")
@@ -26,7 +27,7 @@ MEANINGS = {
     "status": "valid, invalid or skipped",
     "reason": "Why it is not valid",
     "kind": "Kind of the training time: measured or extrapolated",
-    "emulated": "Whether compute or network are emulated",
+    "emulated": "Whether compute, storage, network or page cache are emulated",
     "oversubscribed": "Whether ranks computed with more threads than there are cores, or shared an accelerator",
     "disturbed": "Whether others used the machine during the window",
     "started": "When it began, ISO 8601",
@@ -52,7 +53,7 @@ def _row(records: Records, run: Recorded, study: tuple[str, str]) -> dict[str, A
         "status": result["status"],
         "reason": result.get("reason") or "",
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
-        "emulated": bool(result.get("emulated")),
+        "emulated": is_emulated(run.spec),
         "oversubscribed": bool(result.get("oversubscribed")),
         "disturbed": bool(result.get("disturbed")),
         "started": str(result.get("started") or ""),

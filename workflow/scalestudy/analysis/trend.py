@@ -16,6 +16,7 @@ from scalestudy.analysis.instruments import Differences, differences
 from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.recorded import Recorded, Records, read_records
 from scalestudy.errors import UserError
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import BETWEEN, RESULTS, machine_and_campaign
 
 ORDERS = ("time", "name")
@@ -107,7 +108,7 @@ def _series(configuration: str, runs: Sequence[Mapping[int, Recorded]], column: 
         if values:
             places.append(_place(campaign, values))
     every = [run for found in runs for run in found.values()]
-    emulated = any(bool(run.result.get("emulated")) for run in every)
+    emulated = any(is_emulated(run.spec) for run in every)
     return Series(configuration, every[-1], tuple(places), None, None, (), emulated)
 
 

@@ -1,4 +1,4 @@
-"""The page cache: filling, dropping, querying and limiting it, all without root.
+"""The page cache: filling, dropping and querying it, all without root.
 
 Works on Linux with file systems that have pages to drop (not tmpfs). It is changed with posix_fadvise
 alone, which every user may call who can read the files.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -107,55 +105,3 @@ def _read_by(process: str) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)
-
-
-class CacheLimit:
-    """Lets the files of the data fill only `limit_bytes` of the page cache, to study data larger than memory.
-
-    Emulated: after each read, the least recently read ranges beyond the limit are dropped with posix_fadvise, so a
-    pass over more data than the limit reads from storage what real memory pressure would have made it read.
-
-    Not emulated: the kernel's own replacement (two lists, not strictly least recently read), pressure on anything but
-    these files, write-back, and memory that is really short. Each process counts only its own reads: ranks that share
-    a node take each an equal share of the node's limit. Then never more than the node's limit is resident, but a
-    range may be dropped that another rank has just read. Pages that were resident before the first read of this
-    process are not counted: drop the files first. Pages that are mapped cannot be dropped: arrays of tensors are
-    outside, raw images are read, not mapped. What a loader has read ahead counts from when it is used: in data of few
-    batches, much of the next epoch is read before this one's last pages are dropped. Readers turn off the kernel's
-    read-ahead, which would fill pages that are not counted.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.resident_bytes = 0
-        """Bytes counted as resident now."""
-        self.dropped_bytes = 0
-        """Bytes dropped so far."""
-        self._ranges: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def touched(self, path: AnyPath, bytes: int, offset: int = 0) -> None:
-        """`bytes` of a file were read from `offset` on. A range is known by where it begins. Thread-safe."""
-        key = (os.fspath(path), offset)
-        with self._lock:
-            self.resident_bytes += bytes - self._ranges.pop(key, 0)
-            self._ranges[key] = bytes
-            beyond = []
-            while self.resident_bytes > self.limit_bytes and self._ranges:
-                oldest, size = self._ranges.popitem(last=False)
-                self.resident_bytes -= size
-                self.dropped_bytes += size
-                beyond.append((*oldest, size))
-        for name, start, size in beyond:
-            _drop_range(name, start, size)
-
-
-def _drop_range(path: str, offset: int, size: int) -> None:
-    # The kernel drops only whole pages: round outwards, or neighbours leave the page between them behind.
-    start = offset // mmap.PAGESIZE * mmap.PAGESIZE
-    end = -(-(offset + size) // mmap.PAGESIZE) * mmap.PAGESIZE
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ from scalestudy.figures.reference import Published, drawable, published_lines, r
 from scalestudy.figures.words import column_label, listed, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
 __all__ = ["Drawing", "Row", "chart_over", "is_number", "point_of", "selected"]
@@ -212,7 +213,7 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        any(row["emulated"] for row in valid), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
+        any(map(is_compute_emulated, valid)), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
 
 
@@ -261,12 +262,12 @@ def _shaded(runs: Sequence[Row]) -> tuple[float | None, str]:
     beyond = [row for row in crowded if row["ranks"] > max(roomy, default=0)]
     if not beyond:
         return None, ""
-    why = dict.fromkeys(SHARED_EXCHANGE if row["emulated"] else SHARED for row in beyond)
+    why = dict.fromkeys(SHARED_EXCHANGE if is_compute_emulated(row) else SHARED for row in beyond)
     return float(min(row["ranks"] for row in beyond)), "Shaded: " + "; ".join(why)
 
 
 def _shares_cores(row: Row) -> bool:
-    return bool(row["exchange_shares_cores"] if row["emulated"] else row["oversubscribed"])
+    return bool(row["exchange_shares_cores"] if is_compute_emulated(row) else row["oversubscribed"])
 
 
 def _why_blank(runs: Sequence[Row], y: str) -> str:

@@ -14,6 +14,7 @@ from scalestudy.analysis.stats import interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.words import value_text
 from scalestudy.files import canonical_json
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
@@ -59,7 +60,7 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
         extras = _extras(study, members, [series], x)
         assumed = {key: value for key in extras if (value := _dominant(members, key)) is not None and key != "ranks"}
         lines: dict[str, list[Row]] = {}
-        mixed = len({row["emulated"] for row in members}) > 1 and "device" not in extras
+        mixed = len({is_compute_emulated(row) for row in members}) > 1 and "device" not in extras
         for row in members:
             words = [] if panel == series and extras else [value_text(study, series, row.get(series), named=True)]
             words += [
@@ -67,7 +68,7 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
                 for key in extras
                 if canonical_json(row.get(key)) != assumed.get(key)
             ]
-            words += ["emulated"] if mixed and row["emulated"] else []
+            words += ["emulated"] if mixed and is_compute_emulated(row) else []
             lines.setdefault(", ".join(words), []).append(row)
         note = ""
         if assumed:
@@ -79,7 +80,7 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
                 value_text(study, key, value, named=True) for key, value in values.items()
             )
         name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
-        if name and all(row["emulated"] for row in members) and "emulated" not in name.lower():
+        if name and all(map(is_compute_emulated, members)) and "emulated" not in name.lower():
             name += ", compute emulated"
         title = name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name
         groups.append(Group(title, members, lines, note, not (panel == series and extras)))

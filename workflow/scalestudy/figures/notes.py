@@ -16,6 +16,7 @@ from scalestudy.analysis.summarise import VOLATILE
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import listed
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, Published, published_step_time
 
 Row = Mapping[str, Any]
@@ -148,6 +149,8 @@ def emulated(rows: Iterable[Row]) -> str:
         said.append("The network is emulated: links between nodes have a stated rate")
     if any(_given(row.get(f"loader.storage.{key}")) for row in rows for key in ("mib_per_s", "latency_ms")):
         said.append("Storage is emulated: reads wait for a stated rate and latency")
+    if any(_given(row.get("loader.memory_limit_mib")) for row in rows):
+        said.append("The page cache is emulated: it holds no more than a stated size of the data")
     return ". ".join(said)
 
 
@@ -168,7 +171,7 @@ def by_construction(rows: Iterable[Row], published: Iterable[Mapping[str, str]])
 def _accelerator(row: Row) -> str:
     """The accelerator that is emulated, empty where compute is real."""
     device = str(row.get("device") or "")
-    return device.removeprefix("emulated:") if device.startswith("emulated:") else ""
+    return device.removeprefix("emulated:") if is_compute_emulated(row) else ""
 
 
 def _published(row: Row) -> tuple[Published, ...]:
@@ -254,7 +257,9 @@ def differing(rows: Sequence[Row]) -> list[str]:
     found = []
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):
         name = key.removeprefix("instrument.")
-        values = sorted({str(row[key]) for row in rows if row[key] and not (name == "device_name" and row["emulated"])})
+        values = sorted(
+            {str(row[key]) for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))}
+        )
         if len(values) > 1 and name not in VOLATILE:
             name = INSTRUMENT.get(name, name)
             found.append(

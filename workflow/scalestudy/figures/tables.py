@@ -24,6 +24,7 @@ from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, selected
 from scalestudy.figures.words import column_label, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.files import canonical_json, write_text
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.study import Study
 
@@ -155,7 +156,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row["configuration"], []).append(row)
-    mixed = len({row["emulated"] for row in rows}) > 1
+    mixed = len({is_compute_emulated(row) for row in rows}) > 1
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
     decided = decision.sentences(study, rows, spec.decide, spec.values[0], spec.margin) if spec.decide else []
@@ -169,7 +170,7 @@ def _configuration(
 ) -> Configuration:
     first = group[0]
     texts = [value_text(study, key, first.get(key)) for key in keys]
-    if mixed and first["emulated"] and texts and not any("emulated" in text for text in texts):
+    if mixed and is_compute_emulated(first) and texts and not any("emulated" in text for text in texts):
         texts[0] += " (compute emulated)"
     valid = [row for row in group if row["status"] == "valid"]
     cells = []

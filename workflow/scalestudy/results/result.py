@@ -24,6 +24,7 @@ from scalestudy.results.records import (
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import warnings, window_warnings
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
@@ -97,11 +98,6 @@ def measured_result(
 
 def _short(digests: Mapping[str, str]) -> dict[str, str]:
     return {name: digest[:12] for name, digest in digests.items()}
-
-
-def is_emulated(spec: RunSpec) -> bool:
-    """Whether compute or network are emulated."""
-    return spec.accelerator is not None or spec.network is not None
 
 
 def is_oversubscribed(job: Job) -> bool:

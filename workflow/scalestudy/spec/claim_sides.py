@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
 from scalestudy.spec.claims import Comparison, Exact, OfRuns, Published
 from scalestudy.spec.columns import METRICS, columns_of_runs
+from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.matching import matches
-from scalestudy.spec.run import RunSpec
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Run
@@ -81,12 +81,6 @@ def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
         wanted = [row for part in parts_of(claim, rows) for row in part.rows]
     known = {id(row) for row in wanted}
     return [row for row in rows if id(row) in known]
-
-
-def emulated_parts(spec: RunSpec) -> tuple[str, ...]:
-    """What of a run is emulated: compute, storage, network."""
-    parts = {"compute": spec.accelerator, "storage": spec.loader.storage, "network": spec.network}
-    return tuple(name for name, emulated in parts.items() if emulated is not None)
 
 
 def spec_rows(runs: Sequence[Run]) -> list[Row]:

@@ -13,7 +13,8 @@ import torch
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
-from scalestudy.data.pagecache import CacheLimit, drop, resident_bytes, warm
+from scalestudy.data.pagecache import drop, resident_bytes, warm
+from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.training.job import Job
 from scalestudy.training.staging import StagedCopies
 

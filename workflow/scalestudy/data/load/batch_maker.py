@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED
-from scalestudy.data.pagecache import CacheLimit
+from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 

@@ -17,7 +17,7 @@ from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.processes import Processes
 from scalestudy.data.load.workers import Inline, Threads, Workers
-from scalestudy.data.pagecache import CacheLimit
+from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 

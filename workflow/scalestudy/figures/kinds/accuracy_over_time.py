@@ -16,6 +16,7 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Row, disturbed, grouped, selected
 from scalestudy.figures.palette import styles
 from scalestudy.results.stored import checked_result
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
 
@@ -27,7 +28,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
 
     Runs with emulated compute learn nothing and are left out.
     """
-    runs = [row for row in selected(rows, figure.where) if not row["emulated"]]
+    runs = [row for row in selected(rows, figure.where) if not is_compute_emulated(row)]
     taken = {row["run"]: _evaluations(machine, row["run"]) for row in runs if row["status"] == "valid"}
     measure = next(
         (key for key in ("accuracy", "auroc") if any(_has(found, key) for found in taken.values())), "accuracy"

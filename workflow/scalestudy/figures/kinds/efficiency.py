@@ -11,6 +11,7 @@ from scalestudy.figures.build import SHARED, Drawing, chart_over, selected
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.words import listed
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
 FORMULA = {
@@ -27,7 +28,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame) -> Chart:
     runs = [row for row in selected(rows[compared], figure.where) if row["status"] == "valid"]
     kinds = listed(FORMULA[kind] for kind in dict.fromkeys(str(row["scaling"]) for row in runs))
     formula = [f"{kinds}: X(N)·N₀ / (N·X(N₀)), X in samples/s without evaluations"] if made.lines else []
-    crowded = sorted({int(row["ranks"]) for row in runs if row["oversubscribed"] and not row["emulated"]})
+    crowded = sorted({int(row["ranks"]) for row in runs if row["oversubscribed"] and not is_compute_emulated(row)})
     left_out = [f"Left out, more threads than cores: {', '.join(map(str, crowded))} ranks"] if crowded else []
     panels = [
         replace(panel, shaded_from=None, shaded_why="") if SHARED in panel.shaded_why else panel

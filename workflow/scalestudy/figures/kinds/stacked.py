@@ -13,6 +13,7 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, grouped, selected
 from scalestudy.figures.words import column_label, listed, number, value_text
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
 PARTS = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
@@ -59,7 +60,7 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
             names.append(", ".join(filter(None, (label, value_text(study, x, valid[0].get(x), named=True)))))
             for part, seconds in parts_of(valid).items():
                 emulated, disturbed = (
-                    any(row["emulated"] for row in valid),
+                    any(map(is_compute_emulated, valid)),
                     sum(bool(row["disturbed"]) for row in valid),
                 )
                 points.setdefault(part, []).append(
