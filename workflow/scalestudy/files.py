@@ -126,6 +126,19 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
         return
 
 
+TAIL_BYTES = 1 << 16
+
+
+def tail(file: Path | str) -> str:
+    """The last TAIL_BYTES of a log, as text; empty where there is no file."""
+    try:
+        with open(file, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 LARGEST_TABLE = 1 << 26
 WHOLE, NUMBER = re.compile(r"[0-9]{1,18}"), re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 

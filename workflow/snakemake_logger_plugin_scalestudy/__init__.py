@@ -349,10 +349,7 @@ def outcome(result_file: str) -> str:
 
 def last_lines(logs: list[str], count: int) -> str:
     """The end of the first log that exists."""
-    for log in logs:
-        try:
-            lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        return "\n".join(lines[-count:])
-    return ""
+    from scalestudy.files import tail
+
+    found = next((log for log in logs if Path(log).is_file()), None)
+    return "" if found is None else "\n".join(tail(found).splitlines()[-count:])

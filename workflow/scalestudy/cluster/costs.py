@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthetic, SyntheticJpeg
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.files import read_table
 from scalestudy.spec.ids import dataset_id
-from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.layout import manifest_file, reference_file
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import size_in_bytes
 
-REFERENCE = Path("config/reference")
 JPEG_SIZE = 224
 """Height and width at which JPEG is trained where `loader.size` says nothing."""
 BACKWARD = 3.0
@@ -37,7 +35,7 @@ class Data:
 @functools.cache
 def table(name: str) -> tuple[dict[str, str], ...]:
     """The rows of a file in config/reference/; none where there is no such file."""
-    file = REFERENCE / f"{name}.csv"
+    file = reference_file(name)
     if not file.is_file():
         return ()
     return tuple(read_table(file, NEEDED.get(name, ()), WHOLES, NUMBERS))

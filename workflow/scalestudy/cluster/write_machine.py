@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.compare_site import WORDS
@@ -12,9 +11,9 @@ from scalestudy.cluster.facts.model import ClusterFacts, NodeKind, QueueFacts
 from scalestudy.cluster.findings import devices
 from scalestudy.files import read_table
 from scalestudy.spec.hostlist import folded
+from scalestudy.spec.step_times import STEP_TIMES
 
 CORRECT = "CORRECT"
-STEP_TIMES = Path("config/reference/step_times.csv")
 HEAD = "# Written by `scalestudy doctor --write {name}` from what {system} says{node}.\n# Lines with CORRECT need a person."
 
 

@@ -16,7 +16,7 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, one_study
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.layout import RESULTS, machine_and_campaign, result_file, run_folder
+from scalestudy.spec.layout import RESULTS, machine_and_campaign, reference_file, result_file, run_folder
 
 if TYPE_CHECKING:
     from scalestudy.report.crate import PackedStudy
@@ -110,10 +110,10 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
 def _used(study: Study) -> Iterator[str]:
     """Published numbers that its figures show, and the user's own code."""
     for figure in study.figures:
-        if figure.reference and Path(f"config/reference/{figure.reference}.csv").is_file():
-            yield f"config/reference/{figure.reference}.csv"
-    if Path("config/reference/step_times.csv").is_file():
-        yield "config/reference/step_times.csv"
+        if figure.reference and (file := reference_file(figure.reference)).is_file():
+            yield str(file)
+    if (file := reference_file("step_times")).is_file():
+        yield str(file)
     yield from (str(file) for file in sorted(Path("config/extensions").glob("*.py")))
 
 

@@ -123,6 +123,7 @@ def why_missing(folder: Path, of_job: str = "") -> str:
     """Why a run has no result: what it said when it stopped, else why its job ended where the executor knows that, else the
     last line of its log, else that it was not run.
     """
+    from scalestudy.files import tail
     from scalestudy.results.stored import state_of
 
     log = folder / "log" / "train.log"
@@ -130,10 +131,7 @@ def why_missing(folder: Path, of_job: str = "") -> str:
     cause = found.get("cause", "") if found.get("state") in ("failed", "checkpointed") else ""
     if found.get("state") == "checkpointed":
         return f"stopped at a checkpoint: {cause}" if cause else "stopped at a checkpoint"
-    try:
-        lines = [visible(line).strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
-        lines = []
+    lines = [visible(line).strip() for line in tail(log).splitlines()]
     cause = cause or ("" if of_job in UNTOLD else of_job) or next((line for line in reversed(lines) if line), "")
     if not cause:
         return f"no result; its log is empty: {log}" if log.exists() else "not run"

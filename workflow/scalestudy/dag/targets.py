@@ -74,7 +74,7 @@ class Targets:
         """The published numbers that a study's claims are about."""
         claims = [claim for claim in self.runs.study(machine, scale, study).claims if isinstance(claim, Published)]
         names = dict.fromkeys(name for claim in claims for name in claim.reference or ())
-        return [f"config/reference/{name}.csv" for name in names]
+        return [str(layout.reference_file(name)) for name in names]
 
     def published_in_claims(self, machine: str, scale: str, study: str) -> str:
         """What the published numbers say that a study's claims are about."""
@@ -92,7 +92,7 @@ class Targets:
         """The published numbers that a figure shows."""
         for found in self.runs.study(machine, scale, study).figures:
             if found.file_name == figure and found.reference:
-                return [f"config/reference/{found.reference}.csv"]
+                return [str(layout.reference_file(found.reference))]
         return []
 
     def published_in_figure(self, machine: str, scale: str, study: str, figure: str) -> str:

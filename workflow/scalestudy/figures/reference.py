@@ -11,8 +11,8 @@ from scalestudy.figures.chart import Line, Point
 from scalestudy.figures.words import column_label
 from scalestudy.files import NUMBER, read_table
 from scalestudy.spec.columns import MEASURED, METRICS
+from scalestudy.spec.layout import REFERENCES
 
-FOLDER = Path("config/reference")
 SAMPLES_TOLERANCE = 0.01
 OR = "|"
 """Between the values of a condition that any of them meets."""
@@ -20,7 +20,7 @@ OR = "|"
 Published = dict[str, str]
 
 
-def read_reference(name: str, folder: Path = FOLDER) -> list[Published]:
+def read_reference(name: str, folder: Path = REFERENCES) -> list[Published]:
     """The rows of one file; raises UserError where a row has no label or source."""
     file = folder / f"{name}.csv"
     rows = read_table(file, numbers=METRICS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from scalestudy.errors import Skipped, UserError
+from scalestudy.files import tail
 from scalestudy.training.job import Job
 
 USER_ERROR, LOST_PARTNER, SKIPPED, DONE = 2, 3, 4, 64
@@ -19,7 +20,6 @@ CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 SETTLE_S = 0.5
 """After the first failure others are heard for so long: the one that explains them may come from a farther node."""
 TAIL_LINES = 20
-TAIL_BYTES = 64 * 1024
 # `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
 WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -74,17 +74,11 @@ def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
 
 
 def last_lines(log: Path, count: int = TAIL_LINES) -> list[str]:
-    """The last lines of a file, without reading all of it; none where there is no file.
+    """The last lines of a file; none where there is no file.
 
     Warnings of Python and of torch are left out, as they do not say why a process ended, and so are control characters.
     """
-    try:
-        with open(log, "rb") as stream:
-            stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        return []
-    lines = WARNING.sub("", text).splitlines()
+    lines = WARNING.sub("", tail(log)).splitlines()
     return [CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines[-count:]]
 
 

@@ -14,6 +14,7 @@ from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_table, write_text
 from scalestudy.hardware import Accelerators, accelerators
 from scalestudy.spec.base import parse
+from scalestudy.spec.layout import reference_file
 from scalestudy.spec.machine import GIB, Machine
 from scalestudy.spec.yamlfile import read_yaml
 
@@ -21,7 +22,7 @@ AUTO = "auto"
 NAMED = "SCALESTUDY_MACHINE"
 """Environment variable by which the commands that a call starts learn which machine `auto` is."""
 FOLDER = Path("config/machines")
-KNOWN = Path("config/reference/accelerators.csv")
+KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 LONGEST = 48

@@ -8,7 +8,6 @@ from typing import Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.spec.base import KeyPath, nearest_of_many, shown
 from scalestudy.spec.claim_sides import (
-    REFERENCES,
     Part,
     Row,
     chosen,
@@ -20,6 +19,7 @@ from scalestudy.spec.claim_sides import (
 )
 from scalestudy.spec.claims import Claim, Comparison, Exact, Published, Sampled
 from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.layout import REFERENCES
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 

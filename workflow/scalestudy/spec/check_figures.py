@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, nearest_of_many, shown
 from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs
+from scalestudy.spec.layout import REFERENCES, reference_file
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
@@ -86,9 +86,7 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
         what = f"`{figure.prediction}` is not a prediction that a figure of kind `{figure.kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
     if figure.reference is not None:
-        folder = Path("config/reference")
-        if not (folder / f"{figure.reference}.csv").is_file():
-            known = [file.stem for file in folder.glob("*.csv")]
-            yield Problem(
-                (*path, "reference"), f"there is no {folder}/{figure.reference}.csv", nearest(figure.reference, known)
-            )
+        file = reference_file(figure.reference)
+        if not file.is_file():
+            known = [each.stem for each in REFERENCES.glob("*.csv")]
+            yield Problem((*path, "reference"), f"there is no {file}", nearest(figure.reference, known))

@@ -11,12 +11,12 @@ from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
 from scalestudy.spec.claims import Comparison, Exact, OfRuns, Published
 from scalestudy.spec.columns import METRICS, columns_of_runs
 from scalestudy.spec.emulated import emulated_parts
+from scalestudy.spec.layout import REFERENCES
 from scalestudy.spec.matching import matches
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Run
 
-REFERENCES = Path("config/reference")
 Row = Mapping[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""The layout of results/. A path determines what is needed to make the file.
+"""The layout of results/, and where published numbers lie. A path determines what is needed to make the file.
 
 `machine` is the name of a folder of results: a machine, or `<machine>+<campaign>` where the same runs are measured again.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 RESULTS = Path("results")
+REFERENCES = Path("config/reference")
+"""Published numbers, one CSV file each."""
 CHECKPOINTS = "checkpoint"
 """Folder of a run's checkpoints."""
 BETWEEN = "+"
@@ -18,6 +20,11 @@ FINISHED = "finished"
 """Folder of copies of results whose commands have not ended."""
 STOP_FILE = "stop"
 """A file of this name asks a run to stop at a checkpoint."""
+
+
+def reference_file(name: str) -> Path:
+    """Published numbers of that name."""
+    return REFERENCES / f"{name}.csv"
 
 
 def folder_name(machine: str, campaign: str | None) -> str:

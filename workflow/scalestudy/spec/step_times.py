@@ -9,8 +9,9 @@ from pathlib import Path
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import read_table
+from scalestudy.spec.layout import reference_file
 
-STEP_TIMES = Path("config/reference/step_times.csv")
+STEP_TIMES = reference_file("step_times")
 INFINITE = "infinite"
 """The accelerator that takes no time."""
 FURTHEST = 2.0
