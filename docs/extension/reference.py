@@ -230,12 +230,12 @@ def _verb(name: str, command: click.Command) -> str:
     return "\n\n".join(parts)
 
 
-def rooms() -> str:
+def packages() -> str:
     """The table of CONTRIBUTING.md that a test holds the imports against."""
     text = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    found = re.search(r"^\| room \|.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    found = re.search(r"^\| package \|.*?\n\n", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise LookupError("CONTRIBUTING.md has no table that begins with `| room |`")
+        raise LookupError("CONTRIBUTING.md has no table that begins with `| package |`")
     return found[0].strip()
 
 
@@ -254,6 +254,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "cost_table": cost_table,
     "columns": columns,
     "command_line": command_line,
-    "rooms": rooms,
+    "packages": packages,
 }
 """What `<!-- generated: NAME -->` stands for."""
