@@ -44,6 +44,8 @@ def resolve(
         raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
+    if spec.tf32 and device != "cuda":
+        raise Skipped("TF32 is of GPUs, and the run computes on the CPU; leave `tf32` out")
     devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):

@@ -122,6 +122,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "ranks_per_node": resolved.ranks_per_node,
         "threads_per_rank": resolved.threads_per_rank,
         "device": resolved.device,
+        "tf32": report.tf32,
         "step_time_s": resolved.step_time_s,
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s per node",
