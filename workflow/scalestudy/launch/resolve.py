@@ -12,7 +12,7 @@ import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped, UserError
-from scalestudy.hardware import Accelerators, accelerators
+from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
 from scalestudy.site_fault import SiteFault, lacking
@@ -92,7 +92,9 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     found = accelerators()
     if found.kind and not found.count:
         what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
-        raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
+        raise Skipped(f"{what}; {ON_PURPOSE}")
+    if found.unusable:
+        raise Skipped(f"an accelerator is here, and it cannot be used: {found.unusable}; {ON_PURPOSE}")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
