@@ -81,6 +81,7 @@ def measured_result(
             **first.host,
             "decoder": first.decoder,
             **_short(first.imported),
+            **_modes(reports),
         },
         "affinity": [report.affinity for report in reports],
         "warnings": [
@@ -97,6 +98,12 @@ def measured_result(
 
 def _short(digests: Mapping[str, str]) -> dict[str, str]:
     return {name: digest[:12] for name, digest in digests.items()}
+
+
+def _modes(reports: Sequence[Report]) -> dict[str, list[str]]:
+    """How the accelerators are set up, where that is unusual."""
+    said = list(dict.fromkeys(said for report in reports for said in report.device_modes))
+    return {"device_modes": said} if said else {}
 
 
 def is_emulated(spec: RunSpec) -> bool:

@@ -23,6 +23,7 @@ from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
+from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
@@ -34,7 +35,7 @@ from scalestudy.training.schedule import Schedule
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
-OF_THIS_PROCESS = ("affinity", "device_name", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
+OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
                    "stage", "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
@@ -61,6 +62,7 @@ class Recorder:
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
             tf32=uses_tf32(world.device),
+            device_modes=unusual_modes([device_bus_id(world.device)]) if world.device.type == "cuda" else [],
             host=of_rank(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
             decoder=kernel.state(),
