@@ -167,6 +167,7 @@ def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
             f"  Python   {report['python']['version']}, {report['python']['executable']}",
             f"  torch    {torch.get('error') or torch['version']}, CUDA {torch.get('cuda') or 'none'}, NCCL {torch.get('nccl') or 'not in use'}",
             f"  GPUs     {devices(report)} seen by torch{f' ({name})' if (name := torch.get('device_name')) else ''}; nvidia-smi: {report['nvidia'] or 'none'}{_capability(report)}",
+            *(f"           {said}" for said in report.get("gpu_modes", ())),
             f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] if isinstance(report['mpi4py'], str) else 'none'}",
             f"  node     {report['cores']} cores for this job, {report['memory_gib']} GiB",
             f"  fabric   {', '.join(report['fabric']) or 'loopback alone'}",

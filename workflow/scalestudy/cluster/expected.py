@@ -224,7 +224,8 @@ class Expectation:
         return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
 
     def _flops(self, spec: RunSpec, work: Work) -> Estimate | None:
-        peak = next((p for name, p in self.machine.peak_tflops.items() if name == (spec.autocast or spec.dtype)), None)
+        number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
+        peak = next((p for name, p in self.machine.peak_tflops.items() if name == number_type), None)
         cost = model_cost(spec)
         if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
             return None

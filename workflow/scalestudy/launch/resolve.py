@@ -12,7 +12,7 @@ import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped, UserError
-from scalestudy.hardware import Accelerators, accelerators
+from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
 from scalestudy.site_fault import SiteFault, lacking
@@ -44,6 +44,8 @@ def resolve(
         raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
+    if spec.tf32 and device != "cuda":
+        raise Skipped("TF32 is of GPUs, and the run computes on the CPU; leave `tf32` out")
     devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
@@ -90,7 +92,9 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     found = accelerators()
     if found.kind and not found.count:
         what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
-        raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
+        raise Skipped(f"{what}; {ON_PURPOSE}")
+    if found.unusable:
+        raise Skipped(f"an accelerator is here, and it cannot be used: {found.unusable}; {ON_PURPOSE}")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
