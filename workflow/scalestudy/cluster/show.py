@@ -15,6 +15,7 @@ from scalestudy.cluster.asked_starts import AskedStart
 from scalestudy.cluster.expected import kinds_of
 from scalestudy.cluster.planned import Amounts, Plan, PlannedJob, Row, Unit
 from scalestudy.cluster.waits import Waited
+from scalestudy.spec.config import machine_file
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
@@ -96,7 +97,7 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
         yield "             and runs estimated from the same source exceed theirs together"
     limits = plan.machine.limits
     if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
-        yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"
+        yield f"             with all {plan.machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
     for waited in plan.waited[:5]:
