@@ -161,5 +161,7 @@ def test_jobs_without_accelerator_go_to_a_queue_of_cpu_nodes_and_runs_never_do()
     machine = FOUR.model_copy(update={"queues": queues})
     prepared = prepared_on(machine)
     assert (prepared.queue, prepared.gpus_held) == ("cpu", 0)
+    built = of_build(machine)
+    assert (built.queue, built.gpus_held, built.cpus_per_rank, built.runtime) == ("cpu", 0, 28, 60)
     first = FOUR.model_copy(update={"queues": dict(reversed(queues.items()))})
     assert of_run(run(ranks=4), first, KNOWN).queue == "gpu"

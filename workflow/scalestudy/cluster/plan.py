@@ -22,7 +22,7 @@ from scalestudy.cluster import spread
 from scalestudy.cluster.costs import data_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, like_key
 from scalestudy.cluster.planned import SUBMITTED, Amounts, Plan, PlannedJob, Row, Seen, gpus_of, units_of
-from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources, of_build
+from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.storage import Peak, of_dataset, of_run, peak
@@ -189,8 +189,8 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         written = of_dataset(project.runs.run_with(dataset).spec)
         return PlannedJob(seen, "data", "", 0, asked, estimate, _seconds(asked, estimate), written)
     if seen.rule in SUBMITTED:
-        machine_file = project.resources.planner(seen.wildcards["machine"]).machine
-        asked = _as_announced(of_build(machine_file), seen)
+        needed = project.resources.of_build(seen.wildcards["machine"])
+        asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
         return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN))
     return PlannedJob(seen, "", "", 0, NO_REQUEST, UNKNOWN, (0, 0, 0))
 

@@ -90,18 +90,21 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
 
 
 def of_dataset(machine: Machine, estimate: Estimate) -> Resources:
-    """What preparing a dataset requests: one node, no accelerator."""
-    estimate = replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s))
+    """What preparing a dataset requests."""
+    return _of_cpus(machine, replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s)))
+
+
+def of_build(machine: Machine) -> Resources:
+    """What compiling for the machine requests: an hour at most."""
+    return _of_cpus(machine, Estimate(0.0, 60.0 * BUILD_MIN - LINK_MARGIN_S, "unknown"))
+
+
+def _of_cpus(machine: Machine, estimate: Estimate) -> Resources:
+    """One node and no accelerator, in a queue of CPU nodes where the machine has one."""
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
     held = gpus_held(machine, queue)
     return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=held)
-
-
-def of_build(machine: Machine) -> Resources:
-    """What compiling for the machine requests: one node, in the site's own queue, for an hour at most."""
-    held = gpus_held(machine, None)
-    return Resources(1, 1, 0, 1, memory_mb(machine), BUILD_MIN, None, gpus_held_per_node=held)
 
 
 def gpus_held(machine: Machine, queue: str | None) -> int:
