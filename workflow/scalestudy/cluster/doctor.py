@@ -14,11 +14,12 @@ from scalestudy.cluster.compare_site import WORDS, differences
 from scalestudy.cluster.facts import facts_of
 from scalestudy.cluster.findings import Finding, devices, node_findings
 from scalestudy.cluster.probe import main as probe_here
-from scalestudy.cluster.probe_job import probe_in_job, reports_in, site_file, write_token
+from scalestudy.cluster.probe_job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.write_machine import hosts_line
 from scalestudy.errors import UserError
+from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.base import printable
-from scalestudy.spec.config import NAME, SITE, Config, read_machine, read_site
+from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
 
 
@@ -37,7 +38,7 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     facts = facts_of(scheduler.kind, scheduler.run)
     findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
     try:
-        reports = probe_in_job(scheduler, machine, nodes, wait_s)
+        reports = probe_in_job(scheduler, machine, nodes, wait_s, machine_file(config.machine))
     except UserError as error:
         return [], [*findings, _finding(error)]
     return reports, [*findings, *node_findings(reports, nodes, machine, machine_file(config.machine))]
@@ -69,7 +70,7 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     nodes = min(nodes, len(facts.nodes))
     if scheduler is not None:
         try:
-            reports = probe_in_job(scheduler, machine, nodes, wait_s)
+            reports = probe_in_job(scheduler, machine, nodes, wait_s, file)
         except UserError as error:
             findings.append(_finding(error))
     if reports:
@@ -113,11 +114,6 @@ def _unused_software() -> list[Finding]:
     named = [key for key in ("modules", "conda", "packed", "container") if getattr(site, key)]
     remedy = "load the software before the command, or use a profile that submits jobs"
     return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
-
-
-def machine_file(name: str) -> str:
-    """The file of a machine, as messages name it."""
-    return f"config/machines/{name}.yaml"
 
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:

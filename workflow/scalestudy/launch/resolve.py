@@ -15,7 +15,7 @@ from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
-from scalestudy.site_fault import SiteFault, lacking
+from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -98,16 +98,16 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
-def check_promised_gpus(resolved: Resolved, machine: Machine) -> None:
-    """Raise SiteFault where the machine file promises GPUs, ranks are to compute on them, and this node shows too few."""
+def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the machine file") -> None:
+    """Raise SiteFault where the machine's file promises GPUs, ranks are to compute on them, and this node shows too few."""
     promised = machine.devices_per_node
     if resolved.device != "cuda" or not promised:
         return
     seen = accelerators().count
     if seen < min(promised, resolved.ranks_per_node):
         has = f"{seen} of them" if seen else "none"
-        what = f"the machine file promises {promised} GPUs per node, and this node shows {has}"
-        remedy = "correct the request in site.yaml or `devices_per_node`; to compute on CPUs, set `device: cpu`"
+        what = f"{file} promises {promised} GPUs per node, and this node shows {has}"
+        remedy = f"correct the request in {site_file()}, or `devices_per_node` in {file}; to compute on CPUs, set `device: cpu` there"
         raise SiteFault(what, remedy)
 
 
