@@ -146,7 +146,7 @@ def _opencv_description(folder: Path) -> Path:
 
 
 def make_data(folder: Path) -> list[Path]:
-    """The pictures in all forms that are prepared here; returns the files that must be in the page cache."""
+    """The images in all forms that are prepared here; returns the files that must be in the page cache."""
     files: list[Path] = []
     for name, spec in DATA.items():
         manifest = folder / name / "manifest.json"
@@ -362,7 +362,7 @@ def report(
     lines = [
         "python benchmarks/loader.py",
         f"{datetime.date.today().isoformat()}, {cpu_name()}, {cores} cores, Python {platform.python_version()}; "
-        f"pictures of ours by: {kernel.state()}",
+        f"images of ours by: {kernel.state()}",
         f"2,048 JPEGs of 500x375, 100 KiB mean; random resized crop to 224, flip, batches of 64; windows of "
         f"{options.seconds:g} s, {options.repeats} repeats, in turn; medians [least .. most]",
         "CPU ms per image: user and system time of the whole process tree. `ratio` is the peer's CPU ms per image over "

@@ -73,7 +73,7 @@ def ours_raw(folder: Path, cores: int, kind: str) -> Batches:
 
 
 def transform(kind: str, pil: bool) -> Any:
-    """torchvision's v2 transforms, from a PIL picture or a uint8 tensor."""
+    """torchvision's v2 transforms, from a PIL image or a uint8 tensor."""
     import torch
     from torchvision.transforms import v2
 
@@ -298,7 +298,7 @@ def ffcv_raw(folder: Path, cores: int, kind: str) -> Batches:
 
 
 def full_decode(folder: Path, cores: int, kind: str) -> Batches:
-    """libjpeg-turbo alone: every picture decoded whole, nothing else; not a loader but a yardstick."""
+    """libjpeg-turbo alone: every image decoded whole, nothing else; not a loader but a yardstick."""
     import queue
     import threading
 
@@ -365,16 +365,16 @@ def measure(batches: Batches, seconds: float) -> dict[str, float]:
 
 
 def checked(batch: Any, kind: str) -> None:
-    """The first batch must be pictures: of the right type, and not all the same."""
+    """The first batch must be images: of the right type, and not all the same."""
     import numpy as np
 
     x = batch[0]
     array = np.asarray(x)
     assert array.size == BATCH * SIDE * SIDE * 3, f"a batch has {array.shape}"
     assert str(array.dtype) == kind, f"a batch is {array.dtype}"
-    assert len({array[k].tobytes() for k in range(8)}) == 8, "pictures are the same"
+    assert len({array[k].tobytes() for k in range(8)}) == 8, "images are the same"
     if kind == "uint8":
-        assert 60 < array.mean() < 190 and array.std() > 15, "these are no pictures"
+        assert 60 < array.mean() < 190 and array.std() > 15, "these are no images"
 
 
 def main() -> None:

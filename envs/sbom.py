@@ -68,7 +68,7 @@ def packages(lock: Path) -> list[Package]:
             found[-1].asked_for |= via[1].startswith("-r ")
             found[-1].needed_by += [] if via[1].startswith(("-r ", "-c ")) else [normal(via[1])]
         elif line.strip() and not line.lstrip().startswith("#"):
-            raise ValueError(f"{lock}:{number}: this is no line of a lock: {line}")
+            raise ValueError(f"{lock}:{number}: this is not a line of a lock: {line}")
     for package in found:
         if not package.hashes:
             raise ValueError(f"{lock}: {package.name} {package.version} has no hash")

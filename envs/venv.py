@@ -74,7 +74,7 @@ def main() -> None:
     if known.get("project") != project:
         pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         write_stamp({**known, "project": project})
-    # Compiled once; where it cannot be, it says so, and pictures are decoded the plain way.
+    # Compiled once; where it cannot be, it says so, and the slower fallback JPEG decoder is used.
     subprocess.run([python(), "-m", "scalestudy.data.decode.kernel.build"], cwd=ROOT, check=False)
 
 

@@ -55,10 +55,9 @@ def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cl
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("passed over") == 2
     assert (
-        "one: the resource `runtme` means nothing to this executor and is passed over; did you mean `runtime`?"
-        in done.stdout
+        "one: the resource `runtme` is unknown to this executor and is ignored; did you mean `runtime`?" in done.stdout
     )
-    assert "the resource `load` means nothing to this executor and is passed over; if that is meant so: " in done.stdout
+    assert "the resource `load` is unknown to this executor and is ignored; if that is meant so: " in done.stdout
     # Records lie where the option says, whatever the workflow says.
     assert (tmp_path / ".named/jobs.jsonl").exists()
     assert not (tmp_path / ".of_workflow").exists()

@@ -16,7 +16,7 @@ CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
 
 
 def left(folder: Path, began: bool = True) -> Bench:
-    """A driver that is gone, whose job may have begun; it gave its last sign of life an hour after that."""
+    """A driver that is gone, whose job may have begun; it sent its last heartbeat an hour after that."""
     bench = Bench(folder)
     bench.add(gpus=4)
     bench.until(lambda: bench.scheduler.submitted)
@@ -33,7 +33,7 @@ def ended(bench: Bench) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("began", "status", "used_s", "cause"),
     [
-        (True, None, 3600, "left no word of its end, and the scheduler does not know it"),
+        (True, None, 3600, "left no exit status, and the scheduler has no record of it"),
         (True, CANCELLED, 3600, "ended while no driver followed it (CANCELLED)"),
         (False, None, 0, "never began, and the scheduler does not know it"),
         (False, CANCELLED, 0, "ended while no driver followed it (CANCELLED)"),
@@ -167,4 +167,4 @@ def test_a_group_with_the_same_name_and_files_is_taken_up_though_some_of_its_mem
     second.add("group", outputs=("b.1",))
     second.rounds(60)
     assert second.scheduler.submitted == []
-    assert second.told.lines[0] == "group: taken up again as 1"
+    assert second.told.lines[0] == "group: adopted as 1"

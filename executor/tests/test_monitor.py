@@ -250,7 +250,7 @@ def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_mo
         bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 2 or bench.told.failures)
     assert len(bench.scheduler.submitted) == 2
     assert bench.told.failures["train a"] == (
-        "job 2: lost: it began on node1, left no word of its end, and the scheduler knows it no more, again."
+        "job 2: lost: it began on node1, left no exit status, and the scheduler no longer knows it, again."
     )
 
 
@@ -457,7 +457,7 @@ def interrupted(folder: Path) -> tuple[Bench, Bench]:
     first.begin()
     first.scheduler.cancel = raising(NoAnswer("scancel: Unable to contact slurm controller"))  # type: ignore[method-assign]
     first.monitor.cancel_all()
-    assert "still there may be: 1. The same command takes up what still runs" in first.told.lines[-1]
+    assert "these may still exist: 1. The same command adopts what still runs" in first.told.lines[-1]
     second = Bench(folder)
     second.add()
     return first, second
@@ -467,7 +467,7 @@ def test_a_job_that_outlives_its_cancellation_and_succeeds_counts_and_is_not_mad
     first, second = interrupted(tmp_path / ".multinode")
     second.until(lambda: second.told.lines)
     assert second.told.lines[0] == (
-        "train a: taken up again as 1, although its deletion was asked for: if that comes true it is submitted anew"
+        "train a: adopted as 1, although its deletion was asked for: if it is deleted, it is submitted again"
     )
     second.rounds(60)
     first.end(0)
@@ -742,7 +742,7 @@ def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_que
     assert bench.scheduler.submitted == []
     assert bench.told.failures["train b"] == (
         "not submitted: this driver's records cannot be written: [Errno 122] Disk quota exceeded, for 25 s. "
-        "Remedy that, then give the same command again."
+        "Fix this, then run the same command again."
     )
     assert bench.monitor.jobs == []
 
@@ -866,7 +866,7 @@ def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     second = Bench(bench.folder)
     second.add()
     second.until(lambda: second.told.failures)
-    assert "is damaged, so it is not known whether train a is in the queue" in second.told.failures["train a"]
+    assert "is damaged, so whether train a is queued is unknown" in second.told.failures["train a"]
     assert second.scheduler.submitted == []
 
 
@@ -896,7 +896,7 @@ def test_a_job_of_a_driver_of_an_earlier_version_is_adopted(bench: Bench) -> Non
     (bench.folder / "jobs" / key).mkdir(parents=True)
     (bench.folder / "jobs" / key / "links.json").write_text(RECORD_OF_AN_EARLIER_VERSION % key)
     bench.add()
-    bench.until(lambda: "train a: taken up again as 7" in bench.told.lines)
+    bench.until(lambda: "train a: adopted as 7" in bench.told.lines)
     bench.scheduler.submitted.append("train.a.0123456789ab")
     bench.end(0)
     bench.until(lambda: bench.told.done == ["train a"])

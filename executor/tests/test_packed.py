@@ -109,7 +109,7 @@ def test_one_that_lacks_files_is_made_again_and_bytecode_is_no_reason(tmp_path: 
         (None, "packed.tar cannot be read on "),
         ("no archive", "packed.tar cannot be unpacked into "),
         ("no Python", "does the node have that which it was made with?"),
-        ("another's folder", "is no folder that this user made and can write to"),
+        ("another's folder", "is not a folder that this user owns and can write to"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_and_a_fault_of_the_node(

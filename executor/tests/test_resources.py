@@ -95,17 +95,17 @@ def test_a_sites_template_can_name_them_all() -> None:
 @pytest.mark.parametrize(
     ("resources", "sentence"),
     [
-        ({"gpu": 1, "gpus": 2}, "the resources `gpus` (2) and `gpu` (1) say different things"),
+        ({"gpu": 1, "gpus": 2}, "the resources `gpus` (2) and `gpu` (1) contradict each other"),
         ({"gpus": 4, "gpus_per_node": 4, "nodes": 2},
-         "the resources `gpus_per_node` (4 per node), `gpus` (2 per node) say different things"),
+         "the resources `gpus_per_node` (4 per node), `gpus` (2 per node) contradict each other"),
         ({"gpus": 3, "nodes": 2}, "the resource `gpus` (3) is not a multiple of `nodes` (2)"),
-        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node), `gres` (1 per node) say different things"),
-        ({"gres": "licence:3"}, "the resource `gres` must be like gpu:2 or gpu:a100:2, not 'licence:3'; what is no GPU is asked for by `slurm_extra`"),
-        ({"gres": "gpu:a100:1", "gpu_model": "h100"}, "the resources `gpu_model` (h100) and `gres` (gpu:a100:1) say different things"),
-        ({"gpu_model": "h100"}, "the resource `gpu_model` (h100) says nothing without `gpus`"),
+        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node), `gres` (1 per node) contradict each other"),
+        ({"gres": "licence:3"}, "the resource `gres` must be like gpu:2 or gpu:a100:2, not 'licence:3'; request anything but GPUs by `slurm_extra`"),
+        ({"gres": "gpu:a100:1", "gpu_model": "h100"}, "the resources `gpu_model` (h100) and `gres` (gpu:a100:1) contradict each other"),
+        ({"gpu_model": "h100"}, "the resource `gpu_model` (h100) has no effect without `gpus`"),
         ({"tasks": 5, "nodes": 2}, "the resource `tasks` (5) is not a multiple of `nodes` (2)"),
-        ({"tasks": 4, "nodes": 2, "ranks_per_node": 4}, "the resources `tasks` (4) and `ranks_per_node` (4) say different things"),
-        ({"queue": "a", "partition": "b"}, "the resources `queue` ('a') and `partition` ('b') say different things"),
+        ({"tasks": 4, "nodes": 2, "ranks_per_node": 4}, "the resources `tasks` (4) and `ranks_per_node` (4) contradict each other"),
+        ({"queue": "a", "partition": "b"}, "the resources `queue` ('a') and `partition` ('b') contradict each other"),
         ({"gpu": "2"}, "the resource `gpu` must be a whole number of at least 0, not '2'"),
         ({"tasks": 0}, "the resource `tasks` must be a whole number of at least 1, not 0"),
         ({"mem_mb_per_cpu": True}, "the resource `mem_mb_per_cpu` must be a whole number of at least 0, not True"),
@@ -144,8 +144,8 @@ def said(kind: str, resources: dict[str, Any], threads: int = 1, **site: Any) ->
 
 def test_a_name_that_means_nothing_is_named_once_with_a_near_one() -> None:
     assert said("slurm", {"gpus_per_nod": 2, "slots": 1, "licences": 3, "unset": None}) == [
-        "r: the resource `gpus_per_nod` means nothing to this executor and is passed over; did you mean `gpus_per_node`?",
-        "r: the resource `licences` means nothing to this executor and is passed over; if that is meant so: "
+        "r: the resource `gpus_per_nod` is unknown to this executor and is ignored; did you mean `gpus_per_node`?",
+        "r: the resource `licences` is unknown to this executor and is ignored; if that is meant so: "
         "--multinode-workflow-resources licences",
     ]
 

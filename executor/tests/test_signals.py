@@ -47,7 +47,5 @@ def test_a_driver_that_is_told_to_end_says_that_its_jobs_continue_and_cancels_no
     assert heard.wait(5)
     (error,) = told
     assert isinstance(error, DriverStopped)
-    assert (
-        str(error) == f"{number.name}: this driver leaves, its 2 jobs continue. The same command takes them up again."
-    )
+    assert str(error) == f"{number.name}: this driver exits; its 2 jobs continue. The same command adopts them again."
     assert signal.getsignal(signal.SIGXCPU) is signal.SIG_IGN  # the kernel sends it again each second

@@ -31,22 +31,22 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
     [
         (End(0, "", 1, 2, "n"), None, None, Outcome.SUCCESS, "finished"),
         (End(0, "TERM", 1, 2, "n"), ended(Cause.CANCELLED), None, Outcome.SUCCESS, "finished"),
-        (None, ended(Cause.FINISHED), None, Outcome.CONTINUE, "its script did not begin, although the scheduler says that it has ended well (WORDS)"),
+        (None, ended(Cause.FINISHED), None, Outcome.CONTINUE, "its script never started, although the scheduler reports success (WORDS)"),
         (FAILED, None, SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
         (FAILED, ended(Cause.COMMAND), SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.WALLTIME), SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.PREEMPTED), SAVED, Outcome.CONTINUE, "preempted (WORDS): the deadline is near (progress 100)"),
         (TERMINATED, ended(Cause.CANCELLED), SAVED, Outcome.FAILURE, "cancelled by its owner or an administrator (WORDS)"),
-        (None, ended(Cause.WALLTIME), OLD, Outcome.CONTINUE, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
-        (None, ended(Cause.WALLTIME), None, Outcome.FAILURE, "the walltime of 60 min was over (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
-        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", True), Outcome.CONTINUE, "the walltime of 60 min was over (WORDS): saved after step 40 (progress 40)"),
-        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", False), Outcome.CONTINUE, "the walltime of 60 min was over before a checkpoint (WORDS), without progress"),
+        (None, ended(Cause.WALLTIME), OLD, Outcome.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
+        (None, ended(Cause.WALLTIME), None, Outcome.FAILURE, "the walltime of 60 min was reached (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
+        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", True), Outcome.CONTINUE, "the walltime of 60 min was reached (WORDS): saved after step 40 (progress 40)"),
+        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", False), Outcome.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
         (FAILED, ended(Cause.COMMAND), RunState("running", 40.0, "saved after step 40", True), Outcome.FAILURE, "its command failed"),
         (FAILED, ended(Cause.MEMORY), None, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (FAILED, ended(Cause.MEMORY), SAVED, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (None, ended(Cause.PREEMPTED), None, Outcome.CONTINUE, "preempted (WORDS), without progress"),
         (None, ended(Cause.NODE), None, Outcome.CONTINUE, "the node or its software failed (WORDS)"),
-        (None, None, None, Outcome.CONTINUE, "lost: it began, left no word of its end, and the scheduler knows it no more"),
+        (None, None, None, Outcome.CONTINUE, "lost: it began, left no exit status, and the scheduler no longer knows it"),
         (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Outcome.FAILURE, "the loss is not a number"),
         (FAILED, ended(Cause.COMMAND), OLD, Outcome.FAILURE, "its command failed"),
         (FAILED, None, None, Outcome.FAILURE, "its command failed"),
@@ -72,7 +72,7 @@ RUNNING = RunState("running", 40.0, "saved after step 40", True)
 
 
 @pytest.mark.parametrize(
-    ("end", "ran_s"), [(TERMINATED, 3600.0), (None, 3545.0)], ids=["its own end", "last sign of life"]
+    ("end", "ran_s"), [(TERMINATED, 3600.0), (None, 3545.0)], ids=["its own end", "last heartbeat"]
 )
 def test_a_job_that_ran_as_long_as_it_might_was_over_its_walltime_although_its_scheduler_keeps_no_record(
     end: End | None, ran_s: float
@@ -80,7 +80,7 @@ def test_a_job_that_ran_as_long_as_it_might_was_over_its_walltime_although_its_s
     judged = verdict(end, None, RUNNING, [attempt()], ASKED, ran_s=ran_s, unrecorded=True)
     assert (judged.outcome, judged.cause) == (
         Outcome.CONTINUE,
-        "the walltime of 60 min was over (by its begin and its end; the scheduler says nothing of it): "
+        "the walltime of 60 min was reached (by its start and its end; the scheduler says nothing of it): "
         "saved after step 40 (progress 40)",
     )
 

@@ -38,7 +38,7 @@ def test_a_group_whose_driver_was_killed_is_adopted(cluster: Cluster, tmp_path: 
     log = tmp_path / "second.log"
     with log.open("w") as stream:
         second = subprocess.Popen(words, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: "taken up again as" in log.read_text(), "the adoption")
+    seen(lambda: "adopted as" in log.read_text(), "the adoption")
     (tmp_path / "go").touch()
     assert second.wait(240) == 0, log.read_text()
     assert len(events(tmp_path, "submitted")) == 1

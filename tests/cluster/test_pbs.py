@@ -124,7 +124,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     assert results == {"well", "two nodes", "long"}
     assert "the loss is not a number" in message(output, "fails")
     assert "its command failed" in message(output, "crashes")
-    assert "the walltime of 1 min was over (Exit_status -29" in message(output, "deaf")
+    assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "the scheduler will never run it (Q Can Never Run: Not enough total nodes" in output
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
@@ -137,7 +137,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     driver.kill()
     assert driver.wait()[0] != 0
     driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
     pbs.stop_server()
     driver.kill(signal.SIGINT)
     code, output = driver.wait()

@@ -117,7 +117,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"four gpus", "long"}
     assert "the loss is not a number" in message(output, "fails")
     assert "its command failed" in message(output, "crashes")
-    assert "the walltime of 1 min was over (failed 37" in message(output, "deaf")
+    assert "the walltime of 1 min was reached (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
     for name in ("deleted", "script killed"):
         assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, name)
@@ -132,7 +132,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     driver.kill()
     assert driver.wait()[0] != 0
     driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
     sge.stop_master()
     driver.kill(signal.SIGINT)
     code, output = driver.wait()

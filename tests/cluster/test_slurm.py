@@ -75,7 +75,7 @@ def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     workflow = Workflow(slurm, "kills", SITE, {f"run{n}": {"steps": 50 + 10 * n, "step_s": 0.5} for n in range(4)})
     moments = {
         "in the middle of its submissions": lambda _: len(workflow.events("id")) >= 2,
-        "when it has adopted some": lambda driver: driver.log.read_text().count("taken up again as") >= 2,
+        "when it has adopted some": lambda driver: driver.log.read_text().count("adopted as") >= 2,
         "when a run has ended": lambda _: workflow.results() >= 1,
     }
     # The first driver submits slowly, so that some of its jobs are left to the second one.
@@ -91,7 +91,7 @@ def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
     # The ledger can lack an id: a driver was killed before it had noted it. Slurm itself knows what it was sent.
     names = ",".join(event["name"] for event in workflow.events("submitted"))
     assert slurm.must(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T"]).split() == ["COMPLETED"] * 4
-    assert "is gone; what it submitted is taken up again" in output
+    assert "is gone; what it submitted is adopted" in output
 
 
 def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else_also_when_pressed_thrice(slurm: SlurmBox) -> None:
@@ -175,7 +175,7 @@ def test_a_driver_that_is_asked_to_leave_lets_its_jobs_continue(slurm: SlurmBox)
     driver.kill(signal.SIGTERM)
     code, output = driver.wait(20)
     assert code == 1
-    assert "TERM: this driver leaves, its 1 jobs continue" in output
+    assert "TERM: this driver exits; its 1 jobs continue" in output
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.starts()["run"] == 1
@@ -248,7 +248,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert re.search(
         r"script killed: job \d+: the node node\d or its software failed .* continues in a new job", output
     )
-    assert "the walltime of 1 min was over (TIMEOUT TimeLimit)" in message(output, "deaf")
+    assert "the walltime of 1 min was reached (TIMEOUT TimeLimit)" in message(output, "deaf")
     assert "raise the resource `runtime`" in message(output, "deaf")
     if slurm.limits_memory:
         assert "out of memory (OUT_OF_MEMORY OutOfMemory): raise the resource `mem_mb`, now 200 MiB" in message(
@@ -271,7 +271,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
 def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it_is_shipped(study: Shown) -> None:
     made, code, output = study()
     assert code == 0, output
-    assert "is gone; what it submitted is taken up again" in output
+    assert "is gone; what it submitted is adopted" in output
     results = made.results("through")
     assert [len(made.job_ids(result["run"])) for result in results] == [1, 1]
     assert [(result["status"], ranks(result)) for result in results] == [

@@ -106,7 +106,7 @@ def test_the_same_command_resumes_after_a_kill_and_after_two_ctrl_c(
     driver.kill()
     assert driver.wait()[0] != 0
     driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("taken up again as") == 2, "both taken up again")
+    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
     for _ in range(2):
         driver.kill(signal.SIGINT)
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""One case: a step meets a fault, what was promised is checked, and the same command is given again."""
+"""One case: a step meets a fault, what was promised is checked, and the same command is run again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^[ |]*File \".*\", 
 """Also the end of one, in the last lines of a log."""
 TAIL = re.compile(r"^    (\| .*|last .* of .*)$", re.MULTILINE)
 """The end of a log that a message quotes."""
-NEXT = re.compile(r"same command|[Tt]o resume|^    \S|give .* again|start again|[Ww]ait for it", re.MULTILINE)
+NEXT = re.compile(r"same command|[Tt]o resume|^    \S|(?:give|run) .* again|start again|[Ww]ait for it", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,11 @@ def _left_behind(case: Case) -> list[str]:
 def _again(again: Running, step: Step, case: Case, control: Control) -> Iterator[str]:
     """What is wrong with the same command, given again without the fault."""
     if not again.ended(LIMIT_S + 2 * control.seconds):
-        yield f"given again, the command hung: {_short(again.said[-300:])}"
+        yield f"run again, the command hung: {_short(again.said[-300:])}"
     elif again.process.returncode != 0:
-        yield f"given again, it ended with status {again.process.returncode}: {_short(again.said[-500:])}"
+        yield f"run again, it ended with status {again.process.returncode}: {_short(again.said[-500:])}"
     else:
-        yield from (f"given again: {each}" for each in _wrong(step.outcome(case.view), control.outcome, True))
+        yield from (f"run again: {each}" for each in _wrong(step.outcome(case.view), control.outcome, True))
 
 
 def _messages(said: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Data as its publishers hand it out, small: pictures, ImageNet's tars, the lists of ChestX-ray14."""
+"""Data as its publishers hand it out, small: images, ImageNet's tars, the lists of ChestX-ray14."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "Image Index,Finding Labels,Patient ID"
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (12, 10), form: str = "JPEG") -> bytes:
-    """A coded picture."""
+    """A coded image."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, form)
@@ -46,7 +46,7 @@ def headed(name: bytes, size: bytes, kind: bytes = b"0", data: bytes = b"") -> b
 
 
 def imagenet(root: Path) -> None:
-    """Two classes of two pictures, two held out."""
+    """Two classes of two images, two held out."""
     root.mkdir(parents=True)
     inner = {f"{name}.tar": tar_of({f"{name}_{n}.JPEG": picture(n) for n in range(2)}) for name in CLASSES}
     (root / TRAIN).write_bytes(tar_of(inner))
@@ -57,7 +57,7 @@ def imagenet(root: Path) -> None:
 
 
 def chest(root: Path) -> None:
-    """Three training pictures and one held out, of four patients."""
+    """Three training images and one held out, of four patients."""
     (root / "images").mkdir(parents=True)
     names = [f"0000000{n}_000.png" for n in range(1, 5)]
     for number, name in enumerate(names):
@@ -83,7 +83,7 @@ def mnist(root: Path, **changes: object) -> None:
 
 
 def folders(root: Path) -> None:
-    """Two classes of two pictures, one of each held out."""
+    """Two classes of two images, one of each held out."""
     for split, count in {"train": 2, "val": 1}.items():
         for name in ("cat", "dog"):
             (root / split / name).mkdir(parents=True)

@@ -218,7 +218,7 @@ CASES = [
     Case("no run", archive(lambda files: [files.pop(name) for name in list(files) if "runs" in name]), f"{FILE}: holds no run"),
     Case("results of what is no machine", archive(lambda files: [
         files.update({name.replace("results/local/", "results/data/"): files.pop(name)}) for name in list(files) if "runs" in name]),
-         "`data` is no machine", before="accepted"),
+         "`data` is not a machine", before="accepted"),
     Case("no result", archive(lambda files: files.pop(the("result.json", files))), "lacks its spec.json or result.json"),
     Case("no spec", archive(lambda files: files.pop(the("spec.json", files))), "lacks its spec.json or result.json"),
     Case("a spec that is no JSON", spec(b"{"), "spec.json of "),
@@ -236,9 +236,9 @@ CASES = [
     Case("a reason that clears the screen", archive(lambda files: files.update({the("result.json", files): files[
         the("result.json", files)].replace(b'"reason": null', b'"reason": "\\u001b[2J"')})), "holds the character \\u001b",
          before="unclear"),
-    Case("a table that is none", archive(lambda files: files.update({the("steps.parquet", files): b"PAR1 not"})), "is no Parquet file"),
+    Case("a table that is none", archive(lambda files: files.update({the("steps.parquet", files): b"PAR1 not"})), "is not a Parquet file"),
     Case("a table that is cut", archive(lambda files: files.update(
-        {the("steps.parquet", files): files[the("steps.parquet", files)][:-20]})), "is no Parquet file"),
+        {the("steps.parquet", files): files[the("steps.parquet", files)][:-20]})), "is not a Parquet file"),
     Case("a name above", archive(), "--as", words=("--as", "../../x")),
     Case("a name with a line break", archive(), "--as", words=("--as", "good\n"), before="accepted"),
 ]  # fmt: skip

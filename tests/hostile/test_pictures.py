@@ -1,4 +1,4 @@
-"""Folders of pictures, by `scalestudy prepare`: where they lie, and stored anew, for which each is decoded."""
+"""Folders of images, by `scalestudy prepare`: where they lie, and stored anew, for which each is decoded."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ FOLDERS = [
          "names a folder that is not there"),
     Case("no folder of training", lambda project: shutil.rmtree(project / "pictures/train"), "pictures/train: is not there", before="unclear"),
     Case("no class", lambda project: (shutil.rmtree(project / "pictures/train"), (project / "pictures/train").mkdir()),
-         "holds no pictures"),
-    Case("a class without pictures", lambda project: (project / "pictures/train/cow").mkdir(), "cow: is a class without pictures"),
+         "holds no images"),
+    Case("a class without images", lambda project: (project / "pictures/train/cow").mkdir(), "cow: is a class without images"),
     Case("a class that training has not", raw("pictures/val/cow/0.jpg", archives.picture()), "is not among the classes of train"),
     Case("a class outside", link("pictures/train/cow", "../../../outside"), "cow: is a link to "),
     Case("a class that leads nowhere", link("pictures/train/cow", "nowhere"), "cow: is a link to something that does not exist"),
-    Case("a picture that leads nowhere", link(Z, "/nope.jpg"), "z.jpg: is a link to something that does not exist"),
-    Case("a picture that leads to itself", link(Z, "z.jpg"), "z.jpg: is a link to something that does not exist"),
-    Case("a picture outside", link(Z, "../../../../outside/diary.txt"), "diary.txt, which is neither in this folder"),
+    Case("an image that leads nowhere", link(Z, "/nope.jpg"), "z.jpg: is a link to something that does not exist"),
+    Case("an image that leads to itself", link(Z, "z.jpg"), "z.jpg: is a link to something that does not exist"),
+    Case("an image outside", link(Z, "../../../../outside/diary.txt"), "diary.txt, which is neither in this folder"),
     Case("a link to a device", link(Z, "/dev/zero"), "z.jpg: is a link to /dev/zero"),
     Case("a pipe", pipe(Z), "z.jpg: is a pipe, not a file"),
     Case("a socket", bound, "z.jpg: is a socket, not a file"),
@@ -69,7 +69,7 @@ FOLDERS = [
 ]  # fmt: skip
 WHOLE = archives.picture(1, (64, 48))
 PICTURES = [
-    Case("nothing in it", raw(Z, b""), "z.jpg: cannot be read as a picture: it is empty"),
+    Case("nothing in it", raw(Z, b""), "z.jpg: cannot be read as an image: it is empty"),
     Case("text", text(Z, "hello"), "unknown kind, neither JPEG nor PNG"),
     Case("a page", text(Z, "<html>404</html>"), "unknown kind, neither JPEG nor PNG"),
     Case("PostScript", text(Z, "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"), "unknown kind, neither JPEG nor PNG"),
@@ -77,11 +77,11 @@ PICTURES = [
     Case("a TIFF", raw(Z, coded("TIFF")), "unknown kind, neither JPEG nor PNG"),
     Case("a BMP", raw(Z, coded("BMP")), "unknown kind, neither JPEG nor PNG"),
     Case("a WebP's head", raw(Z, b"RIFF\x10\0\0\0WEBPVP8 "), "unknown kind, neither JPEG nor PNG"),
-    Case("only the first bytes of a JPEG", raw(Z, WHOLE[:20]), "z.jpg: cannot be read as a picture: "),
-    Case("half of a JPEG", raw(Z, WHOLE[: len(WHOLE) // 2]), "z.jpg: cannot be read as a picture: "),
-    Case("only the first bytes of a PNG", raw(Z, coded("PNG")[:20]), "z.jpg: cannot be read as a picture: "),
-    Case("a PNG with a wrong checksum", raw(Z, coded("PNG")[:30] + b"xxxx" + coded("PNG")[34:]), "z.jpg: cannot be read as a picture: "),
-    Case("a PNG of 3,600,000,000 pixels", raw(Z, bomb()), "z.jpg: cannot be read as a picture: "),
+    Case("only the first bytes of a JPEG", raw(Z, WHOLE[:20]), "z.jpg: cannot be read as an image: "),
+    Case("half of a JPEG", raw(Z, WHOLE[: len(WHOLE) // 2]), "z.jpg: cannot be read as an image: "),
+    Case("only the first bytes of a PNG", raw(Z, coded("PNG")[:20]), "z.jpg: cannot be read as an image: "),
+    Case("a PNG with a wrong checksum", raw(Z, coded("PNG")[:30] + b"xxxx" + coded("PNG")[34:]), "z.jpg: cannot be read as an image: "),
+    Case("a PNG of 3,600,000,000 pixels", raw(Z, bomb()), "z.jpg: cannot be read as an image: "),
     Case("a JPEG of 60,000 x 1 pixels", raw(Z, archives.picture(0, (60_000, 1))), "z.jpg: cannot be "),
 ]  # fmt: skip
 

@@ -71,7 +71,7 @@ SPECS = [
          ('{"source": "image_folder", "root": "\\u001b[2J"}',), "unclear"),
     Case("a root with NUL", nothing, "--spec: holds the character \\u0000",
          ('{"source": "image_folder", "root": "a\\u0000b"}',), "unclear"),
-    Case("a folder in the place of the root", nothing, "holds no pictures", ('{"source": "caltech256", "root": "256_ObjectCategories"}',)),
+    Case("a folder in the place of the root", nothing, "holds no images", ('{"source": "caltech256", "root": "256_ObjectCategories"}',)),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tars of pictures, by `scalestudy prepare`: ImageNet as it is published, a tar of a tar per class."""
+"""Tars of images, by `scalestudy prepare`: ImageNet as it is published, a tar of a tar per class."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ CASES = [
     Case("a class that is no tar", inner(b"garbage" * 200), DAMAGED),
     Case("a class that is cut", inner(INNER[:700]), f"{TRAIN}: "),
     Case("a class of a size below nothing", inner(headed(b"a.JPEG", b"-0000001000") + END), DAMAGED, before="hang"),
-    Case("no held-out pictures", lambda project: (project / "pictures" / HELD_OUT).unlink(), f"{TRAIN} is there, but not {HELD_OUT}"),
-    Case("held-out pictures that are none", raw(f"pictures/{HELD_OUT}", b"garbage" * 200), f"{HELD_OUT}: is not a tar"),
+    Case("no held-out images", lambda project: (project / "pictures" / HELD_OUT).unlink(), f"{TRAIN} is there, but not {HELD_OUT}"),
+    Case("held-out images that are none", raw(f"pictures/{HELD_OUT}", b"garbage" * 200), f"{HELD_OUT}: is not a tar"),
     Case("a pipe in its place", pipe(T), "pictures/train: is not there", before="unclear"),
     Case("a link that leads nowhere", link(T, "nowhere.tar"), "pictures/train: is not there", before="unclear"),
 ]  # fmt: skip

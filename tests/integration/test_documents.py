@@ -153,7 +153,7 @@ def test_what_is_run_with_one_study_is_run_with_all_of_them_by_another_command()
 def test_a_target_after_config_is_answered_with_the_command_that_works(clone: Project, dry: tuple[str, ...]) -> None:
     ended = clone.run("snakemake", "--profile", "profiles/pbs", "--config", "scale=paper", "all", *dry)
     assert ended.returncode == 2
-    assert "--config takes every word that follows it, also `all`" in ended.stdout
+    assert "--config takes every word that follows it, including `all`" in ended.stdout
     assert (
         f"snakemake {' '.join(['all', '--profile', 'profiles/pbs', '--config', 'scale=paper', *dry])}" in ended.stdout
     )

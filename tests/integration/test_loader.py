@@ -1,4 +1,4 @@
-"""Runs that read their pictures in different ways, in real processes."""
+"""Runs that read their images in different ways, in real processes."""
 
 from __future__ import annotations
 

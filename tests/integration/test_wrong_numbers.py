@@ -269,7 +269,7 @@ def test_ranks_that_fell_back_to_the_cpu_are_named(trained: Path) -> None:
     job = job_of(trained, "nothing")
     asked_for_gpus = dataclasses.replace(job, resolved=dataclasses.replace(job.resolved, device="cuda"))
     assert judged(asked_for_gpus) == (
-        "rank 0 computed on cpu, and the run is one on cuda: see where the model puts its parameters"
+        "rank 0 computed on cpu, but the run is on cuda: see where the model puts its parameters"
     )
 
 
@@ -388,6 +388,6 @@ def test_code_that_was_edited_after_the_run_was_named_makes_it_invalid(project: 
     found = tried(project, "model.import=edited:Net", *SHORT)
     assert found["status"] == "invalid"
     assert found["reason"] == (
-        "rank 0 trained with another edited.py than the run is named by: the file was changed meanwhile; give the "
+        "rank 0 trained with a different edited.py than the one in the run's id: the file was changed meanwhile; give the "
         "command again for the code as it is now"
     )

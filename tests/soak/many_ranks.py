@@ -3,7 +3,7 @@
     python -m tests.soak.many_ranks [--ranks 64]
 
 A small network is trained in float64 on one rank, then with the same global batch on many, over gloo. The many are told to
-stop once a checkpoint is there, and the same command is given again. The weights of both trainings must agree to 1e-12,
+stop once a checkpoint is there, and the same command is run again. The weights of both trainings must agree to 1e-12,
 and no process may be left. Prints a line per phase; fails where anything of this does not hold.
 """
 

@@ -1,4 +1,4 @@
-"""A million small pictures, indexed where they lie and packed into shards, with kills: time, memory, what was left.
+"""A million small images, indexed where they lie and packed into shards, with kills: time, memory, what was left.
 
     python -m tests.soak.prepare_million [--files 1000000] [--folder /tmp/prepare_million] [--kills 4]
 
@@ -29,9 +29,9 @@ from scalestudy.data.manifest import read_manifest
 
 PER_CLASS = 1000
 HELD_OUT = 10
-"""Classes of which one picture is held out."""
+"""Classes of which one image is held out."""
 PATTERNS = 64
-"""Distinct pictures; each file has besides its number behind the end of the picture, so that no two are equal."""
+"""Distinct images; each file has besides its number behind the end of the image, so that no two are equal."""
 MIB = 16
 POLL_S = 0.25
 
@@ -94,7 +94,7 @@ def anonymous_mib(process: int) -> float:
 
 
 def without_data(folder: Path) -> Run:
-    """The same for eight pictures: what the imports take."""
+    """The same for eight images: what the imports take."""
     root = folder / "eight"
     make_files(root, 8)
     return prepare(folder / "small", {"source": "image_folder", "root": str(root)})
@@ -117,7 +117,7 @@ def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
     size = make_files(folder / "pictures", files)
     yield f"{files:,} files, {size / 1e6:,.0f} MB, {files // PER_CLASS:,} classes; made in {time.monotonic() - started:.0f} s"
     spec: dict[str, object] = {"source": "image_folder", "root": str(folder / "pictures")}
-    yield told("eight pictures (imports)", without_data(folder), 8)
+    yield told("eight images (imports)", without_data(folder), 8)
     yield told("indexed where they lie", prepare(folder / "index", spec), files)
     spec |= {"shard": {"format": "tar", "mib": MIB}}
     yield told(f"packed into tar shards of {MIB} MiB", prepare(folder / "whole", spec), files)

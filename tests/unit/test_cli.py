@@ -100,7 +100,7 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
         ),
         (
             OSError(errno.EIO, "Input/output error", "there"),
-            "there: Input/output error\n    the disk, or the way to it,",
+            "there: Input/output error\n    the disk, or the connection to it,",
         ),
         (
             OSError(errno.EMFILE, "Too many open files"),
@@ -108,13 +108,13 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
         ),
         (
             OSError(errno.EXDEV, "Invalid link", "there"),
-            "there: Invalid link\n    remedy that, then give the same command",
+            "there: Invalid link\n    fix this, then run the same command",
         ),
         (
             MemoryError(),
-            "memory ran out: no more could be had\n    close other programs, or raise the limit (ulimit -v",
+            "out of memory: no more could be allocated\n    close other programs, or raise the limit (ulimit -v",
         ),
-        (ImportError("a.so: failed to map segment from shared object"), "memory ran out: a.so: failed to map segment"),
+        (ImportError("a.so: failed to map segment from shared object"), "out of memory: a.so: failed to map segment"),
         (
             RuntimeError("can't start new thread"),
             "no thread can be started: memory or processes ran out\n    close other",
@@ -131,7 +131,7 @@ def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
     assert cli.run_command(["list"]) == 1
     message = capsys.readouterr().err
     assert message.startswith(f"scalestudy: {said}")
-    assert message.endswith("then give the same command again\n")
+    assert message.endswith("then run the same command again\n")
 
 
 def test_a_limit_of_memory_that_numpy_does_not_fit_into_is_one_message() -> None:
@@ -146,7 +146,7 @@ def test_a_limit_of_memory_that_numpy_does_not_fit_into_is_one_message() -> None
         )
         assert done.returncode == 2
         assert done.stderr.splitlines()[0] == (
-            f"scalestudy: memory ran out: NumPy cannot be loaded within the limit of {limit >> 20} MiB"
+            f"scalestudy: out of memory: NumPy cannot be loaded within the limit of {limit >> 20} MiB"
         )
         assert len(done.stderr.splitlines()) == 2
 
@@ -169,5 +169,5 @@ def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Sig
             process.kill()
     assert said.read_text().splitlines()[-2:] == [
         f"scalestudy: stopped by {number.name}",
-        "    to resume, give the same command again",
+        "    to resume, run the same command again",
     ]

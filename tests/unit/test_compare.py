@@ -175,10 +175,13 @@ def test_the_memory_of_the_machine_is_no_difference(study: Study) -> None:
     [
         (["local", "locl"], "there are no runs in `locl`\n    did you mean `local`?"),
         (["local", "./results/local"], "both are the same folder\n    give two folders"),
-        (["local", "other", "--margin", "3x"], "`3x` is no margin: write a share of the speed, such as 3% or 0.03"),
-        (["local", "other", "--margin", "-1%"], "`-1%` is no margin"),
-        (["local", "other", "--margin", "nan"], "`nan` is no margin"),
-        (["local", "other", "--column", "accuracy"], "`accuracy` is no column of speeds or times"),
+        (
+            ["local", "other", "--margin", "3x"],
+            "`3x` is not a margin: give a fraction of the speed, such as 3% or 0.03",
+        ),
+        (["local", "other", "--margin", "-1%"], "`-1%` is not a margin"),
+        (["local", "other", "--margin", "nan"], "`nan` is not a margin"),
+        (["local", "other", "--column", "accuracy"], "`accuracy` is not a column of rates or times"),
         (["local", "other", "--study", "exchnge"], "there is no study `exchnge`\n    did you mean `exchange`?"),
         (
             ["local", "other", "--across", "tourch"],

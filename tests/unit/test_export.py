@@ -305,7 +305,7 @@ def test_a_specification_of_another_run_is_refused(
 def test_a_table_that_is_none_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     export()
     resealed(f"results/local/runs/{study.runs[0].id}/steps.parquet", b"PAR1 not")
-    assert "steps.parquet is no Parquet file" in refused(capsys)
+    assert "steps.parquet is not a Parquet file" in refused(capsys)
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/evil", "results/../../evil", "a\\..\\evil"])

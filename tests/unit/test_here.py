@@ -54,7 +54,9 @@ def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch
     broken = Accelerators("", (), "torch", unusable="nvmlInit_v2: Driver/library version mismatch; torch finds none")
     monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: broken)
     for scale in (None, "node"):
-        with pytest.raises(UserError, match="an accelerator is here, and it cannot be used: nvmlInit_v2") as caught:
+        with pytest.raises(
+            UserError, match="this machine has an accelerator, but it cannot be used: nvmlInit_v2"
+        ) as caught:
             chosen(scale)
         assert "`make run SCALE=mini` measures the CPU" in caught.value.remedy
     assert chosen("mini").scale == "mini"

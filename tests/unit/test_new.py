@@ -105,17 +105,17 @@ def test_it_asks_for_what_is_not_given(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Bad"], "`Bad` cannot be the name of a study\n    use small letters"),
+        (["Bad"], "`Bad` cannot be the name of a study\n    use lower-case letters"),
         (["../up"], "`../up` cannot be the name of a study"),
         (["all"], "`all` cannot be the name of a study: a rule of the workflow has it"),
         (["x", "--vary", "ranks"], "`ranks` is not a key with values\n    write KEY=VALUE,VALUE, as ranks=1,2,4"),
         (["x", "--vary", "ranks="], "`ranks=` is not a key with values"),
         (["x", "--vary", "rnks=1,2"], "vary.rnks: unknown key `rnks`"),
         (["x", "--vary", "ranks=1,{"], "--vary ranks: is not valid YAML"),
-        (["x", "--vary", "ranks=1,1"], "nothing is written, because the study would be wrong"),
+        (["x", "--vary", "ranks=1,1"], "nothing was written: the study would be invalid"),
         (["x", "--model", "resnet5"], "there is no model `resnet5`\n    did you mean `resnet50`?"),
         (["x", "--set", "ranks"], "`ranks` is not a setting"),
-        (["x", "--set", "model.deep.er=3"], "nothing is written, because the study would be wrong"),
+        (["x", "--set", "model.deep.er=3"], "nothing was written: the study would be invalid"),
         (["x", "--data", "synthetic", "--set", "batch.per_rank=-1", "--vary", "ranks=1,2"], "base.batch.per_rank"),
     ],
 )

@@ -16,8 +16,8 @@ from torch import nn
 from scalestudy.errors import UserError
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.partition import (
-    Chain,
-    Link,
+    BlockCosts,
+    MessageTime,
     between,
     partition,
     stage_bytes,
@@ -37,16 +37,16 @@ from scalestudy.strategies.pipeline.profile import profile
 from scalestudy.strategies.pipeline.trace import part, trace
 
 MIB = 2**20
-FREE = Link(0.0, 0.0)
+FREE = MessageTime(0.0, 0.0)
 
 
 def chain(
     forward_s: list[float], parameter_mib: list[float] | None = None, kept_mib: float = 0.0, crossing_mib: float = 0.0
-) -> Chain:
+) -> BlockCosts:
     """A chain whose backward takes twice its forward, and whose every block keeps as much."""
     count = len(forward_s)
     lengths = np.maximum(0, np.arange(count + 1)[None, :] - np.arange(count + 1)[:, None])
-    return Chain(
+    return BlockCosts(
         np.array(forward_s),
         2 * np.array(forward_s),
         MIB * np.array(parameter_mib or [1.0] * count),
@@ -58,7 +58,7 @@ def chain(
     )
 
 
-def slowest(given_chain: Chain, cuts: tuple[int, ...], link: Link) -> float:
+def slowest(given_chain: BlockCosts, cuts: tuple[int, ...], link: MessageTime) -> float:
     """The slowest stage of a partition, counted from the blocks. Nothing to send is no message."""
     both = np.add(given_chain.forward_s, given_chain.backward_s).tolist()
     sent = np.add(given_chain.crossing_bytes, given_chain.gradient_bytes).tolist()
@@ -68,7 +68,7 @@ def slowest(given_chain: Chain, cuts: tuple[int, ...], link: Link) -> float:
     )
 
 
-def brute_force(given_chain: Chain, stages: int, link: Link) -> float:
+def brute_force(given_chain: BlockCosts, stages: int, link: MessageTime) -> float:
     """The best of all partitions."""
     places = itertools.combinations(range(1, given_chain.blocks), stages - 1)
     return min(slowest(given_chain, cuts, link) for cuts in places)
@@ -82,7 +82,7 @@ times = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=13)
 def test_no_partition_of_up_to_12_cut_points_is_better(
     forward_s: list[float], stages: int, latency_s: float, s_per_byte: float, crossing_mib: float
 ) -> None:
-    made_up, link = chain(forward_s, crossing_mib=crossing_mib), Link(latency_s, s_per_byte)
+    made_up, link = chain(forward_s, crossing_mib=crossing_mib), MessageTime(latency_s, s_per_byte)
     anything = np.ones((made_up.blocks + 1,) * 2, dtype=bool)
     found = partition(stage_times(made_up, link), [anything] * stages)
     if stages > made_up.blocks:
@@ -137,10 +137,10 @@ def profiled(name: str) -> Blocks:
     return blocks(traced, profile(traced, torch.randn(2, *shape), 1), profile(traced, torch.randn(8, *shape), 1))
 
 
-def shortened(model: Chain, count: int) -> Chain:
+def shortened(model: BlockCosts, count: int) -> BlockCosts:
     """The first blocks of a chain."""
     per_block = ("forward_s", "backward_s", "parameter_bytes", "fixed_bytes", "working_bytes")
-    return Chain(
+    return BlockCosts(
         **{name: getattr(model, name)[:count] for name in per_block},
         crossing_bytes=model.crossing_bytes[: count + 1],
         gradient_bytes=model.gradient_bytes[: count + 1],
@@ -152,7 +152,7 @@ def shortened(model: Chain, count: int) -> Chain:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_stages_of_a_real_profile_are_within_a_tenth_of_brute_force(name: str) -> None:
     found = profiled(name)
-    model, link = shortened(found.at(8), min(13, found.small.blocks)), Link(1e-5, 1e-10)
+    model, link = shortened(found.at(8), min(13, found.small.blocks)), MessageTime(1e-5, 1e-10)
     anything = np.ones((model.blocks + 1,) * 2, dtype=bool)
     for stages in (2, 3, 4):
         best = partition(stage_times(model, link), [anything] * stages)
@@ -209,12 +209,12 @@ def test_ranks_that_share_a_core_take_turns() -> None:
 # The choice
 
 
-def machine(ranks: int, limit_mib: float | None = None, link: Link = FREE, rank_batch: int = 8) -> Machine:
+def machine(ranks: int, limit_mib: float | None = None, link: MessageTime = FREE, rank_batch: int = 8) -> Machine:
     """Devices that exchange for nothing."""
     return Machine(ranks, rank_batch, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
 
 
-def made_up_blocks(given_chain: Chain) -> Blocks:
+def made_up_blocks(given_chain: BlockCosts) -> Blocks:
     return Blocks(tuple(range(given_chain.blocks + 1)), between(given_chain, given_chain, 0.0), given_chain, (8, 8))
 
 
@@ -229,7 +229,7 @@ def test_data_parallelism_is_chosen_where_links_cost_nothing() -> None:
 
 def test_stages_are_chosen_where_parameters_are_dear_to_exchange() -> None:
     dear = made_up_blocks(chain([0.001] * 8, [100.0] * 8, crossing_mib=0.001))
-    plan = choose(dear, machine(4, link=Link(1e-5, 1e-9)), FREELY)
+    plan = choose(dear, machine(4, link=MessageTime(1e-5, 1e-9)), FREELY)
     assert plan is not None
     assert plan.stages == 4
 

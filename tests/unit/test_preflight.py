@@ -43,7 +43,7 @@ def test_what_is_in_the_way_of_the_folder_is_said(tmp_path: Path) -> None:
     why = preflight.unwritable(tmp_path / "file/below")
     assert why is not None
     assert why.startswith(f"{tmp_path}/file/below: Not a directory: ")
-    assert why.endswith("then give the same command again")
+    assert why.endswith("then run the same command again")
 
 
 @pytest.mark.usefixtures("full")
@@ -85,7 +85,7 @@ def test_a_limit_that_is_too_low_is_said(
     why = preflight.refusal()
     assert why is not None
     assert why.startswith(said)
-    assert why.endswith("then give the same command again")
+    assert why.endswith("then run the same command again")
 
 
 def test_nothing_is_said_where_nothing_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

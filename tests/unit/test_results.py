@@ -127,7 +127,7 @@ def test_a_damaged_result_is_named_and_left_out(study: Study, capsys: pytest.Cap
         (["--study", "exchnge"], "did you mean `exchange`?"),
         (["--study", "other"], "none of 0 runs matches"),
         (["--where", "ranks=77"], "none of 5 runs matches"),
-        (["--out", "runs.xls"], "`.xls` is no format of a table\n    end the name in .parquet, .csv, .json"),
+        (["--out", "runs.xls"], "`.xls` is not a supported table format\n    end the name in .parquet, .csv, .json"),
     ],
 )
 def test_bad_input_is_one_message(

@@ -96,9 +96,9 @@ def test_the_same_locks_give_the_same_bytes_and_several_are_one_bill(sbom: Modul
     ("text", "message"),
     [
         ("a==1\n", "a 1 has no hash"),
-        ("a>=1\n", ":1: this is no line of a lock: a>=1"),
-        ("a==1 \\\n    --hash=md5:0\n", ":2: this is no line of a lock"),
-        ("--index-url http://x\n", ":1: this is no line of a lock"),
+        ("a>=1\n", ":1: this is not a line of a lock: a>=1"),
+        ("a==1 \\\n    --hash=md5:0\n", ":2: this is not a line of a lock"),
+        ("--index-url http://x\n", ":1: this is not a line of a lock"),
     ],
 )
 def test_what_is_no_lock_is_one_message(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -300,3 +304,36 @@ def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
     assert all((ROOT / lock.file).is_file() for lock in LOCKS)
     pins = {lock.name: (ROOT / lock.file).read_text() for lock in LOCKS}
     assert "\nnvidia-cublas-cu12==12.6." in pins["cuda126"] and "\ntorch==2.7.1 " in pins["cuda126"]
+
+
+IMPORT_NAMES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn"}
+BUILD_ONLY = {"setuptools"}
+"""`pip install --no-build-isolation` builds this project with it."""
+
+
+@pytest.mark.parametrize("lock", ["requirements.in", "requirements-cuda126.in"])
+def test_what_is_installed_is_imported(lock: str) -> None:
+    lines = (ROOT / "envs" / lock).read_text().splitlines()
+    packages = {re.split(r"[^\w.-]", line)[0] for line in lines if line and not line.startswith("#")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *project["optional-dependencies"]["train"]]
+    packages |= {re.split(r"[^\w.-]", text)[0] for text in named}
+    imported: set[str] = set()
+    for file in (ROOT / "workflow").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.partition(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    assert {name for name in packages - BUILD_ONLY if IMPORT_NAMES.get(name, name) not in imported} == set()
+
+
+def test_a_commit_runs_the_linters_of_make_lint() -> None:
+    target = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    linters = {tuple(line.split()[:2]) for line in target.splitlines() if line.startswith("\t")}
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    run = {tuple(hook["entry"].removeprefix(".venv/bin/").split()) for hook in hooks}
+    names = {words[0] for words in run}
+    assert {words[0] for words in linters} <= names
+    assert ("snakemake", "--lint") in run and ("snakemake", "--lint") in linters
+    assert "\npre-commit==" in (ROOT / "envs/requirements-dev.txt").read_text()

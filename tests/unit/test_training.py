@@ -203,7 +203,7 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
             "different parameters after the last step: those of rank 1 are not those of rank 0",
         ),
         ({"computed_on": ["cpu"]}, None),
-        ({"computed_on": ["cpu", "cuda"]}, "rank 1 computed on cuda, and the run is one on cpu"),
+        ({"computed_on": ["cpu", "cuda"]}, "rank 1 computed on cuda, but the run is on cpu"),
         (
             {"evaluations": [Evaluation(2, 9, 0.5, 0.1, invalid_reason="a score is odd")]},
             "a score is odd, after epoch 2: see what the model",
@@ -220,7 +220,7 @@ def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], rea
 
 def test_a_processor_that_was_slowed_down_against_heat_makes_the_run_invalid() -> None:
     run = spec(**CUT)
-    for share, reason in ((0.05, None), (0.06, "slowed down against heat in 6% of the window, more than 5%")):
+    for share, reason in ((0.05, None), (0.06, "thermally throttled for 6% of the window, more than 5%")):
         values = metrics(job(run), measured(run), manifest(), 1.0, None, None, share)
         found = invalid_reason(job(run), measured(run), values, manifest())
         assert found is None if reason is None else reason in str(found)

@@ -65,7 +65,7 @@ def cli() -> None:
     "--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it."
 )
 def train(out: Path) -> None:
-    """Make one run: what its spec.json says, into its result.json.
+    """Make the run described by spec.json and write result.json.
 
     Example: scalestudy train --out results/local/runs/RUN/result.json
     """
@@ -91,9 +91,9 @@ def agent(folder: Path, index: int | None) -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")
 @FROM
 def try_run(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
-    """Make one run outside the DAG, with defaults for what is not said, and print its figures.
+    """Make one run outside the DAG, with defaults for all other keys, and print its metrics.
 
-    A run that stopped on purpose (exit status 75) or was killed resumes when the same command is given again. With
+    A run that stopped on purpose (exit status 75) or was killed resumes when the same command is run again. With
     --from, a run continues from another one's checkpoint, on another number of ranks or with another exchange.
 
     \b
@@ -137,7 +137,7 @@ def run_command(arguments: list[str]) -> int:
         return error.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = _signal_of(error)
-        click.echo(f"scalestudy: stopped by {number.name}\n    to resume, give the same command again", err=True)
+        click.echo(f"scalestudy: stopped by {number.name}\n    to resume, run the same command again", err=True)
         return 128 + number
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
@@ -161,7 +161,7 @@ def refuse_little_memory() -> None:
         return
     tried = subprocess.run([sys.executable, "-c", TRY_NUMPY], capture_output=True, check=False)
     if tried.returncode != 0:
-        what = f"memory ran out: NumPy cannot be loaded within the limit of {limit >> 20:,} MiB"
+        what = f"out of memory: NumPy cannot be loaded within the limit of {limit >> 20:,} MiB"
         raise UserError(what, remedy=MORE_MEMORY)
 
 

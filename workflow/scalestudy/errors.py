@@ -76,13 +76,13 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 # What the system refuses
 
-AGAIN = "then give the same command again"
+AGAIN = "then run the same command again"
 MORE_MEMORY = f"close other programs, or raise the limit (ulimit -v, or the memory of the job), {AGAIN}"
 REMEDIES = {
     errno.ENOSPC: f"free some space there, {AGAIN}",
     errno.EDQUOT: f"free some space there, or have the quota raised, {AGAIN}",
     errno.EROFS: f"the disk is mounted read-only: have it made writable, {AGAIN}",
-    errno.EIO: f"the disk, or the way to it, has an error (see dmesg): have it mended, {AGAIN}",
+    errno.EIO: f"the disk, or the connection to it, reports an error (see dmesg): have it repaired, {AGAIN}",
     errno.EMFILE: f"raise the limit of open files (ulimit -n 4096), {AGAIN}",
     errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
     errno.ENOMEM: MORE_MEMORY,
@@ -96,7 +96,7 @@ NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", os.strer
 def of_system(error: OSError | MemoryError | ImportError | RuntimeError) -> UserError | None:
     """What the system refused, and what to do; None where the error says nothing of the kind."""
     if isinstance(error, OSError):
-        remedy = REMEDIES.get(error.errno or 0, f"remedy that, {AGAIN}")
+        remedy = REMEDIES.get(error.errno or 0, f"fix this, {AGAIN}")
         return UserError(error.strerror or str(error), str(error.filename or ""), remedy)
     text = str(error)
     if isinstance(error, RuntimeError):
@@ -107,7 +107,7 @@ def of_system(error: OSError | MemoryError | ImportError | RuntimeError) -> User
             else None
         )
     if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY_TO_LOAD):
-        return UserError(f"memory ran out: {text or 'no more could be had'}", remedy=MORE_MEMORY)
+        return UserError(f"out of memory: {text or 'no more could be allocated'}", remedy=MORE_MEMORY)
     # The loader of libraries has no number of an error, only its words.
     number = next((number for number in REMEDIES if os.strerror(number) in text), None)
     return None if number is None else UserError(text, remedy=REMEDIES[number])

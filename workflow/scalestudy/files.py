@@ -90,7 +90,7 @@ def plain_file(path: str, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise _planted(Path(path)) from None
         if error.errno in (errno.ENXIO, errno.EISDIR):
-            raise UserError("is not a file: nothing is written to it", str(path), PLANTED) from None
+            raise UserError("is not a file: nothing is written to it", str(path), "move it away") from None
         raise
     if empties and found.st_nlink > 1:
         os.close(descriptor)
@@ -142,7 +142,7 @@ def read_json(path: Path | str) -> Any:
         if not stat.S_ISREG(state.st_mode):
             raise UserError("is not a file", str(path), "remove it; it will be made again")
         if state.st_size > LARGEST_JSON:
-            what = f"is larger than {LARGEST_JSON >> 20} MiB: nothing of ours is"
+            what = f"is larger than {LARGEST_JSON >> 20} MiB: scalestudy writes no file that large"
             raise UserError(what, str(path), "delete it; it will be made again")
         return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
@@ -187,7 +187,7 @@ def read_table(
     """
     try:
         if file.stat().st_size > LARGEST_TABLE or not file.is_file():
-            raise UserError("is no table of numbers, or far too large", str(file), "is it the right file?")
+            raise UserError("is not a table of numbers, or is far too large", str(file), "is it the right file?")
         with open(file, encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream)
             found = list(_rows(rows, str(file), needed))
@@ -280,7 +280,7 @@ def checked_json(value: Any, path: Path | str, remedy: str) -> str:
     try:
         text = canonical_json(value)
     except (ValueError, RecursionError):
-        raise UserError("is nested too deep, or holds a number that is none", str(path), remedy) from None
+        raise UserError("is nested too deep, or contains an invalid number", str(path), remedy) from None
     if found := UNSEEN.search(PAIR.sub("", text)):
         raise UserError(f"holds the character {found[1]}, which no text of ours has", str(path), remedy)
     return text

@@ -130,7 +130,7 @@ def _is_taken(descriptor: int, kind: int) -> bool:
     except OSError as error:
         if error.errno not in NO_LOCKS_HERE:
             raise
-        _say("measured runs are not kept apart: the lock's file system has no locks")
+        _say("cannot keep measured runs from overlapping: the file system of the lock file does not support locks")
     return False
 
 

@@ -37,7 +37,7 @@ class SiteFault(UserError):
 
 def again() -> str:
     """What to do where nothing more is known than that the site is at fault."""
-    return f"correct the site, or what {site_file()} loads and requests, then give the same command again"
+    return f"correct the site, or what {site_file()} loads and requests, then run the same command again"
 
 
 def in_job(variables: Mapping[str, str] = os.environ) -> bool:

@@ -35,7 +35,7 @@ QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
 KEEP_S = 1.0
-"""The file that `scalestudy status` reads is written at most so often, and also when a run ends."""
+"""The file that `scalestudy status` reads is written at most this often, and also when a run ends."""
 KEEP_SHARE, KEEP_QUICK_S = 0.01, 0.1
 """Where writing it takes the processor longer than KEEP_QUICK_S, as of thousands of runs, no more than this share of the
 time goes into that."""
@@ -59,7 +59,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 
 @dataclass
-class Job:
+class AnnouncedJob:
     """A job that was announced."""
 
     rule: str
@@ -74,7 +74,7 @@ class LogHandler(LogHandlerBase):
     """From Snakemake's events to progress and lines."""
 
     def __post_init__(self) -> None:
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, AnnouncedJob] = {}
         self.planned = plan.Planned()
         self.progress = Progress(command=resume_command(), host=socket.gethostname())
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -195,7 +195,7 @@ class LogHandler(LogHandlerBase):
             return
         shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
         log = [str(path) for path in data["log"]]
-        job = Job(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
+        job = AnnouncedJob(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
         self.jobs[int(data["jobid"])] = job
         with self.changes:
             if job.output not in self.progress.tasks:
@@ -205,7 +205,9 @@ class LogHandler(LogHandlerBase):
         if job.rule == "train":
             self.planned.keep_plan(job.wildcards)
         elif job.rule == "horovod" and task.expected.low_s > 60:
-            self.display.say(f"Compiling Horovod for this machine, once, in some minutes. Log: {' '.join(job.log)}")
+            self.display.say(
+                f"Compiling Horovod for this machine. This happens once and takes several minutes. Log: {' '.join(job.log)}"
+            )
         self.changed()
 
     def took(self, jobid: int, seconds: float) -> None:
@@ -325,7 +327,7 @@ def refuse_targets_after_config(words: list[str]) -> None:
         taken = ", ".join(f"`{word}`" for word in targets)
         command = shlex.join(["snakemake", *targets, *others])
         sys.stderr.write(
-            f"scalestudy: --config takes every word that follows it, also {taken}\n    name targets first: {command}\n"
+            f"scalestudy: --config takes every word that follows it, including {taken}\n    name targets first: {command}\n"
         )
         sys.exit(2)
 

@@ -66,7 +66,7 @@ class Evidence(Protocol):
 
     @property
     def ran_s(self) -> float | None:
-        """Seconds from the begin of its script to its end or, without one, to its last heartbeat; None: not begun."""
+        """Seconds from the start of its script to its end or, without one, to its last heartbeat; None: not begun."""
 
     @property
     def run_state(self) -> RunState | None:
@@ -94,7 +94,7 @@ class Action(Enum):
     SUCCEED = "report its success"
     CONTINUE = "submit another attempt that continues it"
     RESUBMIT = "submit it once more, since it never began"
-    START_OVER = "submit it from anew, whatever there was before"
+    START_OVER = "start over, whatever there was before"
     FAIL = "report its failure"
 
 
@@ -175,7 +175,9 @@ def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limi
         case Phase.MISSING:
             decision = _missing(job, state, evidence, now_s, limits)
         case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
-            decision = Decision(Action.KEEP, state, "its deletion was asked for, and did not happen: it counts again")
+            decision = Decision(
+                Action.KEEP, state, "its deletion was requested but did not happen: it is followed again"
+            )
     return decision
 
 

@@ -55,7 +55,7 @@ class DriverLock:
                 raise Taken(self._sentence(owner))
             if self._remove_stale(owner):
                 before = owner
-        raise Taken(f"{self.path} changes hands all the time; start one driver only")
+        raise Taken(f"{self.path} keeps changing owners; start only one driver")
 
     def keep(self) -> bool:
         """Update the time stamp of the lock; False if it is another's. One that cannot be read is nobody's."""

@@ -99,8 +99,8 @@ class Endings:
         except NoAnswer as error:
             ids = " ".join(job.id or job.name for job in jobs)
             self.tell.warn(
-                f"the scheduler could not be asked to delete its jobs ({error}); still there may be: {ids}. "
-                "The same command takes up what still runs"
+                f"the scheduler could not be asked to delete its jobs ({error}); these may still exist: {ids}. "
+                "The same command adopts what still runs"
             )
 
     def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:

@@ -47,7 +47,7 @@ LEAST_POLL_S = 1.0
 """Between two queries of the scheduler, however often Snakemake would have them."""
 SUBMISSIONS_PER_S = 10.0
 """Upper limit, also where Snakemake's own limit allows more."""
-REMEDY = "Remedy that, then give the same command again"
+REMEDY = "Fix this, then run the same command again"
 MARKED = {"multinode": True}
 """Marks our log records: the progress display shows them, and hides Snakemake's own."""
 
@@ -76,7 +76,7 @@ class Executor(RemoteExecutor):
             raise WorkflowError(f"{said}. {REMEDY}") from None
         atexit.register(self.driver_lock.release)
         if before is not None:
-            self._note(f"process {before.pid} on {before.host} is gone; what it submitted is taken up again")
+            self._note(f"process {before.pid} on {before.host} is gone; what it submitted is adopted")
         limits = Limits(
             poll_s=max(LEAST_POLL_S, float(self.next_seconds_between_status_checks)),
             settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
@@ -327,8 +327,8 @@ class Executor(RemoteExecutor):
     def _leave(self, number: int, _frame: Any) -> None:
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
         stopped = DriverStopped(
-            f"{signal.Signals(number).name}: this driver leaves, its {len(self.open)} jobs continue. "
-            "The same command takes them up again."
+            f"{signal.Signals(number).name}: this driver exits; its {len(self.open)} jobs continue. "
+            "The same command adopts them again."
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
         threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(stopped,)).start()

@@ -176,6 +176,6 @@ class Script:
         ]
         lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
         if self.runtime_min is not None:
-            # Slurm 23.02 and later say when they will kill; elsewhere it is the begin plus the walltime.
+            # Slurm 23.02 and later say when they will kill; elsewhere it is the start plus the walltime.
             lines.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")
         return lines

@@ -108,7 +108,7 @@ class Leftovers:
         if self.files.began(attempt.name) is None:
             self._note(attempt, "never began, and the scheduler does not know it", None)
         elif self.files.silent_s(attempt.name) > SILENT_S:
-            self._note(attempt, "left no word of its end, and the scheduler does not know it", None)
+            self._note(attempt, "left no exit status, and the scheduler has no record of it", None)
 
     def _ended(self, attempt: Attempt) -> bool:
         end = self.files.end(attempt.name)

@@ -230,8 +230,8 @@ class JobMonitor:
         job.record, job.adopted, job.known_s = record, True, now_s
         job.asked = _asked(job.work)
         job.state = JobState(Phase.SUBMITTED, now_s)
-        but = ", although its deletion was asked for: if that comes true it is submitted anew"
-        self.tell.say(f"{job.work.label}: taken up again as {job.id}{but if job.attempt.cancelled else ''}")
+        but = ", although its deletion was asked for: if it is deleted, it is submitted again"
+        self.tell.say(f"{job.work.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
 
     def _submit(self, job: MonitoredJob) -> None:
         try:
@@ -276,7 +276,7 @@ class JobMonitor:
         self._unwritten_s = (self._unwritten_s[0], now_s)
         if now_s - self._unwritten_s[0] >= limit_s:
             for job in [job for job in self.jobs if job.state.phase in NOT_SUBMITTED]:
-                why = f"{error}, for {limit_s:g} s. Remedy that, then give the same command again"
+                why = f"{error}, for {limit_s:g} s. Fix this, then run the same command again"
                 self.endings.fail(job, f"not submitted: this driver's records cannot be written: {why}.")
 
     # cancelling

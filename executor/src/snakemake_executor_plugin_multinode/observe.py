@@ -156,12 +156,12 @@ class AttemptEvidence:
 
     @cached_property
     def silent_s(self) -> float:
-        """How long ago its script gave its last sign of life."""
+        """How long ago its script sent its last heartbeat."""
         return self._files.silent_s(self._job.attempt.name)
 
     @cached_property
     def ran_s(self) -> float | None:
-        """Seconds from the begin of its script to its end or its last sign of life."""
+        """Seconds from the start of its script to its end or its last heartbeat."""
         if self.end is not None:
             return float(self.end.ended_s - self.end.began_s)
         beat_s = self._files.last_beat_s(self._job.attempt.name) if self.began is not None else None

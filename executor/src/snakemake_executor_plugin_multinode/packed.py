@@ -23,7 +23,7 @@ multinode_unpack() {{  # multinode_unpack FILE FOLDER
     }}
     mkdir -p "$2" && {{ mkdir -m 700 "$multinode_folder" 2>/dev/null || :; }}
     [ -O "$multinode_folder" ] && [ ! -L "$multinode_folder" ] && [ -w "$multinode_folder" ] || {{
-        echo "unpack: $multinode_folder on $(uname -n) is no folder that this user made and can write to" >&2
+        echo "unpack: $multinode_folder on $(uname -n) is not a folder that this user owns and can write to" >&2
         return 1
     }}
     multinode_place="$multinode_folder/$multinode_id"

@@ -26,7 +26,7 @@ class PassedOver:
             hint = (
                 f"did you mean `{near[0]}`?" if near else f"if that is meant so: --multinode-workflow-resources {name}"
             )
-            self._once(name, f"{rule}: the resource `{name}` means nothing to this executor and is passed over; {hint}")
+            self._once(name, f"{rule}: the resource `{name}` is unknown to this executor and is ignored; {hint}")
 
     def check(self, rule: str, request: Request) -> None:
         """Warn of what this scheduler's submit line has no place for."""

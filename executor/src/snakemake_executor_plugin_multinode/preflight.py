@@ -19,7 +19,7 @@ LEAST_BYTES = 64 * 1024
 LEAST_FILES = 64
 LEAST_ROOM_MIB = 128
 """Address space beside what is loaded: a dozen threads, each with a stack of 8 MiB, and the jobs."""
-AGAIN = "then give the same command again"
+AGAIN = "then run the same command again"
 REMEDIES = {
     errno.ENOSPC: "free some space there",
     errno.EDQUOT: "free some space there, or have the quota raised",
@@ -68,7 +68,7 @@ def unwritable(folder: Path) -> str | None:
             with suppress(OSError):
                 probe.unlink(missing_ok=True)
     except OSError as error:
-        remedy = REMEDIES.get(error.errno or 0, "remedy that")
+        remedy = REMEDIES.get(error.errno or 0, "fix this")
         what = f"{folder}: {error.strerror or error}: Snakemake keeps its records there, also of a dry run"
         return f"{what}\n    {remedy}, {AGAIN}"
     return None

@@ -137,8 +137,8 @@ class Records:
             return Record(key, label)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(
-                f"{file} is damaged, so it is not known whether {label} is in the queue; "
-                "delete such a job there, then the file"
+                f"{file} is damaged, so whether {label} is queued is unknown; "
+                "cancel that job if it is, then delete the file"
             ) from None
 
     def finished(self) -> list[Record]:

@@ -71,7 +71,7 @@ def request_of(
 ) -> Request:
     """What a job asks for, of a scheduler of that kind.
 
-    ValueError, with a sentence, where a resource is of a wrong kind, or two of them say different things.
+    ValueError, with a sentence, where a resource is of a wrong kind, or two of them contradict each other.
     """
     counts = {meaning: _count(resources, meaning, kind) for meaning in COUNTS}
     words = {meaning: _word(resources, meaning, kind) for meaning in WORDS}
@@ -152,12 +152,12 @@ def _means(name: str, plain: str, kind: str) -> bool:
 
 
 def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:
-    """The resource of these names that is set: the scheduler's own first. ValueError where two say different things."""
+    """The resource of these names that is set: the scheduler's own first. ValueError where two contradict each other."""
     for group in ([f"{kind}_{name}" for name in names], names):
         found = [(name, resources[name]) for name in group if resources.get(name) is not None]
         if others := [pair for pair in found[1:] if repr(pair[1]) != repr(found[0][1])]:
             (first, one), (second, other) = found[0], others[0]
-            raise ValueError(f"the resources `{first}` ({one!r}) and `{second}` ({other!r}) say different things")
+            raise ValueError(f"the resources `{first}` ({one!r}) and `{second}` ({other!r}) contradict each other")
         if found:
             return found[0]
     return None
@@ -187,7 +187,7 @@ def _ranks_per_node(counts: Mapping[str, int | None], nodes: int) -> int:
     if tasks % nodes:
         raise ValueError(f"the resource `tasks` ({tasks}) is not a multiple of `nodes` ({nodes})")
     if per_node is not None and per_node * nodes != tasks:
-        raise ValueError(f"the resources `tasks` ({tasks}) and `ranks_per_node` ({per_node}) say different things")
+        raise ValueError(f"the resources `tasks` ({tasks}) and `ranks_per_node` ({per_node}) contradict each other")
     return tasks // nodes
 
 
@@ -206,18 +206,18 @@ def _gpus(
         found = GPU_GRES.fullmatch(str(gres[1]))
         if found is None:
             raise ValueError(
-                f"the resource `{gres[0]}` must be like gpu:2 or gpu:a100:2, not {gres[1]!r}; what is no GPU is asked for "
+                f"the resource `{gres[0]}` must be like gpu:2 or gpu:a100:2, not {gres[1]!r}; request anything but GPUs "
                 f"by `{kind or 'slurm'}_extra`"
             )
         said["gres"] = int(found["count"] or 1)
         if model is not None and found["model"] not in (None, model):
-            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({gres[1]}) say different things")
+            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({gres[1]}) contradict each other")
         model = model or found["model"]
     if model is not None and not any(said.values()):
-        raise ValueError(f"the resource `gpu_model` ({model}) says nothing without `gpus`")
+        raise ValueError(f"the resource `gpu_model` ({model}) has no effect without `gpus`")
     if len(set(said.values())) > 1:
         listed = ", ".join(f"`{name}` ({count} per node)" for name, count in said.items())
-        raise ValueError(f"the resources {listed} say different things")
+        raise ValueError(f"the resources {listed} contradict each other")
     return next(iter(said.values()), 0), model
 
 

@@ -61,7 +61,7 @@ def _site_file(site: Path | None) -> Mapping[str, Any]:
         data = yaml.safe_load(site.read_text(encoding="utf-8"))
     except OSError as error:
         raise WorkflowError(
-            f"multinode-site: {site}: {error.strerror}. Remedy that, then give the same command again"
+            f"multinode-site: {site}: {error.strerror}. Fix this, then run the same command again"
         ) from None
     except RecursionError:
         raise WorkflowError(f"multinode-site: {site}: is nested too deep") from None

@@ -19,7 +19,7 @@ CLOCK_SKEW_S = 1.0
 """Allowed between the clocks of a node and of the scheduler; times of either are whole seconds."""
 WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
 """A job that ran to within so many seconds of its walltime, or such a share of a short one, was over its walltime: its last
-sign of life is up to half a minute old."""
+heartbeat is up to half a minute old."""
 
 
 class Outcome(Enum):
@@ -57,7 +57,7 @@ def verdict(
     `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give;
     `host` is the node it ran on, where that is known; `began_s` is when the job script began, in Unix seconds;
     `forgotten` says that the scheduler, which would still know a job that ended so short a time ago, does not know this
-    one; `ran_s` is the time from its begin to its end, or to its last sign of life; `unrecorded` says that the scheduler
+    one; `ran_s` is the time from its start to its end, or to its last heartbeat; `unrecorded` says that the scheduler
     has answered, and keeps no record of jobs that are over.
     """
     if end is not None and (end.code == 0 or end.fault):
@@ -65,7 +65,7 @@ def verdict(
     cause = status.cause if status is not None and status.state is State.ENDED else None
     words = status.words if status is not None else ""
     if status is None and (end is None or end.signal) and _reached_walltime(ran_s, asked):
-        cause, words = Cause.WALLTIME, "by its begin and its end; the scheduler says nothing of it"
+        cause, words = Cause.WALLTIME, "by its start and its end; the scheduler says nothing of it"
     match cause:
         case Cause.FINISHED if end is None:
             return _finished(attempts, words, began_s)
@@ -114,9 +114,7 @@ def failed_by_itself(end: End | None, status: Status | None) -> bool:
 def _finished(attempts: Sequence[Attempt], words: str, began_s: float | None) -> Verdict:
     """A job that left no word of its end. Slurm calls it COMPLETED too if the node could not start its script."""
     if began_s is None:
-        return _fault(
-            attempts, f"its script did not begin, although the scheduler says that it has ended well ({words})"
-        )
+        return _fault(attempts, f"its script never started, although the scheduler reports success ({words})")
     return Verdict(Outcome.SUCCESS, "finished, by the scheduler's record")
 
 
@@ -191,13 +189,13 @@ def _walltime(run: RunState | None, attempts: Sequence[Attempt], asked: Asked, w
     limit = f" of {asked.runtime_min} min" if asked.runtime_min else ""
     if run is not None and run.fresh and run.state == "running":
         return _continue(
-            run, attempts, f"the walltime{limit} was over ({words}): {run.cause or 'a checkpoint is there'}"
+            run, attempts, f"the walltime{limit} was reached ({words}): {run.cause or 'a checkpoint is there'}"
         )
     if run is not None and run.state in ("checkpointed", "running"):
-        return _fruitless(attempts, f"the walltime{limit} was over before a checkpoint ({words})")
+        return _fruitless(attempts, f"the walltime{limit} was reached before a checkpoint ({words})")
     return Verdict(
         Outcome.FAILURE,
-        f"the walltime{limit} was over ({words}), and it leaves no checkpoint: raise the resource `runtime`",
+        f"the walltime{limit} was reached ({words}), and it leaves no checkpoint: raise the resource `runtime`",
     )
 
 
@@ -212,7 +210,7 @@ def _node(end: End | None, status: Status | None, attempts: Sequence[Attempt], w
         why = "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
     elif status is None:
         where = f" on {host}" if host else ""
-        why = f"lost: it began{where}, left no word of its end, and the scheduler knows it no more"
+        why = f"lost: it began{where}, left no exit status, and the scheduler no longer knows it"
     else:
         where = f" {', '.join(status.nodes)}" if status.nodes else ""
         why = f"the node{where} or its software failed ({words})"

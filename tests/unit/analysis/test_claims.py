@@ -131,7 +131,7 @@ def test_a_published_table_is_consistent_or_not_and_never_reproduced(
     monkeypatch.chdir(tmp_path)
     (found,) = verdicts(study_with(tmp_path, PUBLISHED), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
-    assert f"is {float(time) / 100:g}; 101 ± 0.5 is needed" in found.sentence
+    assert f"is {float(time) / 100:g}; required: 101 ± 0.5" in found.sentence
 
 
 SLOPE = """kind: quantity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scalestudy.cluster.actual import Compared, _plain, _table
-from scalestudy.cluster.used import Attempt
+from scalestudy.cluster.used import LedgerAttempt
 
 KNOWN = Compared("s", "a-000000000001", 1, 1, 3600, 360.0, 1080.0, "repeats", 720.0, 1, "result")
 UNKNOWN = Compared("s", "b-000000000002", 1, 1, 86400, 0.0, None, "unknown", 7200.0, 1, "job script")
@@ -40,10 +40,10 @@ def test_hits_are_counted_by_kind_of_expectation() -> None:
         "repeats": {"runs": 2, "inside": 1},
         "flops": {"runs": 1, "inside": 1},
     }
-    assert "Expected from repeats: 1 of 2 runs took a time between the two ends" in _table([KNOWN, late])
+    assert "Expected from repeats: 1 of 2 runs fell within their P5 to P95 interval" in _table([KNOWN, late])
 
 
 def test_what_data_and_builds_used_stands_in_a_line_of_its_own() -> None:
-    others = [Attempt("d.1", "digits-000000000003", "7", 4, 1, 900.0, 1, "dataset", 1.0)]
+    others = [LedgerAttempt("d.1", "digits-000000000003", "7", 4, 1, 900.0, 1, "dataset", 1.0)]
     assert _plain([KNOWN], others)["other_jobs"] == {"jobs": 1, "gpu_hours": 1.0}
     assert _table([KNOWN], others).splitlines()[-1].startswith("1 jobs that train nothing (data, builds) used 1.0 GPU")

@@ -51,7 +51,7 @@ def submitted(site: Path) -> list[str]:
 
 
 def test_a_driver_asks_for_one_core_with_the_sites_account_and_without_whole_nodes(site: Path) -> None:
-    job, log = drive.start(drive.Plan(["snakemake", "all"], 1440))
+    job, log = drive.start(drive.DrivePlan(["snakemake", "all"], 1440))
     (words,) = submitted(site)
     assert job == "41"
     assert "-N 1 --ntasks=1 --cpus-per-task=1 --mem=4000M -t 1440" in words
@@ -64,17 +64,17 @@ def test_a_driver_asks_for_one_core_with_the_sites_account_and_without_whole_nod
 @pytest.mark.parametrize("kind", ["pbs", "sge"])
 def test_other_systems_have_requests_of_their_own_which_can_be_replaced(kind: str) -> None:
     settings = Settings(kind, request="-l whole_node={nodes}", options=("-g", "group"))
-    plan = drive.Plan(["snakemake"], 60)
+    plan = drive.DrivePlan(["snakemake"], 60)
     found = drive.for_driver(settings, plan)
     assert (found.request, found.options) == (drive.REQUESTS[kind], ("-g", "group"))
-    own = drive.for_driver(settings, drive.Plan(["snakemake"], 60, request="-l one=1", options=("-P", "x")))
+    own = drive.for_driver(settings, drive.DrivePlan(["snakemake"], 60, request="-l one=1", options=("-P", "x")))
     assert (own.request, own.options) == ("-l one=1", ("-g", "group", "-P", "x"))
 
 
 def test_a_refusal_says_whose_request_it_was(site: Path) -> None:
     stand_in(site / "bin", "sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(UserError, match=r"did not take the driver's job: .*invalid partition"):
-        drive.start(drive.Plan(["snakemake"], 60))
+        drive.start(drive.DrivePlan(["snakemake"], 60))
 
 
 def job_of(site: Path, snakemake: str, minutes: int = 60) -> Path:
@@ -82,7 +82,7 @@ def job_of(site: Path, snakemake: str, minutes: int = 60) -> Path:
     command = [str(stand_in(site, "snakemake", snakemake))]
     folder = site / "job"
     folder.mkdir()
-    write_json(folder / "drive.json", {**vars(drive.Plan(command, minutes)), "options": ["--partition=x"]})
+    write_json(folder / "drive.json", {**vars(drive.DrivePlan(command, minutes)), "options": ["--partition=x"]})
     return folder
 
 
@@ -146,4 +146,4 @@ def test_a_driver_that_is_told_to_end_leaves_its_jobs_and_comes_not_back(site: P
     assert job.returncode == 128 + number
     assert (site / "left").exists()
     assert submitted(site) == []
-    assert f"{number.name}: the driver has left, its jobs continue" in said
+    assert f"{number.name}: the driver has exited; its jobs continue" in said

@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy.cluster import costs, neighbours
 from scalestudy.cluster.expected import UTILISATION, Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import Attempt, last_causes, read_ledger, start_up
+from scalestudy.cluster.used import LedgerAttempt, last_causes, read_ledger, start_up
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -253,7 +253,7 @@ def test_times_of_steps_are_lengthened_by_what_runs_of_this_machine_took_beside_
 
 
 def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
-    links = [Attempt(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
+    links = [LedgerAttempt(f"n{i}", f"run{i}", None, 4, 1, 30.0 + i) for i in range(3)]
     wall_s = {f"run{i}": [20.0] for i in range(3)}
     assert start_up(wall_s, links) == pytest.approx((10.2, 11.8))
     assert start_up(wall_s, links[:2]) is None
@@ -268,7 +268,7 @@ def test_the_ledger_is_read_by_run_and_a_line_that_was_cut_off_is_left_out(tmp_p
         + "\n" + json.dumps({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
         + '\n{"event": "sub'
     )  # fmt: skip
-    assert read_ledger(ledger) == [Attempt("a.1", run_name, "7", 8, 2, 42.0, 1, machine="box")]
+    assert read_ledger(ledger) == [LedgerAttempt("a.1", run_name, "7", 8, 2, 42.0, 1, machine="box")]
 
 
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])

@@ -99,11 +99,11 @@ def test_a_grant_in_points_is_used_as_the_machine_charges(ledger: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"allocations": [{**GRANT, "last_day": "31.12.2026"}]}, "`31.12.2026` is no day"),
-        ({"allocations": [{**GRANT, "last_day": "2026-02-30"}]}, "`2026-02-30` is no day"),
+        ({"allocations": [{**GRANT, "last_day": "31.12.2026"}]}, "`31.12.2026` is not a date"),
+        ({"allocations": [{**GRANT, "last_day": "2026-02-30"}]}, "`2026-02-30` is not a date"),
         ({"allocations": [{**GRANT, "last_day": "2026-09-30"}]}, "it ends on 2026-09-30, before it begins"),
         ({"left": {"command": ["q"], "pattern": "left"}}, "`left` has 0 groups"),
-        ({"left": {"command": ["q"], "pattern": "("}}, "`(` is no regular expression"),
+        ({"left": {"command": ["q"], "pattern": "("}}, "`(` is not a valid regular expression"),
         ({"period": "week"}, "`week` is not valid here"),
         ({"year_begins": 13}, "must be at most 12, not `13`"),
     ],
@@ -130,7 +130,7 @@ def test_the_sites_own_command_tells_what_is_left() -> None:
     ("accounting", "sentence"),
     [
         (told("left: (.*)", "echo", "nothing"), "`left: (.*)` is not in what echo prints: nothing"),
-        (told("left: (.*)", "echo", "left: much"), "`much` is no number, in what echo prints"),
+        (told("left: (.*)", "echo", "left: much"), "`much` is not a number, in the output of echo"),
         (told("(.*)", "false"), "false ended with status 1"),
         (told("(.*)", "no-such-command-here"), "no-such-command-here: command not found"),
     ],

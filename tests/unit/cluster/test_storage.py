@@ -10,7 +10,7 @@ ONE = Stored(written_bytes=10, files=2, temporary_bytes=100, temporary_files=6, 
 
 
 def spec(**more: object) -> RunSpec:
-    """ResNet-50 on 1,000 made pictures of 100 KiB."""
+    """ResNet-50 on 1,000 made images of 100 KiB."""
     plain = {
         "model": {"name": "resnet50"}, "strategy": {"name": "allreduce"}, "batch": {"per_rank": 10}, "train": {"epochs": 2, "evaluate_every_epochs": 0}, "ranks": 2,
         "data": {"source": "synthetic_jpeg", "samples": 1000, "mean_kib": 100}, **more,

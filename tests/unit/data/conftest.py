@@ -1,4 +1,4 @@
-"""Specs, prepared data and small folders of pictures for the tests of scalestudy.data."""
+"""Specs, prepared data and small folders of images for the tests of scalestudy.data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 @pytest.fixture
 def picture_folder(tmp_path: Path) -> Path:
-    """Two classes, 3 and 5 training pictures of which one is grey, one CMYK and one PNG; 2 held out."""
+    """Two classes, 3 and 5 training images of which one is grey, one CMYK and one PNG; 2 held out."""
     root = tmp_path / "pictures"
     names = {"train/cat": 3, "train/dog": 5, "val/cat": 1, "val/dog": 1}
     for folder, count in names.items():

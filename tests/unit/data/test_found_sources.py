@@ -171,7 +171,7 @@ ROWS = [
 
 @pytest.fixture
 def chest(tmp_path: Path) -> Path:
-    """Four grey pictures of three patients in two folders, the table of findings and the two lists."""
+    """Four grey images of three patients in two folders, the table of findings and the two lists."""
     root = tmp_path / "chest"
     table = ["Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age"]
     for number, (file, findings, patient) in enumerate(ROWS):
@@ -206,11 +206,11 @@ def test_findings_lie_in_tar_shards_as_a_list(chest: Path, prepared: Prepared) -
     ("file", "old", "new", "message"),
     [
         ("test_list.txt", "00000002_000.png", "00000001_001.png", "patient 1 is also in train_val_list.txt"),
-        ("test_list.txt", "00000002_000", "00000009_000", "00000009_000.png is in no folder of pictures"),
+        ("test_list.txt", "00000002_000", "00000009_000", "00000009_000.png is in no folder of images"),
         ("Data_Entry_2017.csv", "Hernia", "Broken Heart", r"Data_Entry_2017.csv:4: `Broken Heart` is not a finding"),
         ("Data_Entry_2017.csv", "Patient ID", "Patient", "has no column 'Patient ID'"),
         ("Data_Entry_2017.csv", "00000002_000.png,", "x.png,", "00000002_000.png is not in Data_Entry_2017.csv"),
-        ("train_val_list.txt", None, "", "train_val_list.txt: lists no pictures"),
+        ("train_val_list.txt", None, "", "train_val_list.txt: lists no images"),
     ],
 )
 def test_chest_files_that_do_not_fit_each_other_are_an_error(
@@ -283,13 +283,13 @@ def test_imagenets_held_out_labels_that_contradict_each_other_are_an_error(tars:
         prepared(source="imagenet", root=str(tars))
     table.unlink()
     (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS, *ANSWERS[:1]]))
-    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: has 5 lines for 4 pictures"):
+    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: has 5 lines for 4 images"):
         prepared("longer", source="imagenet", root=str(tars))
 
 
 def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
     laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
-    with pytest.raises(UserError, match=r"two pictures have the same name: 00000001_000\.png"):
+    with pytest.raises(UserError, match=r"two images have the same name: 00000001_000\.png"):
         prepared(source="chest_xray14", root=str(chest))
 
 
@@ -320,7 +320,7 @@ def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> 
 def test_every_fifth_picture_of_a_caltech_class_is_held_out(tmp_path: Path, prepared: Prepared) -> None:
     for label, name in enumerate(("001.ak47", "002.american-flag", "257.clutter"), 1):
         files = {f"{label:03d}_{n:04d}.jpg": photo(40 + 4 * n, 32) for n in range(1, 5 + 3 * label)}
-        laid(tmp_path / "256_ObjectCategories" / name, {**files, "RENAME2": b"no picture"})
+        laid(tmp_path / "256_ObjectCategories" / name, {**files, "RENAME2": b"no image"})
     for root in (tmp_path, tmp_path / "256_ObjectCategories"):
         path, manifest = prepared(root.name, source="caltech256", root=str(root))
         assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (25, 5, 3)

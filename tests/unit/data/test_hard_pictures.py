@@ -1,4 +1,4 @@
-"""Pictures as they are found: of every kind, badly named, damaged; each handled as the spec declares."""
+"""Images as they are found: of every kind, badly named, damaged; each handled as the spec declares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def saved(image: Image.Image, form: str, **options: Any) -> bytes:
 
 
 def folder(root: Path, pictures: dict[str, bytes]) -> dict[str, str]:
-    """One class, with one held-out picture."""
+    """One class, with one held-out image."""
     for name, data in {**pictures, "../../val/only/held_out.jpg": photo(40, 32)}.items():
         path = root / "train/only" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_a_damaged_picture_fails_or_is_left_out_and_listed(
 ) -> None:
     data, reason = DAMAGED[name]
     spec = folder(tmp_path / "p", {name: data, "good.jpg": photo(40, 32), "other.jpg": photo(48, 32)})
-    with pytest.raises(UserError, match=rf"{name}: cannot be read as a picture: .*{reason}"):
+    with pytest.raises(UserError, match=rf"{name}: cannot be read as an image: .*{reason}"):
         prepared("fails", **spec, **form)
     assert not (tmp_path / "fails/bulk").exists() and not (tmp_path / "fails/manifest.json").exists()
     path, manifest = prepared("skips", **spec, **form, on_error="skip")
@@ -130,7 +130,7 @@ def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
     long = saved(Image.new("L", (60_000, 1)), "JPEG")
     spec = {**folder(tmp_path / "p", {"long.jpg": long, "good.jpg": photo(40, 32)}), **form, "resize": 16}
     reason = r"its 60,000 x 1 pixels would become 960,000 x 16, and a side has at most 65,500"
-    with pytest.raises(UserError, match=rf"long.jpg: cannot be read as a picture: {reason}"):
+    with pytest.raises(UserError, match=rf"long.jpg: cannot be read as an image: {reason}"):
         prepared("fails", **spec)
     _, manifest = prepared("skips", **spec, on_error="skip")
     assert (manifest.train.samples, manifest.left_out) == (1, 1)
@@ -139,7 +139,7 @@ def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
 @pytest.mark.parametrize("form", [{}, {"scale": 2.0}, *FORMS.values()], ids=["in place", "copies", *FORMS])
 def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, prepared: Prepared) -> None:
     pictures = {f"{n}.jpg": photo(40 + 4 * n, 32) for n in range(6)}
-    spec = folder(tmp_path / "p", {**pictures, "3.jpg": b"", "x.jpg": b"no picture"})
+    spec = folder(tmp_path / "p", {**pictures, "3.jpg": b"", "x.jpg": b"no image"})
     path, manifest = prepared(**spec, **form, on_error="skip")
     copies = 2 if form == {"scale": 2.0} else 1
     assert (manifest.train.samples, manifest.left_out) == (5 * copies, 2 * copies)
@@ -164,7 +164,7 @@ def test_the_list_of_what_is_left_out_is_capped_and_the_count_is_not(tmp_path: P
 
 
 def test_if_no_picture_can_be_read_it_is_an_error_all_the_same(tmp_path: Path, prepared: Prepared) -> None:
-    with pytest.raises(UserError, match=r"none of the pictures of train can be read; the first: .*a.jpg"):
+    with pytest.raises(UserError, match=r"none of the images of train can be read; the first: .*a.jpg"):
         prepared(**folder(tmp_path / "p", {"a.jpg": b""}), on_error="skip", **TAR)
 
 
@@ -172,8 +172,8 @@ def test_if_no_picture_can_be_read_it_is_an_error_all_the_same(tmp_path: Path, p
 def test_a_class_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(
     form: dict[str, Any], tmp_path: Path, prepared: Prepared
 ) -> None:
-    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../other/b.jpg": b"", "../other/c.jpg": b"no picture"})
-    message = r"train/other/b\.jpg: none of the training pictures of its class can be read\n    replace them, or remove"
+    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../other/b.jpg": b"", "../other/c.jpg": b"no image"})
+    message = r"train/other/b\.jpg: none of the training images of its class can be read\n    replace them, or remove"
     with pytest.raises(UserError, match=message):
         prepared(**spec, **form, on_error="skip")
 
@@ -206,7 +206,7 @@ def test_a_damaged_picture_with_a_name_that_is_no_text_is_listed_all_the_same(
 ) -> None:
     spec = folder(tmp_path / "p", {"good.jpg": photo(40, 32)})
     with open(bytes(tmp_path / "p/train/only") + b"/caf\xe9.jpg", "wb") as stream:
-        stream.write(b"no picture")
+        stream.write(b"no image")
     path, manifest = prepared(**spec, **TAR, on_error="skip")
     assert "caf\\xe9.jpg" in manifest.left_out_list[0] and read_manifest(path) == manifest
 

@@ -1,4 +1,4 @@
-"""The kernel shows what the plain way shows, whatever the picture, and survives any bytes."""
+"""The kernel shows what the plain way shows, whatever the image, and survives any bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fast(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """A smooth picture with some noise: what JPEG is made for."""
+    """A smooth image with some noise: what JPEG is made for."""
     coarse = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), np.uint8)
     picture = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)).astype(int)
     grain = np.random.default_rng(seed + 1).integers(-12, 13, picture.shape)

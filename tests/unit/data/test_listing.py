@@ -1,4 +1,4 @@
-"""What in a folder of pictures is one: links, pipes, empty classes; each counted and named, none followed blindly."""
+"""What in a folder of images is one: links, pipes, empty classes; each counted and named, none followed blindly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling link": (linked("/nowhere.jpg"), "is a link to something that does not exist"),
     "link to itself": (linked("z.jpg"), "is a link to something that does not exist"),
     "link through a file": (linked("1.jpg/z.jpg"), "is a link to something that does not exist"),
-    "link to a picture outside": (linked("../../../outside.jpg"), "is a link to .*/outside.jpg, which is neither in this"),
+    "link to an image outside": (linked("../../../outside.jpg"), "is a link to .*/outside.jpg, which is neither in this"),
     "link to a device": (linked("/dev/zero"), "is a link to /dev/zero, which is neither in this folder nor in one of"),
     "link to a folder": (linked(".."), "is a link to a folder, not to a file"),
     "link to a pipe": (lambda place: (os.mkfifo(place.parent / "pipe"), place.symlink_to("pipe")), "is a link to a pipe"),
@@ -75,7 +75,7 @@ def test_the_first_of_many_odd_things_is_named_and_the_others_are_counted(
         "train/cat/y.jpg: is a link to something that does not exist",
         "train/cat/z\\x1b.jpg: is a link to something that does not exist",
         "val/dog/z.jpg: is a link to something that does not exist",
-        "train/cat/0.jpg: cannot be read as a picture: it is empty",
+        "train/cat/0.jpg: cannot be read as an image: it is empty",
     ]
 
 
@@ -102,7 +102,7 @@ def test_links_into_data_that_the_site_names_are_followed(picture_folder: Path, 
     (subset / "train/dog/1.jpg").symlink_to(picture_folder / "train/dog/1.jpg")
     spec = {"source": "image_folder", "root": str(subset)}
     with pytest.raises(
-        UserError, match=r"holds no pictures.*; train/cat is a link to .*, which is neither in this folder"
+        UserError, match=r"holds no images.*; train/cat is a link to .*, which is neither in this folder"
     ):
         prepared("fails", **spec, on_error="skip")
     _, manifest = prepared("named", Site(data_roots={"imagenet": f"{picture_folder}/"}), **spec)
@@ -119,8 +119,8 @@ def test_a_split_that_is_a_link_to_a_place_outside_is_an_error(picture_folder: P
 
 
 CLASSES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty": (Path.mkdir, "is a class without pictures: none in it is named .jpg, .jpeg or .png"),
-    "link to a folder inside that holds none": (linked("."), "is a class without pictures"),
+    "empty": (Path.mkdir, "is a class without images: none in it is named .jpg, .jpeg or .png"),
+    "link to a folder inside that holds none": (linked("."), "is a class without images"),
     "link to a folder outside": (linked("/etc"), "is a link to /etc, which is neither in this folder nor in one of"),
     "dangling link": (linked("/nowhere"), "is a link to something that does not exist"),
 }
@@ -154,7 +154,7 @@ def test_a_class_of_nothing_but_dangling_links_is_left_out_with_them(picture_fol
     _, manifest = prepared(source="image_folder", root=str(picture_folder), on_error="skip")
     assert (manifest.classes, manifest.train.samples, manifest.test.samples) == (2, 8, 2)
     assert [line.partition("pictures/")[2][:40] for line in manifest.left_out_list] == [
-        "train/ant: is a class without pictures: ",
+        "train/ant: is a class without images: no",
         "train/ant/0.jpg: is a link to something ",
         "val/ant: is not among the classes of tra",
     ]

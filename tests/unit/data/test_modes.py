@@ -1,4 +1,4 @@
-"""Every way of reading gives the same pictures; what goes wrong names shard and sample, and leaves nothing behind."""
+"""Every way of reading gives the same images; what goes wrong names shard and sample, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spec(**options: Any) -> run.Loader:
 
 
 def shown(path: Path, order: list[tuple[int, np.ndarray]] | None = None, **options: Any) -> dict[int, torch.Tensor]:
-    """Every picture that a loader shows, by sample."""
+    """Every image that a loader shows, by sample."""
     loader = spec(**options)
     data = open_dataset(path, "train", loader)
     found: dict[int, torch.Tensor] = {}
@@ -111,7 +111,7 @@ def test_pixels_and_their_shards_show_the_same_pictures(prepared: Prepared) -> N
     options: dict[str, Any] = {"size": 64, "augment": "none", "seed": 0, "epoch": 0, "train": True}
     everything = np.arange(40)
     one, two = data.batch(everything, **options)[0], other.batch(everything, **options)[0]
-    # Shards are shuffled when they are written: the same pictures in another order.
+    # Shards are shuffled when they are written: the same images in another order.
     assert sorted(x.numpy().tobytes() for x in one) == sorted(x.numpy().tobytes() for x in two)
 
 

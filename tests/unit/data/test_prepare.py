@@ -292,13 +292,13 @@ def test_threads_that_convert_have_ended_when_an_error_is_raised(store: Any, tmp
     """The traceback holds what the error went through, and with it whatever would end its threads when it is collected."""
 
     def convert(number: int) -> Any:
-        raise UserError(f"picture {number} cannot be read")
+        raise UserError(f"image {number} cannot be read")
 
     writes = SimpleNamespace(one=lambda _number, made: made())
     places = (tmp_path, tmp_path) if store is lmdb_store.write_database else (tmp_path,)
     sizes = (8,) if store is pixel_array.write_array else ()
     before = set(threading.enumerate())
-    with pytest.raises(UserError, match="picture 0 cannot be read") as raised:
+    with pytest.raises(UserError, match="image 0 cannot be read") as raised:
         store(*places, "train", *sizes, np.zeros(500, np.int64), convert, lambda: writes, Progress("pictures", 500))
     assert set(threading.enumerate()) <= before
     assert raised.tb is not None

@@ -204,7 +204,7 @@ def test_sizes_of_synthetic_jpegs_spread_as_stated(prepared: Prepared) -> None:
 
 
 def test_a_size_that_no_picture_can_have_is_an_error_with_what_is_possible(prepared: Prepared) -> None:
-    with pytest.raises(UserError, match=r"pictures of 64x64 have [0-9.]+ to [0-9.]+ KiB, not 100 KiB"):
+    with pytest.raises(UserError, match=r"images of 64x64 have [0-9.]+ to [0-9.]+ KiB, not 100 KiB"):
         prepared(source="synthetic_jpeg", samples=10, width=64, height=64)
 
 
@@ -267,7 +267,7 @@ def test_images_that_nothing_names_are_skipped_and_named_ones_that_are_missing_a
     with pytest.raises(UserError, match=r"names a folder that is not there\n    put these files there: .* 145 GB"):
         prepared(source="image_folder", root=str(tmp_path / "nowhere"))
     (tmp_path / "empty/train/cat").mkdir(parents=True)
-    with pytest.raises(UserError, match="holds no pictures"):
+    with pytest.raises(UserError, match="holds no images"):
         prepared(source="image_folder", root=str(tmp_path / "empty"))
 
 
@@ -280,7 +280,7 @@ def test_a_held_out_class_that_is_not_trained_is_an_error(picture_folder: Path, 
 
 def test_preprocessing_a_damaged_picture_names_the_file(picture_folder: Path, prepared: Prepared) -> None:
     (picture_folder / "train/cat/1.jpg").write_bytes(photo(80, 64)[:500])
-    with pytest.raises(UserError, match=r"train/cat/1.jpg: cannot be read as a picture"):
+    with pytest.raises(UserError, match=r"train/cat/1.jpg: cannot be read as an image"):
         prepared(source="image_folder", root=str(picture_folder), preprocess="raw")
 
 

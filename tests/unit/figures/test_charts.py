@@ -262,7 +262,7 @@ def test_disturbed_runs_are_counted_and_their_points_marked(study: Study) -> Non
     made = chart(study, "throughput")
 
     assert [point.disturbed for point in series(made, "ring & all_reduce").points] == [0, 2]
-    assert said(made, "†: holds disturbed runs (4 of 12), beside which others used the host")
+    assert said(made, "†: includes disturbed runs (4 of 12): other processes used the host during them")
 
 
 def test_a_figure_of_runs_that_were_measured_weeks_apart_says_so_with_dates(study: Study) -> None:
@@ -274,7 +274,7 @@ def test_a_figure_of_runs_that_were_measured_weeks_apart_says_so_with_dates(stud
 
     made = chart(study, "throughput")
 
-    assert said(made, "Measured apart: 2026-11-20 (6 runs); 2026-12-03 (6 runs). Nothing was measured in both")
+    assert said(made, "Measured apart: 2026-11-20 (6 runs); 2026-12-03 (6 runs). No configuration was measured in both")
 
 
 def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_at_the_best(

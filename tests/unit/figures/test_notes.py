@@ -13,7 +13,7 @@ EXTRAPOLATED = [Line("a", (Point(1.0, 2.0, kind="extrapolated"),), "series")]
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """A valid run of ResNet-50 on an emulated P100, with pictures, on one rank."""
+    """A valid run of ResNet-50 on an emulated P100, with images, on one rank."""
     return {
         "status": "valid", "emulated": True, "device": "emulated:p100", "model": "resnet50", "batch.per_rank": 32,
         "ranks": 1, "data.source": "synthetic_jpeg", "loader.mode": None, "extrapolation_factor": 1000.0, **changes,

@@ -34,7 +34,7 @@ def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(st
     text = written(study)
 
     assert "2.5† |" in text[".md"] and text[".md"].count("†") == 4  # three cells of one row, and the note
-    assert "†: holds disturbed runs (1 of 12), beside which others used the host" in text[".md"]
+    assert "†: includes disturbed runs (1 of 12): other processes used the host during them" in text[".md"]
     assert r"\textdagger{}" in text[".tex"]
 
 

@@ -74,8 +74,8 @@ def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) 
 
 def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
     job = SimpleNamespace(run="r")
-    with pytest.raises(NodeFailed, match="node beta gave no sign of life"):
-        raise_cause([Failure("partner", "rank 1 lost"), Failure("node", "node beta gave no sign of life")], job)  # type: ignore[arg-type]
+    with pytest.raises(NodeFailed, match="node beta sent no heartbeat"):
+        raise_cause([Failure("partner", "rank 1 lost"), Failure("node", "node beta sent no heartbeat")], job)  # type: ignore[arg-type]
     with pytest.raises(RankFailed) as raised:
         raise_cause([Failure("node", "node beta ended"), Failure("failed", "rank 0 failed")], job)  # type: ignore[arg-type]
     assert not isinstance(raised.value, NodeFailed)
@@ -86,9 +86,9 @@ def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
     [
         (
             OSError(errno.EIO, "Input/output error", "shard"),
-            "rank 0: shard: Input/output error\n    the disk, or the way",
+            "rank 0: shard: Input/output error\n    the disk, or the con",
         ),
-        (MemoryError(), "rank 0: memory ran out: no more could be had\n    close other programs"),
+        (MemoryError(), "rank 0: out of memory: no more could be allocated\n    close other programs"),
         (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), ""),
         (ValueError("of the model"), ""),
     ],

@@ -78,7 +78,7 @@ def test_what_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(SiteFault) as caught:
         NEEDS[what](Site())
-    assert "then give the same command again" in caught.value.remedy
+    assert "then run the same command again" in caught.value.remedy
     assert f"`lacks: [{what}]` in the profile's site.yaml has such runs skipped" in caught.value.remedy
     monkeypatch.setenv(SITE, str(Path("profiles/lab/site.yaml").absolute()))
     assert "what profiles/lab/site.yaml loads and requests" in SiteFault("no GPU").remedy
@@ -136,15 +136,15 @@ def test_a_machine_that_promises_gpus_never_computes_on_the_cpu_unasked() -> Non
     assert resolve.resolve(spec(), Machine(), Site())[0].device == "cpu"
 
 
-@pytest.mark.parametrize(("seen", "has"), [(0, "shows none"), (2, "shows 2 of them")])
+@pytest.mark.parametrize(("seen", "has"), [(0, "has none"), (2, "has 2 of them")])
 def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
     seen: int, has: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus(monkeypatch, seen)
     machine, resolved = Machine(devices_per_node=4), Resolved(1, 4, 1, "cuda", 2, None)
-    with pytest.raises(SiteFault, match=f"promises 4 GPUs per node, and this node {has}") as error:
+    with pytest.raises(SiteFault, match=f"says 4 GPUs per node, but this node {has}") as error:
         resolve.check_promised_gpus(resolved, machine, "config/machines/lab.yaml")
-    assert str(error.value.what).startswith("config/machines/lab.yaml promises")
+    assert str(error.value.what).startswith("config/machines/lab.yaml says")
     assert "`devices_per_node` in config/machines/lab.yaml" in error.value.remedy
     assert "set `device: cpu`" in error.value.remedy
     resolve.check_promised_gpus(Resolved(1, 4, 1, "cpu", 2, None), machine)
@@ -176,7 +176,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     out.parent.mkdir(parents=True)
     (out.parent / "spec.json").write_text(json.dumps(asked.plain()))
     assert run_command(["train", "--out", str(out)]) == 2
-    why = "config/machines/gpus.yaml promises 4 GPUs per node, and this node shows none"
+    why = "config/machines/gpus.yaml says 4 GPUs per node, but this node has none"
     assert why in capsys.readouterr().err
     assert why in (tmp_path / "fault").read_text()
     assert not out.exists()
@@ -187,8 +187,8 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
 @pytest.mark.parametrize(
     ("reason", "lacks", "status"),
     [
-        ("its build tools could not be had (no network)", "[]", 2),
-        ("its sources could not be had (no network)", "[]", 2),
+        ("its build tools could not be downloaded (no network)", "[]", 2),
+        ("its sources could not be downloaded (no network)", "[]", 2),
         ("there is no C++ compiler", "[]", 2),
         ("there is no C++ compiler", "[c++]", 0),
         ("it did not compile (error)", "[]", 0),

@@ -1,4 +1,4 @@
-"""Whether the processor was slowed down against heat, by a folder that stands in for /sys."""
+"""Whether the processor was thermally throttled, by a folder that stands in for /sys."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_build_of_minutes_is_announced_before_it_runs(
     begin_build(handler)
     assert capsys.readouterr().err.splitlines() == [
         "To do: 1 build, 2 to 10 min",
-        "Compiling Horovod for this machine, once, in some minutes. Log: results/local/builds/horovod.log",
+        "Compiling Horovod for this machine. This happens once and takes several minutes. Log: results/local/builds/horovod.log",
     ]
 
 

@@ -166,7 +166,7 @@ def test_what_stands_between_backticks_is_code_and_stays_escaped() -> None:
 
 
 def test_a_claim_says_what_it_is_held_against_and_from_how_many_runs_it_is(text: str) -> None:
-    assert "<summary>What it is held against, and its 4 runs in 3 rounds</summary>" in text
+    assert "<summary>Criterion, and its 4 runs in 3 rounds</summary>" in text
     assert "It holds where this is below 0.95." in text
 
 

@@ -1,4 +1,4 @@
-"""A smaller SVG draws the same picture."""
+"""A smaller SVG draws the same image."""
 
 from __future__ import annotations
 

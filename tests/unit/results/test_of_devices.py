@@ -64,7 +64,7 @@ def test_memory_errors_that_were_not_corrected_and_rows_that_are_not_remapped_ar
     }  # fmt: skip
     assert warnings == [
         "the accelerators have counted 1 memory error that could not be corrected since their driver was loaded",
-        "2 accelerators have rows of memory that are not remapped: a reset, or another GPU, helps",
+        "2 accelerators have pending or failed row remaps: reset or replace the GPU",
     ]
     assert device_errors(job(tmp_path), samples(0, 320.0)) == (dict.fromkeys(ERRORS), [])
 
@@ -78,6 +78,6 @@ def test_a_clock_that_was_held_down_and_devices_that_were_not_measured_are_said(
     (tmp_path / "unmeasured.0").write_text("not measured: there is no library", encoding="utf-8")
     _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), measured())
     assert warnings == [
-        "the clock of the devices was held down in the window: power cap (100% of samples)",
+        "the device clocks were throttled in the window: power cap (100% of samples)",
         "not measured: there is no library",
     ]

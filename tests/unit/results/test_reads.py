@@ -18,7 +18,7 @@ LUSTRE = {"uncounted_reads": "lustre", "read_bytes": 0}
 
 
 def judged(loader: dict[str, object], *reports: dict[str, object], size_mib: int = 1000, epochs: float = 1.0) -> Reads:
-    """The verdict on a run over `size_mib` of pictures; one rank per report."""
+    """The verdict on a run over `size_mib` of images; one rank per report."""
     spec = RunSpec.model_validate_json(json.dumps({"loader": loader}))
     sizes = SplitInfo(100, size_mib * MIB)
     manifest = Manifest(

@@ -225,7 +225,7 @@ BAD = [
     Bad(
         "a tag that is no word",
         "question: How?\ntags: [GPU scaling]\n",
-        "s.yaml:2: tags[0]: must be a word of small letters, digits and `_`, a letter first, not `GPU scaling`",
+        "s.yaml:2: tags[0]: must be a word of lower-case letters, digits and `_`, starting with a letter, not `GPU scaling`",
     ),
     Bad(
         "unknown scale",
@@ -478,7 +478,7 @@ BAD = [
     Bad(
         "figure name that is no file name",
         "question: How?\nfigures:\n- {kind: efficiency, name: ../efficiency}\n",
-        "s.yaml:3: figures[0].name: must be a word of small letters, digits and `_`, a letter first, "
+        "s.yaml:3: figures[0].name: must be a word of lower-case letters, digits and `_`, starting with a letter, "
         "not `../efficiency`",
     ),
     Bad(

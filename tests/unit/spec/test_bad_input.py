@@ -99,7 +99,7 @@ def test_a_study_whose_file_name_is_no_name_is_an_error(folder: Path) -> None:
     (folder / "GPU scaling.yaml").write_text("question: How?\n")
     assert message_about(folder) == (
         "GPU scaling.yaml: the file name is the study's name and part of paths\n"
-        "    use small letters, digits and `_`, beginning with a letter"
+        "    use lower-case letters, digits and `_`, starting with a letter"
     )
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_may_not_be_read_is_an_error(folder: Path) -> None:
     (folder / "s.yaml").write_text("question: How?\n")
     (folder / "s.yaml").chmod(0)
     assert message_about(folder) == (
-        "s.yaml: cannot be read: Permission denied\n    make it readable, then give the same command again"
+        "s.yaml: cannot be read: Permission denied\n    make it readable, then run the same command again"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_machine_in_another_folder_cannot_be_named(tmp_path: Path) -> None:
         (
             "studies",
             "GPU",
-            "--config studies[0]: must be a word of small letters, digits and `_`, a letter first, not `GPU`",
+            "--config studies[0]: must be a word of lower-case letters, digits and `_`, starting with a letter, not `GPU`",
         ),
         ("studies", [], "--config studies: must have at least 1 value, not 0"),
         ("machine", 5, "--config machine: must be text, not `5`\n    put it in quotes"),

@@ -148,8 +148,8 @@ def test_what_is_no_name_of_a_host_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "what"),
     [
-        (["node[3-1]"], "`3-1` is no range of numbers such as 01-16"),
-        (["node[1-999999999]"], "`1-999999999` is no range of numbers such as 01-16"),
+        (["node[3-1]"], "`3-1` is not a range of numbers such as 01-16"),
+        (["node[1-999999999]"], "`1-999999999` is not a range of numbers such as 01-16"),
         (["n[1-1000]x[1-1000]"], "`n[1-1000]x[1-1000]` names more than 100,000 nodes"),
         (["node[1-3]", "node2"], "the host `node2` is named twice"),
         (["-node"], "must be the name of a host, or of several such as `node[01-16]`, not `-node`"),

@@ -175,7 +175,7 @@ def test_what_many_studies_leave_out_is_one_line_and_what_one_leaves_out_a_line_
     assert len(study.left_out) == 4
     assert left_out_of([study, whole]) == [f"s: {said}" for said in study.left_out]
     assert left_out_of([study, other, whole]) == [
-        "parts of s, t: the machine does not have what they ask for; `scalestudy plan STUDY` says which"
+        "parts of s, t: they need more than the machine has; `scalestudy plan STUDY` says which"
     ]
     few = replace(study, left_out=study.left_out[:1])
     assert left_out_of([few, replace(few, name="t")]) == [f"s: {study.left_out[0]}", f"t: {study.left_out[0]}"]

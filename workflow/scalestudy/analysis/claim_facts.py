@@ -95,7 +95,7 @@ def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict
     unit = f" {verdict.unit}" if verdict.unit else ""
     sentence = (
         f"{outcome.capitalize()}: by the published rows, {words.number_text(claim)}{words.sides_text(study, claim, worst.value)}"
-        f" is {words.plain(value)}{unit}; {verdict.threshold}{unit} is needed."
+        f" is {words.plain(value)}{unit}; required: {verdict.threshold}{unit}."
     )
     return replace(verdict, verdict=outcome, estimate=value, sentence=sentence)
 

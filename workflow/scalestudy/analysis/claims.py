@@ -219,7 +219,7 @@ def _sentence(study: Study, each: _Tested, deciding: Estimate, verdict: Verdict)
     part = each.parts[each.tested.deciding]
     head = f"{verdict.verdict.capitalize()}{words.emulated_text(verdict.emulated_parts)}"
     said = f"{head}: {words.number_text(claim)}{words.sides_text(study, claim, part.value)}"
-    said += f" is {number}, {verdict.threshold} is needed; {words.rounds(deciding.n)}"
+    said += f" is {number}; required: {verdict.threshold}; {words.rounds(deciding.n)}"
     if verdict.disturbed:
         said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
     return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "") + "."

@@ -33,7 +33,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MachineComparison:
     """Everything that a page says of two folders of results."""
 
     before: Records
@@ -61,7 +61,7 @@ def compare(
     across: Sequence[str] = (),
     column: str = SPEED,
     only: Mapping[str, object] | None = None,
-) -> Comparison:
+) -> MachineComparison:
     """Compare `after` with `before`; `only` has the configurations to look at, None means all.
 
     Raises UserError where they have nothing in common, or were not measured alike and `across` does not say so.
@@ -84,7 +84,7 @@ def compare(
         _compared(key, old[key], new[key], change, column)
         for key, change in zip(common, judged(ratios, margin), strict=True)
     ]
-    return Comparison(
+    return MachineComparison(
         before, after, column, margin, tuple(across), found, tuple(rows),
         tuple(next(iter(old[key].values())) for key in old if key not in new),
         tuple(next(iter(new[key].values())) for key in new if key not in old),
@@ -99,7 +99,7 @@ def direction_of(column: str) -> int:
     if unit in TIMES:
         return -1
     valid = [name for name, known in METRICS.items() if known.unit in (*SPEEDS, *TIMES)]
-    raise UserError(f"`{column}` is no column of speeds or times", "--column", "valid: " + ", ".join(valid))
+    raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
 
 
 def _pairs(

@@ -1,4 +1,4 @@
-"""Nodes that runs name, held against each other: which are slower than the rest, which failed, what their memory counts.
+"""Nodes that runs name, compared with each other: which are slower than the rest, which failed, what their memory counts.
 
 Runs are compared that differ in nothing but where they ran. In each round, the speed of a node is divided by the median of
 the others' speeds in that round: a few bad nodes do not move what all are compared with. The logarithms of these ratios

@@ -18,7 +18,7 @@ Verdict = Literal["more", "less", "same", "undecided"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedDifference:
     """The mean difference of n pairs with its 95 % interval, and what is most likely true of it.
 
     That is `more` or `less` (than nothing, by more than the margin) or `same` (within the margin); `p` is the p-value of
@@ -33,7 +33,7 @@ class Comparison:
     likely: Verdict
 
 
-def compare(differences: Sequence[float], margin: float) -> Comparison | None:
+def compare(differences: Sequence[float], margin: float) -> PairedDifference | None:
     """Judge the mean of paired differences against ±`margin`; None below three pairs.
 
     Two tests on Student's t, of hypotheses of which exactly one is true, so that no error is spent on choosing: beyond
@@ -56,10 +56,10 @@ def compare(differences: Sequence[float], margin: float) -> Comparison | None:
     beyond = min(1.0, 2 * min(more, less))
     within = max(1 - more, 1 - less)
     likely: Verdict = "same" if within < beyond else ("more" if more < less else "less")
-    return Comparison(mean, mean - half, mean + half, n, min(beyond, within), likely)
+    return PairedDifference(mean, mean - half, mean + half, n, min(beyond, within), likely)
 
 
-def judged(comparisons: Sequence[Comparison]) -> list[tuple[Verdict, float]]:
+def judged(comparisons: Sequence[PairedDifference]) -> list[tuple[Verdict, float]]:
     """For each of several comparisons that are made together its verdict and its p, adjusted by Holm's method."""
     adjusted = holm([comparison.p for comparison in comparisons])
     return [

@@ -122,7 +122,9 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
         write_text(meanings, pd.DataFrame(facts).to_csv(index=False, lineterminator="\n"))
         return [file, meanings]
     raise UserError(
-        f"`{file.suffix or file.name}` is no format of a table", str(file), "end the name in " + ", ".join(SUFFIXES)
+        f"`{file.suffix or file.name}` is not a supported table format",
+        str(file),
+        "end the name in " + ", ".join(SUFFIXES),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from scalestudy.cluster.expected import Estimate
 from scalestudy.cluster.resources import Resources
-from scalestudy.cluster.used import ACCOUNTING, Attempt, accounted, read_ledger
+from scalestudy.cluster.used import ACCOUNTING, LedgerAttempt, accounted, read_ledger
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, json_lines, plain_file
 from scalestudy.results.stored import read_result
@@ -82,7 +82,7 @@ def compare(studies: Iterable[Study], machine: str) -> tuple[list[Compared], lis
     """Every run of the studies that has a result and was planned; and the names of those that have a result alone, which
     no driver of this folder has made."""
     plans, unplanned = read_plans(machine), []
-    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    attempts: dict[str, list[LedgerAttempt]] = defaultdict(list)
     for attempt in read_ledger():
         if attempt.machine == machine:
             attempts[attempt.run].append(attempt)
@@ -107,14 +107,14 @@ def compare(studies: Iterable[Study], machine: str) -> tuple[list[Compared], lis
     return list(rows.values()), unplanned
 
 
-def _accounted(attempts: Sequence[Attempt]) -> Mapping[str, float]:
+def _accounted(attempts: Sequence[LedgerAttempt]) -> Mapping[str, float]:
     kind = read_site().scheduler.get("kind")
     ids = [attempt.id for attempt in attempts if attempt.id]
     return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
 
 
 def _used(
-    result: Mapping[str, Any], attempts: Sequence[Attempt], seconds: Mapping[str, float]
+    result: Mapping[str, Any], attempts: Sequence[LedgerAttempt], seconds: Mapping[str, float]
 ) -> tuple[float, int, str, float]:
     """Seconds over all attempts that led to the run's result, their number, where the seconds come from, and the seconds of
     attempts that did not."""
@@ -132,7 +132,7 @@ def _used(
     return float(wall) if wall is not None else took.total_seconds(), 1, "result", lost
 
 
-def _chain(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+def _chain(attempts: Sequence[LedgerAttempt]) -> Sequence[LedgerAttempt]:
     """The last attempts, back to the one that began the chain."""
     first = len(attempts) - 1
     while first > 0 and attempts[first].number > 1 and attempts[first - 1].number < attempts[first].number:
@@ -148,7 +148,7 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
         raise UserError(
             "no finished run has a plan: the driver notes one for each run that it starts",
             str(plans_file(machine)),
-            "run the studies, then give the command again",
+            "run the studies, then run the command again",
         )
     others = [attempt for attempt in read_ledger() if attempt.rule != "train"]
     return _table(rows, others, unplanned), _plain(rows, others, unplanned)
@@ -158,7 +158,9 @@ def _sum(rows: Iterable[Compared], of: str, per: str) -> float:
     return float(sum((getattr(row, of) or 0.0) * getattr(row, per) for row in rows)) / 3600
 
 
-def _plain(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: Sequence[str] = ()) -> dict[str, Any]:
+def _plain(
+    rows: Sequence[Compared], others: Sequence[LedgerAttempt] = (), unplanned: Sequence[str] = ()
+) -> dict[str, Any]:
     known = [row for row in rows if row.high_s is not None]
     per = "gpus" if any(row.gpus for row in rows) else "nodes"
     expected, used = _sum(known, "middle_s", per), _sum(known, "used_s", per)
@@ -191,7 +193,7 @@ def _hits(known: Iterable[Compared]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _table(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: Sequence[str] = ()) -> str:
+def _table(rows: Sequence[Compared], others: Sequence[LedgerAttempt] = (), unplanned: Sequence[str] = ()) -> str:
     data = _plain(rows, others, unplanned)
     total = data["total"]
     head = (
@@ -213,8 +215,8 @@ def _table(rows: Sequence[Compared], others: Sequence[Attempt] = (), unplanned: 
         lines.append(f"The middle of what was expected is {total['expected_over_used']:.0%} of what was used.")
     for kind, hits in data["inside_by_kind"].items():
         lines.append(
-            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs took a time between the two ends, which are "
-            "meant to hold nine in ten."
+            f"Expected from {kind}: {hits['inside']} of {hits['runs']} runs fell within their P5 to P95 "
+            "interval, which should hold 90 %."
         )
     if data["lost"]["runs"]:
         lines.append(

@@ -101,7 +101,7 @@ def stored_bytes(spec: RunSpec) -> int:
 
 
 def stored_files(spec: RunSpec) -> int:
-    """About how many files preparing the data writes: one per picture, or its shards."""
+    """About how many files preparing the data writes: one per image, or its shards."""
     data = data_of(spec)
     if data is None or used_in_place(spec):
         return 0

@@ -53,7 +53,7 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     from snakemake_executor_plugin_multinode.schedulers import detected_kind
 
     if not re.fullmatch(NAME, name):
-        remedy = "use small letters, digits and `_`, beginning with a letter"
+        remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
     write_site.refuse_existing(name)
     kind = detected_kind()

@@ -44,7 +44,7 @@ KEPT = ("SLURM_CONF",)
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrivePlan:
     """What is driven, and how its job is asked for."""
 
     command: list[str]
@@ -58,7 +58,7 @@ class Plan:
     """The first driver is 1, its successor 2."""
 
 
-def start(plan: Plan) -> tuple[str, Path]:
+def start(plan: DrivePlan) -> tuple[str, Path]:
     """Submit the driver's job; its id and its log. Raises UserError where the scheduler refuses it."""
     from scalestudy.cluster.doctor import chosen_scheduler
     from snakemake_executor_plugin_multinode.schedulers import LimitReached, NoAnswer, Refused, Request
@@ -82,7 +82,7 @@ def start(plan: Plan) -> tuple[str, Path]:
         raise UserError(f"the scheduler did not take the driver's job: {error}", "drive", remedy) from None
 
 
-def for_driver(settings: Any, plan: Plan) -> Any:
+def for_driver(settings: Any, plan: DrivePlan) -> Any:
     """The site's settings with the request of a driver: account, queue and other options as in every job."""
     own = tuple(word for word in settings.options if word not in WHOLE_NODES)
     request = plan.request or REQUESTS[settings.kind]
@@ -115,7 +115,7 @@ def job_script(settings: Any, folder: Path) -> str:
 def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
     """Run the driver until it ends or has to leave; its exit status, or 0 where a successor was submitted."""
     given = read_json(folder / PLAN)
-    plan = Plan(**{**given, "options": tuple(given["options"])})
+    plan = DrivePlan(**{**given, "options": tuple(given["options"])})
     end_s = end_of_job(plan, environment)
     leave_s = end_s - min(MARGIN_S, 12.0 * plan.runtime_min)
     driver = subprocess.Popen(plan.command, env=of_driver(environment), stdin=subprocess.DEVNULL)
@@ -131,7 +131,7 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
         _let_leave(driver)
     if told:
         _say(
-            f"{signal.Signals(told[0]).name}: the driver has left, its jobs continue; the same command takes them up again"
+            f"{signal.Signals(told[0]).name}: the driver has exited; its jobs continue; the same command adopts them again"
         )
         return 128 + told[0]
     if time.time() < leave_s:
@@ -139,7 +139,7 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
     return _submit_successor(dataclasses.replace(plan, number=plan.number + 1), end_s)
 
 
-def end_of_job(plan: Plan, environment: Mapping[str, str]) -> float:
+def end_of_job(plan: DrivePlan, environment: Mapping[str, str]) -> float:
     """When the scheduler ends this job, seconds since 1970."""
     known = environment.get("SLURM_JOB_END_TIME", "")
     return float(known) if known.isdigit() else time.time() + 60.0 * plan.runtime_min
@@ -177,7 +177,7 @@ def _let_leave(driver: subprocess.Popen[bytes]) -> None:
         driver.wait()
 
 
-def _submit_successor(plan: Plan, end_s: float) -> int:
+def _submit_successor(plan: DrivePlan, end_s: float) -> int:
     while True:
         try:
             job, log = start(plan)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from scalestudy.cluster import neighbours
 from scalestudy.cluster.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
-from scalestudy.cluster.used import Attempt, read_ledger, start_up
+from scalestudy.cluster.used import LedgerAttempt, read_ledger, start_up
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
@@ -333,7 +333,7 @@ def _seconds(entry: Mapping[str, Any]) -> float | None:
     return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
 
 
-def _attempts_on(name: str) -> Iterator[Attempt]:
+def _attempts_on(name: str) -> Iterator[LedgerAttempt]:
     """Jobs of this folder whose runs belong to a machine."""
     return (attempt for attempt in read_ledger() if attempt.machine == name)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from scalestudy.cluster.spent import Job, used_between
+from scalestudy.cluster.spent import LedgerJob, used_between
 from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.spec.accounting import Accounting, LeftCommand, Unit
@@ -39,7 +39,7 @@ class Left:
         return f"{project}{self.left:,.6g}{of} {self.unit}{until} ({self.source})"
 
 
-def left_by_file(accounting: Accounting, jobs: Sequence[Job], machine: Machine, today: date) -> list[Left]:
+def left_by_file(accounting: Accounting, jobs: Sequence[LedgerJob], machine: Machine, today: date) -> list[Left]:
     """Of each grant of the site file that holds today, what this folder's jobs have not used."""
     found = []
     for grant in accounting.allocations:
@@ -71,18 +71,20 @@ def _by_command(told: LeftCommand, machine: Machine) -> Left:
     try:
         answer = run_command(told.command, COMMAND_S)
     except NoAnswer as error:
-        raise UserError(f"{error}", where, "give the command as it works in a terminal") from None
+        raise UserError(f"{error}", where, "write the command as it works in a terminal") from None
     if answer.code != 0:
         raise UserError(f"{name} ended with status {answer.code}: {answer.words}", where, "try it in a terminal")
     found = re.search(told.pattern, answer.out, re.MULTILINE)
     if found is None:
         raise UserError(
-            f"`{told.pattern}` is not in what {name} prints: {answer.words[:120]}", where, "mend the pattern"
+            f"`{told.pattern}` is not in what {name} prints: {answer.words[:120]}", where, "correct the pattern"
         )
     try:
         number = float((found[1] or "").replace(",", ""))
     except ValueError:
-        raise UserError(f"`{found[1]}` is no number, in what {name} prints", where, "mend the pattern") from None
+        raise UserError(
+            f"`{found[1]}` is not a number, in the output of {name}", where, "correct the pattern"
+        ) from None
     return Left("", _unit(told.unit, machine), number, None, "", f"says {name}")
 
 

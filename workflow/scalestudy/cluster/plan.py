@@ -3,8 +3,8 @@
 Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit. The
 percentiles of a sum are drawn (spread.py): they do not add up.
 
-What nobody knows is not summed: of the runs that do the same to each sample, the one that the driver starts first is
-planned as a short calibration run, and the others wait for what it says. Such a job is in what is requested, in none of
+Jobs without an estimate are not summed: of the runs that do the same to each sample, the one that the driver starts first
+is planned as a short calibration run, and the others wait for what it says. Such a job is in what is requested, in none of
 the percentiles, and in the makespan with its whole walltime.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from scalestudy.cluster.costs import data_of, used_in_place
 from scalestudy.cluster.expected import UNKNOWN, Estimate, Span
-from scalestudy.cluster.used import Attempt
+from scalestudy.cluster.used import LedgerAttempt
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
@@ -36,7 +36,7 @@ def rates(spec: RunSpec) -> Span:
     return INDEXED_PER_S if used_in_place(spec) else MADE_PER_S
 
 
-def expected(spec: RunSpec, start_up_s: Span, attempts: Iterable[Attempt]) -> Estimate:
+def expected(spec: RunSpec, start_up_s: Span, attempts: Iterable[LedgerAttempt]) -> Estimate:
     """Seconds of the job that prepares the data of a run, its start-up included; `attempts` are this folder's jobs."""
     samples = samples_to_prepare(spec)
     if samples is None:
@@ -52,7 +52,7 @@ def expected(spec: RunSpec, start_up_s: Span, attempts: Iterable[Attempt]) -> Es
     return Estimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
 
 
-def _learned(spec: RunSpec, attempts: Iterable[Attempt]) -> Iterator[float]:
+def _learned(spec: RunSpec, attempts: Iterable[LedgerAttempt]) -> Iterator[float]:
     """Samples per second of the datasets that have the same source and form."""
     for dataset in dict.fromkeys(one.run for one in attempts if one.rule == "dataset" and one.used_s):
         file = manifest_file(dataset)

@@ -78,7 +78,7 @@ def proposal(plan: Plan, project: Project, known: Known) -> Document:
             Paragraph(f"{size(plan.total.to_nodes_bytes)} are read from it over all runs."),
             Heading("Dates"),
             *_dates(plan, known),
-            Heading("What less would save"),
+            Heading("Savings from a smaller plan"),
             *_sensitivity(plan, studies, unit, hours),
         ),
     )
@@ -117,8 +117,7 @@ def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
         yield Paragraph(" ".join(line.split()).replace("Energy ", "Energy: ", 1) + ".")
     if plan.awaiting:
         yield Paragraph(
-            f"Not in these sums: {len(plan.awaiting)} runs of which nobody knows what they take, until calibration runs have "
-            "told."
+            f"Not in these sums: {len(plan.awaiting)} runs without an estimate until calibration runs have told."
         )
 
 

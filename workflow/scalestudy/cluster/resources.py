@@ -10,14 +10,14 @@ from typing import Any
 
 from scalestudy.cluster import preparation
 from scalestudy.cluster.expected import Estimate, Expectation
-from scalestudy.cluster.used import Attempt, read_ledger
+from scalestudy.cluster.used import LedgerAttempt, read_ledger
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
 
 CALIBRATION_MIN = 30
-"""Walltime of a run whose time nobody knows, minutes: it continues in further jobs where that is too short, and what it
+"""Walltime of a run without an estimate, minutes: it continues in further jobs where that is too short, and what it
 took then says what runs like it take."""
 ROUND_MIN = 6
 """Walltimes are whole multiples of six minutes, a tenth of an hour, so that hours add up exactly."""
@@ -212,7 +212,7 @@ class Planner:
         self.name, self.machine = name, machine
         self._expectation = expectation
         self._known: dict[str, tuple[Resources, Estimate]] = {}
-        self._jobs: list[Attempt] | None = None
+        self._jobs: list[LedgerAttempt] | None = None
 
     @property
     def expectation(self) -> Expectation:

@@ -86,7 +86,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], head: Sequence[str]) -> s
 
 def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     ends = [plan.hours(part) for part in getattr(plan.total, unit)]
-    yield "Expected     P10, P50, P90 of the sum, drawn from each job's own interval (P5 to P95); jobs of one source err together"
+    yield "Expected     P10, P50, P90 of the sum, drawn from each job's own interval (P5 to P95); estimates from one source share their error"
     yield f"Ends         {ends[1]:,} if every job takes its P5, {ends[2]:,} its P95, {ends[0]:,} its whole walltime"
     for number, text in enumerate(unknown(plan, unit)):
         yield f"{'Unknown' if number == 0 else '':13}{text}"
@@ -250,7 +250,8 @@ def _row(plan: Plan, row: Row) -> dict[str, Any]:
         "strategy": row.strategy or None,
         "ranks": row.ranks or None,
         "jobs": len(row.jobs),
-        "links": sum(job.resources.links for job in row.jobs),
+        "attempts": sum(job.resources.links for job in row.jobs),
+        "links": sum(job.resources.links for job in row.jobs),  # the name of earlier versions
         **_amounts(plan, row.amounts, row.kind, row.jobs),
     }
 
@@ -297,14 +298,15 @@ def _job(plan: Plan, job: PlannedJob, submit: Submit) -> dict[str, Any]:
     base: dict[str, Any] = {"rule": job.seen.rule, "name": job.name, "submitted": job.submitted}
     if not job.submitted:
         return base
-    line = submit.get(job.name)
+    line, attempts = submit.get(job.name), range(1, job.resources.links + 1)
     return {
         **base,
         "study": job.study,
         "strategy": job.strategy or None,
         "ranks": job.ranks or None,
         "resources": job.resources.plain(),
-        "links": [{"link": link + 1, "runtime": job.resources.runtime} for link in range(job.resources.links)],
+        "attempts": [{"attempt": number, "runtime": job.resources.runtime} for number in attempts],
+        "links": [{"link": number, "runtime": job.resources.runtime} for number in attempts],  # of earlier versions
         **_amounts(plan, job.amounts, job.estimate.kind, [job]),
         "awaits": job.awaits or None,
         "note": job.estimate.note,
@@ -318,7 +320,7 @@ def number(value: Decimal) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-COLUMNS = ("study", "strategy", "ranks", "jobs", "links", "gpu_hours_requested", "gpu_hours_expected_low",
+COLUMNS = ("study", "strategy", "ranks", "jobs", "attempts", "gpu_hours_requested", "gpu_hours_expected_low",
            "gpu_hours_expected_high", "gpu_hours_p10", "gpu_hours_p50", "gpu_hours_p90", "kind", "node_hours_requested", "node_hours_expected_low",
            "node_hours_expected_high", "cpu_hours_requested", "cpu_hours_expected_low", "cpu_hours_expected_high",
            "written_bytes", "files", "to_nodes_bytes")  # fmt: skip
@@ -332,8 +334,8 @@ def as_csv(plan: Plan) -> str:
     for row in plan.rows:
         a = row.amounts
         hours = [[str(plan.hours(units)) for units in group] for group in (a.gpu, a.node, a.cpu)]
-        links = sum(job.resources.links for job in row.jobs)
-        who = [row.study, row.strategy, row.ranks or "", len(row.jobs), links]
+        attempts = sum(job.resources.links for job in row.jobs)
+        who = [row.study, row.strategy, row.ranks or "", len(row.jobs), attempts]
         drawn = plan.percentiles(row.jobs, "gpu")
         writer.writerow(
             [*who, *hours[0], *drawn, row.kind, *hours[1], *hours[2], a.written_bytes, a.files, a.to_nodes_bytes]

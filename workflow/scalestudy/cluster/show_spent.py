@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from scalestudy.cluster.left import WORDS, Left, accounting_of_site, left_by_asking, left_by_file
-from scalestudy.cluster.spent import Job, Line, lines, read_jobs, totals
+from scalestudy.cluster.spent import LedgerJob, Line, lines, read_jobs, totals
 from scalestudy.errors import UserError
 from scalestudy.spec.accounting import Unit
 from scalestudy.spec.machine import Machine
@@ -48,7 +48,7 @@ def _rounded(hours: Any) -> dict[str, float]:
 
 
 def _text(
-    used: Sequence[Line], open_: Sequence[Job], left: Sequence[Left], unknown: Sequence[str], machine: Machine
+    used: Sequence[Line], open_: Sequence[LedgerJob], left: Sequence[Left], unknown: Sequence[str], machine: Machine
 ) -> Iterator[str]:
     units = list(totals([], machine))
     head = ("project", "period", "days", "jobs", *(_head(unit, machine) for unit in units))

@@ -19,7 +19,7 @@ NOT_SAID = "(not recorded)"
 
 
 @dataclass(frozen=True)
-class Job:
+class LedgerJob:
     """One submission of the ledger."""
 
     project: str
@@ -53,7 +53,7 @@ class Span:
     last: date
 
 
-def read_jobs(file: Path = LEDGER, today: date | None = None) -> list[Job]:
+def read_jobs(file: Path = LEDGER, today: date | None = None) -> list[LedgerJob]:
     """The submissions of this folder; those that a scheduler did not take have used nothing."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
@@ -65,10 +65,10 @@ def read_jobs(file: Path = LEDGER, today: date | None = None) -> list[Job]:
     return [_job(event, ends.get(name), today or date.today()) for name, event in begun.items()]
 
 
-def _job(event: Mapping[str, Any], end: Mapping[str, Any] | None, today: date) -> Job:
+def _job(event: Mapping[str, Any], end: Mapping[str, Any] | None, today: date) -> LedgerJob:
     used_s = None if end is None else _number(end.get("used_s"))
     ended = today if end is None else date.fromtimestamp(_number(end.get("time_s")) or time.time())
-    return Job(
+    return LedgerJob(
         str(event.get("project") or NOT_SAID),
         str(event.get("queue") or ""),
         int(_number(event.get("nodes"))),
@@ -109,9 +109,9 @@ class Line:
     hours: Mapping[Unit, float]
 
 
-def lines(jobs: Iterable[Job], accounting: Accounting, machine: Machine) -> list[Line]:
+def lines(jobs: Iterable[LedgerJob], accounting: Accounting, machine: Machine) -> list[Line]:
     """What ended, by project and period, oldest first."""
-    groups: dict[tuple[str, Span], list[Job]] = {}
+    groups: dict[tuple[str, Span], list[LedgerJob]] = {}
     for job in jobs:
         if job.used_s:
             groups.setdefault((job.project, span_of(job.day, accounting)), []).append(job)
@@ -119,14 +119,14 @@ def lines(jobs: Iterable[Job], accounting: Accounting, machine: Machine) -> list
     return [Line(*key, len(groups[key]), totals(groups[key], machine)) for key in keys]
 
 
-def totals(jobs: Sequence[Job], machine: Machine) -> dict[Unit, float]:
+def totals(jobs: Sequence[LedgerJob], machine: Machine) -> dict[Unit, float]:
     """Hours of each unit, and points where the machine has prices."""
     units: list[Unit] = ["gpu_hours", "node_hours", "cpu_hours"]
     units += ["points"] if machine.prices is not None else []
     return {unit: sum(job.hours(unit, machine) for job in jobs) for unit in units}
 
 
-def used_between(jobs: Iterable[Job], project: str, unit: Unit, first: str, last: str, machine: Machine) -> float:
+def used_between(jobs: Iterable[LedgerJob], project: str, unit: Unit, first: str, last: str, machine: Machine) -> float:
     """What a project's jobs of this folder used on these days, with what those that have not ended may still use."""
     found = [job for job in jobs if job.project == project and first <= job.day.isoformat() <= last]
     return sum(job.hours(unit, machine) for job in found)

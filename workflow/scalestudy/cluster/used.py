@@ -20,7 +20,7 @@ MOST_IDS = 200
 
 
 @dataclass(frozen=True)
-class Attempt:
+class LedgerAttempt:
     """One job of a run, as the executor recorded it."""
 
     name: str
@@ -44,7 +44,7 @@ def ledger_events(file: Path = LEDGER) -> Iterator[dict[str, Any]]:
     return (event for event in json_lines(file) if isinstance(event.get("name"), str))
 
 
-def read_ledger(file: Path = LEDGER) -> list[Attempt]:
+def read_ledger(file: Path = LEDGER) -> list[LedgerAttempt]:
     """The jobs that executors submitted from this folder, oldest first."""
     events: dict[str, dict[str, object]] = {}
     for event in ledger_events(file):
@@ -52,7 +52,7 @@ def read_ledger(file: Path = LEDGER) -> list[Attempt]:
     return [attempt for name, event in events.items() if (attempt := _attempt(name, event)) is not None]
 
 
-def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
+def _attempt(name: str, event: Mapping[str, object]) -> LedgerAttempt | None:
     label = str(event.get("job", ""))
     words = label.split()
     rule = words[0] if words else ""
@@ -61,7 +61,7 @@ def _attempt(name: str, event: Mapping[str, object]) -> Attempt | None:
         return None
     hours = event.get("gpu_hours")
     used, gpus, nodes, number = (event.get(key) for key in ("used_s", "gpus", "nodes", "link"))
-    return Attempt(
+    return LedgerAttempt(
         name,
         found[0] if found else "",
         str(event["id"]) if event.get("id") else None,
@@ -88,7 +88,7 @@ def last_causes(file: Path = LEDGER) -> dict[str, str]:
     return causes
 
 
-def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[Attempt]) -> tuple[float, float] | None:
+def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[LedgerAttempt]) -> tuple[float, float] | None:
     """Seconds of earlier jobs outside their runs: the 10th and 90th percentile; None with fewer than three jobs.
 
     `wall_s` has what each run itself took, oldest first. A run with more jobs than

@@ -14,7 +14,7 @@ from scalestudy.commands.options import MACHINE, SCALE, one_study
 @MACHINE
 @SCALE
 def command(study: str, machine: str, scale: str) -> None:
-    """Hold the nodes of a machine against each other: which are slow, failed, or count memory errors?
+    """Compare the nodes of a machine with each other: which are slow, failed, or count memory errors?
 
     STUDY measures nodes by name (`vary: {nodes: each}`), and says by how much a node may be slower. Looks at what has been
     measured so far. Writes a page to print, a CSV table, and a list of nodes to drain, one a line. Exit status: 1 where a

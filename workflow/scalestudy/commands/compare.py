@@ -24,7 +24,7 @@ class Margin(click.ParamType):
         except ValueError:
             share = -1.0
         if not 0 <= share < 1:
-            self.fail(f"`{text}` is no margin: write a share of the speed, such as 3% or 0.03", param, ctx)
+            self.fail(f"`{text}` is not a margin: give a fraction of the speed, such as 3% or 0.03", param, ctx)
         return share
 
 

@@ -32,8 +32,8 @@ from scalestudy.errors import UserError
 def command(in_job: Path | None, **options: Any) -> None:
     """Run studies as `scalestudy run` does, with the driver as a job of one core.
 
-    Before its walltime the driver leaves, submits its successor, and that takes the study's jobs up again. Jobs must be
-    allowed to submit jobs.
+    Shortly before its walltime ends the driver submits its successor and exits; the successor adopts the study's jobs.
+    Jobs must be allowed to submit jobs.
 
     \b
     Example: scalestudy drive gpu_scaling --profile profiles/slurm --scale paper
@@ -75,7 +75,7 @@ def submit(
     if kind is None:
         remedy = "use a profile for Slurm, PBS or Grid Engine; elsewhere: scalestudy run"
         raise UserError(f"{profile} submits nothing", str(given.get("site", profile)), remedy)
-    plan = drive.Plan(drive.commands_of(words), math.ceil(60 * hours), queue, request, options)
+    plan = drive.DrivePlan(drive.commands_of(words), math.ceil(60 * hours), queue, request, options)
     job, log = drive.start(plan)
     click.echo(shlex.join(words))
     click.echo(f"runs in job {job}; its log: {os.path.relpath(log)}")

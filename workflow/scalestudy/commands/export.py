@@ -19,7 +19,7 @@ from scalestudy.files import atomic_path
 from scalestudy.spec.layout import RESULTS, machine_and_campaign, result_file, run_folder
 
 if TYPE_CHECKING:
-    from scalestudy.report.crate import Packed
+    from scalestudy.report.crate import PackedStudy
     from scalestudy.spec.study import Study
 
 FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchange.parquet")
@@ -72,9 +72,9 @@ def export_study(study: Study, machine: str, out: Path, author: str | None = Non
     return len(packed.runs)
 
 
-def packed_of(study: Study, machine: str, author: str | None, license_: str) -> Packed:
+def packed_of(study: Study, machine: str, author: str | None, license_: str) -> PackedStudy:
     """What a study's crate holds. Raises UserError where no run has a result, or this is no clone."""
-    from scalestudy.report.crate import DoneRun, Packed
+    from scalestudy.report.crate import DoneRun, PackedStudy
     from scalestudy.results.stored import read_result
     from scalestudy.spec.config import read_machine
 
@@ -99,7 +99,7 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
     code = tuple(dict.fromkeys([*files, *_code()]))
     outputs = tuple(_outputs(study, machine))
     paths = [*code, *outputs, *(path for run in runs for path in run.files)]
-    return Packed(
+    return PackedStudy(
         study, machine, read_machine(machine).description, workflow, files[0], files[1], tuple(runs), outputs, code,
         {path: Path(path).stat().st_size for path in paths},
         {path: datetime.fromtimestamp(Path(path).stat().st_mtime).astimezone() for path in outputs},

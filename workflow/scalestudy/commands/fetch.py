@@ -22,7 +22,7 @@ from scalestudy.errors import Skipped, UserError
 )
 @click.option("--lock", default="envs/requirements.txt", show_default=True, type=FILE, help="What --wheels reads.")
 def command(studies: tuple[str, ...], profile: str, config: tuple[str, ...], wheels: Path | None, lock: Path) -> None:
-    """Bring what jobs of these studies would download; without names, of all configured ones.
+    """Download in advance what jobs of these studies need; default: all configured studies.
 
     Run it on a host that has internet and the home folder of the nodes, such as a login node. What is there already is not
     fetched again.

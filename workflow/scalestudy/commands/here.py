@@ -47,7 +47,7 @@ def chosen(scale: str | None = None) -> Choice:
         what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
         raise UserError(what, remedy="`make run SCALE=mini` measures the CPU")
     if found.unusable:
-        what = f"an accelerator is here, and it cannot be used: {found.unusable}"
+        what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
         raise UserError(
             what, remedy="mend that first (`scalestudy doctor` says more); `make run SCALE=mini` measures the CPU"
         )

@@ -64,7 +64,9 @@ def _refuse_taken(name: str, campaign: str | None) -> None:
     from scalestudy.spec.config import NAME
 
     if campaign is not None and not re.fullmatch(NAME, campaign):
-        raise UserError(f"`{campaign}` cannot be a name", "--as", "use small letters, digits and `_`, a letter first")
+        raise UserError(
+            f"`{campaign}` cannot be a name", "--as", "use lower-case letters, digits and `_`, starting with a letter"
+        )
     if any((RESULTS / name).glob("runs/*/result.json")):
         what = f"`{name}` has runs of its own here, and results of others are not mixed with them"
         raise UserError(what, str(RESULTS / name), "give another name: --as NAME")
@@ -113,7 +115,7 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for entry, match in runs:
         if match[1] in NOT_MACHINES:
-            raise UserError(f"{entry.filename}: `{match[1]}` is no machine", place, FOREIGN)
+            raise UserError(f"{entry.filename}: `{match[1]}` is not a machine", place, FOREIGN)
         data = archive.read(entry)
         if sums.get(entry.filename) != hashlib.sha256(data).hexdigest():
             raise UserError(f"{entry.filename} is not what was packed: its digest differs", place, REMEDY)
@@ -180,4 +182,4 @@ def _check_parquet(data: bytes, name: str, place: str) -> None:
     try:
         pq.ParquetFile(io.BytesIO(data)).close()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{name} is no Parquet file: {error}", place, REMEDY) from None
+        raise UserError(f"{name} is not a Parquet file: {error}", place, REMEDY) from None

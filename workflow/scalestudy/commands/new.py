@@ -64,7 +64,7 @@ def _refuse_name(name: str, file: Path) -> None:
     if not file.parent.is_dir():
         raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
     if not re.fullmatch(NAME, name):
-        remedy = "use small letters, digits and `_`, beginning with a letter; at most 64"
+        remedy = "use lower-case letters, digits and `_`, starting with a letter; at most 64"
         raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
     if name in RESERVED:
         raise UserError(
@@ -131,7 +131,7 @@ def study_text(
         "# Dotted keys of a run, each with its values; all are crossed. A value may be {value: …, label: …}.",
         "vary:",
         *(f"  {key}: {_yaml(values)}" for key, values in axes.items()),
-        "# Each configuration is measured so often, round by round: three give an interval, five decide more.",
+        "# Repeats per configuration, made round by round: three give an interval, five decide more claims.",
         f"repeats: {repeats or 3}",
         *_scales(scale),
         "# Kinds and columns: docs/reference/study.md and columns.md.",
@@ -247,7 +247,7 @@ def _check(name: str, scale: str, text: str, file: Path) -> None:
     try:
         expand(document, checked(StudySpec, document), name, scale, read_machine(machine), machine)
     except UserError as error:
-        raise UserError(f"nothing is written, because the study would be wrong:\n{error}") from None
+        raise UserError(f"nothing was written: the study would be invalid:\n{error}") from None
 
 
 def _write_new(file: Path, text: str) -> None:

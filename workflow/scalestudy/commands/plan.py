@@ -61,7 +61,9 @@ class Options:
     "--spent", is_flag=True, help="What this folder's jobs have used, by project and period, and what is left."
 )
 @click.option(
-    "--ask-scheduler", is_flag=True, help="Ask it when such jobs would start now and what is left. Submits nothing."
+    "--ask-scheduler",
+    is_flag=True,
+    help="Ask the scheduler when such jobs would start and how much of the grant is left. Submits nothing.",
 )
 def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.

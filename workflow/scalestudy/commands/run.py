@@ -33,7 +33,7 @@ def command(
     budget: float | None,
     dry_run: bool,
 ) -> None:
-    """Run studies: say the Snakemake command, and give it. Takes what `scalestudy plan` takes.
+    """Run studies: print the Snakemake command, then execute it. Takes what `scalestudy plan` takes.
 
     \b
     Example: scalestudy run gpu_scaling --profile profiles/slurm --scale paper --budget 500

@@ -36,7 +36,7 @@ SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forw
          "stage_s", "staged_bytes", "first_batch_s", "time_to_train_s",
          "setup_s", "trace_s", "profile_s", "search_s", "stages", "replicas", "micro_batches", "predicted_step_time_s",
          "predicted_memory_mib", "device_memory_mib", "wall_s")  # fmt: skip
-AGAIN = "    once the cause is gone, the same command resumes the run from its last checkpoint, or begins it anew"
+AGAIN = "    once the cause is gone, the same command resumes the run from its last checkpoint, or starts it from the beginning"
 
 
 def train_from_spec(out: Path) -> None:

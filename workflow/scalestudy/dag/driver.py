@@ -199,4 +199,4 @@ def _refuse_if_overtaken(workflow: Any, begin: float) -> None:
         for result in (Path(str(path)) for path in job.output if job.rule.name == "train"):
             if result.exists() and result.stat().st_mtime > begin:
                 what = "another driver finished this run while this one was reading the folder"
-                end(UserError(what, str(result), "give the same command again"))
+                end(UserError(what, str(result), "run the same command again"))

@@ -13,10 +13,10 @@ class Shard(Spec):
     """In which file format images are stored."""
 
     format: Literal["files", "tar", "lmdb", "raw"] = "files"
-    """One file per picture; ustar shards as WebDataset reads them; one LMDB database; shards of pixels, for
+    """One file per image; ustar shards as WebDataset reads them; one LMDB database; shards of pixels, for
     `preprocess: raw`. All but `files` are shuffled when written."""
     mib: Annotated[float, Field(ge=1 / 1024, le=1024)] = 64.0
-    """Size of a `tar` or `raw` shard, MiB; one that holds a single larger picture is larger."""
+    """Size of a `tar` or `raw` shard, MiB; one that holds a single larger image is larger."""
 
 
 class DatasetSpec(Spec):
@@ -30,15 +30,15 @@ class DatasetSpec(Spec):
     """Ahead of time: nothing; JPEG with the shorter side `resize`; decoded pixels (uint8, square, `resize` wide).
     EXIF orientation is not applied, as torchvision's datasets do not."""
     resize: Annotated[int, Field(ge=8, le=8192)] = 256
-    """Shorter side of `resized` pictures, both sides of `raw` ones, pixels."""
+    """Shorter side of `resized` images, both sides of `raw` ones, pixels."""
     quality: Annotated[int, Field(ge=1, le=100)] = 90
-    """JPEG quality of `resized` pictures."""
+    """JPEG quality of `resized` images."""
     shard: Shard = Shard()
     """In which file format images are stored."""
     on_error: Literal["fail", "skip"] = "fail"
-    """What cannot be used: `fail` names it and stops (a picture that cannot be decoded stops it where the data is stored
-    anew; used where it lies, it is an error when it is read); `skip` decodes every picture once, and leaves out and
-    lists damaged ones, links that are not followed, pipes and the like, and classes without pictures."""
+    """What cannot be used: `fail` names it and stops (an image that cannot be decoded stops it where the data is stored
+    anew; used where it lies, it is an error when it is read); `skip` decodes every image once, and leaves out and
+    lists damaged ones, links that are not followed, pipes and the like, and classes without images."""
 
     @field_validator("shard")
     @classmethod
@@ -117,16 +117,16 @@ class ImageNet(DatasetSpec):
 
 
 class ChestXray14(DatasetSpec):
-    """112,120 X-ray pictures with up to 14 findings each (NIH), patient-wise split; or ChestMNIST's `.npz`."""
+    """112,120 X-ray images with up to 14 findings each (NIH), patient-wise split; or ChestMNIST's `.npz`."""
 
     source: Literal["chest_xray14"]
     root: str | None = None
-    """Folder with `Data_Entry_2017.csv`, the two lists and the pictures, or with `chestmnist*.npz`; unset:
+    """Folder with `Data_Entry_2017.csv`, the two lists and the images, or with `chestmnist*.npz`; unset:
     `data_roots`."""
 
 
 class Caltech256(DatasetSpec):
-    """30,607 pictures of 257 classes; every fifth of a class in the order of names is held out."""
+    """30,607 images of 257 classes; every fifth of a class in the order of names is held out."""
 
     source: Literal["caltech256"]
     root: str | None = None

@@ -1,4 +1,4 @@
-"""The index of coded pictures: arrays and one blob of names, because a list of a million tuples takes 180 MiB."""
+"""The index of coded images: arrays and one blob of names, because a list of a million tuples takes 180 MiB."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Index:
     bytes: NDArray[np.int64]
     """[samples] size of each payload."""
     checks: NDArray[np.uint32]
-    """[samples] CRC-32 of each payload; empty for pictures used where they lie."""
+    """[samples] CRC-32 of each payload; empty for images used where they lie."""
     shard: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     """[samples] number of the shard that holds it; empty where each sample is a file or a record."""
     start: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))

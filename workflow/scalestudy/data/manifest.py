@@ -42,7 +42,7 @@ class SplitInfo:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PreparationCost:
     """The cost of making the data, over all attempts where one was killed."""
 
     __pydantic_config__ = CLOSED
@@ -68,10 +68,10 @@ class Manifest:
     reason: str = ""
     """Why it was skipped and what to do; empty when ready."""
     format: Format = "tensors"
-    """`tensors`: arrays of pixels, or samples made while reading; `files`: JPEG and PNG; `raw`: square pictures of
+    """`tensors`: arrays of pixels, or samples made while reading; `files`: JPEG and PNG; `raw`: square images of
     pixels in one array; `shards`: byte ranges of larger files; `database`: one LMDB per split."""
     payload: Payload = "coded"
-    """What a sample of shards or a database is: a coded picture, or its pixels (uint8, height x width x 3)."""
+    """What a sample of shards or a database is: a coded image, or its pixels (uint8, height x width x 3)."""
     classes: Count = 0
     task: Task = "classification"
     channels: Count = 0
@@ -84,16 +84,16 @@ class Manifest:
     containers: dict[str, list[str]] = field(default_factory=dict)
     """By split, the files below `bulk` that byte ranges lie in, where they were there before; empty: named by rule."""
     fingerprint: str = ""
-    """SHA-256 over what is stored (pictures by their CRC-32) or, used where it lies, over its names and sizes."""
+    """SHA-256 over what is stored (images by their CRC-32) or, used where it lies, over its names and sizes."""
     seconds: Amount = 0.0
     """What preparing took."""
     width: Amount | None = None
     """Mean width of a stored image, pixels; of files, from a sample of them."""
     height: Amount | None = None
     """Mean height of a stored image, pixels."""
-    cost: Cost = Cost()
+    cost: PreparationCost = PreparationCost()
     left_out: Count = 0
-    """Pictures, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
+    """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)
     """The first LISTED of them: name and what is wrong."""
 

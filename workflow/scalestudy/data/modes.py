@@ -16,5 +16,5 @@ MODES: dict[str, tuple[Mode, ...]] = {
 """The input modes that each format of data has, its own first."""
 
 FORMAT_OF_SHARD = {"files": "files", "tar": "shards", "raw": "shards", "lmdb": "database"}
-"""The format that `data.shard.format` leads to, where pictures are stored by us."""
+"""The format that `data.shard.format` leads to, where images are stored by us."""
 TENSOR_SOURCES = ("digits", "fashion_mnist", "synthetic")

@@ -120,7 +120,7 @@ class CacheLimit:
     a node take each an equal share of the node's limit. Then never more than the node's limit is resident, but a
     range may be dropped that another rank has just read. Pages that were resident before the first read of this
     process are not counted: drop the files first. Pages that are mapped cannot be dropped: arrays of tensors are
-    outside, raw pictures are read, not mapped. What a loader has read ahead counts from when it is used: in data of few
+    outside, raw images are read, not mapped. What a loader has read ahead counts from when it is used: in data of few
     batches, much of the next epoch is read before this one's last pages are dropped. Readers turn off the kernel's
     read-ahead, which would fill pages that are not counted.
     """

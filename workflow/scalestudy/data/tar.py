@@ -87,7 +87,7 @@ def entries(descriptor: int, where: str, begin: int = 0, size: int | None = None
             raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
         if kind in (LONG_NAME, LONG_TARGET, PAX) and length > LONGEST_NAME:
             what = f"has a name of {length:,} bytes at byte {position:,}"
-            raise UserError(what, where, "is it an archive of pictures?")
+            raise UserError(what, where, "is it an archive of images?")
         if kind == LONG_NAME:
             name = os.pread(descriptor, length, start).rstrip(b"\0")
         elif kind == PAX:

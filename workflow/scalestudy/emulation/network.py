@@ -110,7 +110,7 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     keeper.kill()
     said = keeper.stderr.read().decode(errors="replace").strip() if keeper.stderr else ""
     raise Skipped(
-        f"network namespaces cannot be made here ({said or 'no answer'}): run as root, or allow them to users"
+        f"network namespaces cannot be made here ({said or 'no answer'}): run as root, or enable unprivileged user namespaces"
     )
 
 

@@ -247,7 +247,7 @@ def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> 
     return Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")
 
 
-SHARED = "more threads than cores, no statement about scaling"
+SHARED = "more threads than cores: not a scaling result"
 SHARED_EXCHANGE = (
     "exchange shares cores: more ranks and servers than cores exchange on a host, whose compute is emulated"
 )

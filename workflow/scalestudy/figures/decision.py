@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.paired import Comparison, Verdict, compare, judged
+from scalestudy.analysis.paired import PairedDifference, Verdict, compare, judged
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.groups import Row
@@ -84,7 +84,7 @@ def _by_repeat(rows: Sequence[Row], column: str) -> dict[int, float]:
     return known
 
 
-def _sentence(column: str, found: Comparison, verdict: Verdict, limit: str) -> str:
+def _sentence(column: str, found: PairedDifference, verdict: Verdict, limit: str) -> str:
     """`faster; Training time changes by -12.0 ± 1.3 % (margin 5 %, 5 pairs)`."""
     if on_logarithms(column):
         change = with_interval(*(100 * math.expm1(value) for value in (found.mean, found.low, found.high))) + " %"

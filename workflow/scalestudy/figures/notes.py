@@ -20,7 +20,7 @@ from scalestudy.spec.step_times import INFINITE, Published, published_step_time
 
 Row = Mapping[str, Any]
 DISTURBED = "†"
-"""Marks a mean that holds runs beside which others used the host."""
+"""Marks a mean that includes disturbed runs: other processes used the host during them."""
 LONGEST_REASON = 110
 MOST_VALUES = 3
 
@@ -35,7 +35,7 @@ INSTRUMENT = {
     "driver": "driver",
     "python": "Python",
     "system": "system",
-    "decoder": "pictures by",
+    "decoder": "images by",
     "code": "measuring code",
 }
 """What results say about the instrument, in words."""
@@ -93,7 +93,7 @@ def disturbed(rows: Sequence[Row]) -> str:
     valid = [row for row in rows if row["status"] == "valid"]
     count = sum(bool(row["disturbed"]) for row in valid)
     return (
-        f"{DISTURBED}: holds disturbed runs ({count} of {len(valid)}), beside which others used the host"
+        f"{DISTURBED}: includes disturbed runs ({count} of {len(valid)}): other processes used the host during them"
         if count
         else ""
     )
@@ -115,7 +115,7 @@ def measured_apart(rows: Sequence[Row]) -> list[str]:
 
 def _tie(found: Interval | None) -> str:
     if found is None:
-        return "Nothing was measured in both, so that a change of the machine cannot be told from an effect: raise `repeats`"
+        return "No configuration was measured in both periods, so a machine change cannot be told from an effect: raise `repeats`"
     low, high = (None if end is None else 100 * math.expm1(end) for end in (found.low, found.high))
     change = with_interval(100 * math.expm1(found.mean), low, high)
     return f"Configurations measured in both ({found.n}) are faster by {change} % the second time"

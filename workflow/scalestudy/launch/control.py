@@ -131,7 +131,7 @@ class Control:
         for index in set(self.connections.agents) - self.done:
             self.silent_s[index] += min(elapsed_s, 2 * INTERVAL_S)
             if self.silent_s[index] > self.job.spec.heartbeat_timeout_s:
-                what = f"node {self.host(index)} gave no sign of life for {self.job.spec.heartbeat_timeout_s:g} s"
+                what = f"node {self.host(index)} sent no heartbeat for {self.job.spec.heartbeat_timeout_s:g} s"
                 self.failures.append(Failure("node", what))
 
     def note_dead_launchers(self) -> None:

@@ -1,4 +1,4 @@
-"""Signs of life: every process of a run counts up once a second, in memory that it shares with the process that started it."""
+"""Heartbeats: every process of a run counts up once a second, in memory that it shares with the process that started it."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Ranks:
             elif self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
-                silence = f"gave no sign of life for {limit_s:g} s" + (f" ({why})" if why else "")
+                silence = f"sent no heartbeat for {limit_s:g} s" + (f" ({why})" if why else "")
                 remedy = "set `heartbeat_timeout_s` to allow longer silence"
                 self._note("silent", self.ranks[slot], f"{silence}; {remedy}")
 

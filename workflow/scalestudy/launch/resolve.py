@@ -91,10 +91,10 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
         return spec.device or machine.device or "", None
     found = accelerators()
     if found.kind and not found.count:
-        what = f"the accelerator of this machine is one of type `{found.kind}`, which runs cannot use"
+        what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
         raise Skipped(f"{what}; {ON_PURPOSE}")
     if found.unusable:
-        raise Skipped(f"an accelerator is here, and it cannot be used: {found.unusable}; {ON_PURPOSE}")
+        raise Skipped(f"this machine has an accelerator, but it cannot be used: {found.unusable}; {ON_PURPOSE}")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
@@ -106,7 +106,7 @@ def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the m
     seen = accelerators().count
     if seen < min(promised, resolved.ranks_per_node):
         has = f"{seen} of them" if seen else "none"
-        what = f"{file} promises {promised} GPUs per node, and this node shows {has}"
+        what = f"{file} says {promised} GPUs per node, but this node has {has}"
         remedy = f"correct the request in {site_file()}, or `devices_per_node` in {file}; to compute on CPUs, set `device: cpu` there"
         raise SiteFault(what, remedy)
 

@@ -115,7 +115,7 @@ def _exit_status(answer: bytes, log: Path) -> int:
     """The exit status of a command from the parent's answer; empty: the parent is gone. Says what went wrong there."""
     if not answer:
         what = "the warm parent process, which was making this run, was killed or failed; the run was ended with it"
-        remedy = f"give the same command again, or set SCALESTUDY_WARM=0 to run without it; its log is {log}"
+        remedy = f"run the same command again, or set SCALESTUDY_WARM=0 to run without it; its log is {log}"
         print(f"scalestudy: {what}\n    {remedy}", file=sys.stderr, flush=True)
         return 1
     code = int(answer)

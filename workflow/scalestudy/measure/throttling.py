@@ -1,4 +1,4 @@
-"""For how long the kernel slowed the processor down against heat, where it counts that."""
+"""For how long the kernel throttled the processor because of its temperature, where it counts that."""
 
 from __future__ import annotations
 

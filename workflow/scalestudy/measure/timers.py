@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PHASES = ("data", "convert", "forward", "backward", "exchange", "optimiser")
 MARKS = len(PHASES) + 1
-"""Of a step: its begin, and the end of each phase."""
+"""Of a step: its start, and the end of each phase."""
 DRAIN_EVERY = 100
 """Steps between two conversions of marks into seconds: few enough that no more GPU events than these are alive."""
 
@@ -85,7 +85,7 @@ class StepTimer:
             self._drain()
 
     def seconds(self) -> NDArray[np.float64]:
-        """float64 [steps, 7]: begin and the ends of all phases, seconds since the first begin of the run.
+        """float64 [steps, 7]: start and the ends of all phases, seconds since the first start of the run.
 
         Waits for the device.
         """

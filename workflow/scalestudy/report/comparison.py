@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jinja2
 
-from scalestudy.analysis.compare import Compared, Comparison
+from scalestudy.analysis.compare import Compared, MachineComparison
 from scalestudy.analysis.comparison import LEVEL, Verdict, exit_status, geometric_mean
 from scalestudy.analysis.instruments import told
 from scalestudy.analysis.recorded import Recorded
@@ -68,7 +68,7 @@ def changed(ratio: float | None, low: float | None, high: float | None) -> str:
     return f"{first} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def shown_lines(comparison: Comparison, names: Mapping[str, Name]) -> list[Shown]:
+def shown_lines(comparison: MachineComparison, names: Mapping[str, Name]) -> list[Shown]:
     """Every configuration that was compared: slower first, then in the order of the studies."""
     order = {configuration: place for place, configuration in enumerate(names)}
     found = [
@@ -78,7 +78,7 @@ def shown_lines(comparison: Comparison, names: Mapping[str, Name]) -> list[Shown
     return sorted(found, key=lambda shown: VERDICTS.index(shown.row.change.verdict))
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: MachineComparison) -> str:
     """The answer in one sentence."""
     counts = Counter(comparison.verdicts)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
@@ -87,7 +87,7 @@ def headline(comparison: Comparison) -> str:
     return f"{comparison.after.name} against {comparison.before.name}: {said}, of {total} {noun}"
 
 
-def facts(comparison: Comparison) -> list[str]:
+def facts(comparison: MachineComparison) -> list[str]:
     """How it was decided, and what has to be known."""
     margin = f"{100 * comparison.margin:g} %"
     found = [
@@ -120,7 +120,7 @@ HEAD = (
 )  # fmt: skip
 
 
-def as_csv(comparison: Comparison, lines: Sequence[Shown]) -> str:
+def as_csv(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
     """One line per configuration; `ratio`, `low` and `high` are speed after over speed before."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -138,7 +138,7 @@ def as_csv(comparison: Comparison, lines: Sequence[Shown]) -> str:
     return out.getvalue()
 
 
-def as_markdown(comparison: Comparison, lines: Sequence[Shown]) -> str:
+def as_markdown(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
     """For the summary of a CI job: the answer, then what is not the same, then how it was decided."""
     told_lines = [shown for shown in lines if shown.row.change.verdict != "same"]
     text = [f"## {_cell(headline(comparison))}", ""]
@@ -158,7 +158,7 @@ def _cell(text: str) -> str:
     return printable(text).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def as_junit(comparison: Comparison, lines: Sequence[Shown]) -> str:
+def as_junit(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
     """A test suite per study, a test case per configuration: slower fails, undecided is skipped."""
     root = ET.Element("testsuites", name=headline(comparison))
     for study in dict.fromkeys(shown.name.study for shown in lines):
@@ -184,7 +184,7 @@ def as_junit(comparison: Comparison, lines: Sequence[Shown]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def as_page(comparison: Comparison, lines: Sequence[Shown]) -> str:
+def as_page(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
     """One self-contained page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -221,7 +221,7 @@ def _started(runs: Sequence[Recorded]) -> str:
     return f"{times[0]} to {times[-1]}" if times else "times not said"
 
 
-def _reach(comparison: Comparison) -> float:
+def _reach(comparison: MachineComparison) -> float:
     """The largest change that the drawing has room for, in logarithms: what there is, twice the margin at least."""
     ends = [end for row in comparison.compared for end in (row.change.low, row.change.high, row.change.ratio) if end]
     largest = max((abs(math.log(end)) for end in ends), default=0.0)
@@ -243,7 +243,7 @@ def _bar(shown: Shown, reach: float) -> dict[str, float] | None:
     return found
 
 
-def write_comparison(comparison: Comparison, names: Mapping[str, Name], folder: Path) -> list[Path]:
+def write_comparison(comparison: MachineComparison, names: Mapping[str, Name], folder: Path) -> list[Path]:
     """Write page, table, Markdown and JUnit XML into `folder`; returns their paths."""
     lines = shown_lines(comparison, names)
     made = {"html": as_page, "csv": as_csv, "md": as_markdown, "xml": as_junit}

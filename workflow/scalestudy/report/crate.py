@@ -54,7 +54,7 @@ class DoneRun:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedStudy:
     """Everything that a crate holds, by its paths in it."""
 
     study: Study
@@ -78,7 +78,7 @@ class Packed:
     when: datetime
 
 
-def crate_of(packed: Packed) -> Entity:
+def crate_of(packed: PackedStudy) -> Entity:
     """The content of ro-crate-metadata.json."""
     study = packed.study
     actions = [
@@ -149,16 +149,16 @@ OF_OUTPUTS = {"summarise": "studies", "figure": "figures", "table": "tables"}
 """Those that make something of results, and in which folder."""
 
 
-def _made_by(packed: Packed, verb: str) -> list[str]:
+def _made_by(packed: PackedStudy, verb: str) -> list[str]:
     return [path for path in packed.outputs if f"/{OF_OUTPUTS[verb]}/" in path]
 
 
-def _verbs(packed: Packed) -> list[str]:
+def _verbs(packed: PackedStudy) -> list[str]:
     """The verbs that made something here."""
     return [verb for verb in TOOLS if verb == "train" or _made_by(packed, verb)]
 
 
-def _software(packed: Packed) -> list[Entity]:
+def _software(packed: PackedStudy) -> list[Entity]:
     """The workflow with its steps, the verbs that these call, Snakemake, and what the runs say of versions."""
     versions: dict[str, list[str]] = {
         key: sorted(
@@ -249,7 +249,7 @@ def _parameter(at: str, name: str, kind: str, description: str) -> Entity:
     }
 
 
-def _machine(packed: Packed) -> list[Entity]:
+def _machine(packed: PackedStudy) -> list[Entity]:
     """The machine, with what the runs found there: a value per fact and difference."""
     facts: dict[str, list[str]] = {}
     for run in packed.runs:
@@ -276,7 +276,7 @@ def _machine(packed: Packed) -> list[Entity]:
     return [machine, *values]
 
 
-def _files(packed: Packed) -> list[Entity]:
+def _files(packed: PackedStudy) -> list[Entity]:
     """Every file but the main workflow's entity, which stands apart; code as one folder."""
     found: list[Entity] = [
         {"@id": folder, "@type": "Dataset", "name": folder.rstrip("/"), "description": CODE[folder]}
@@ -314,7 +314,7 @@ def folders_of(code: Iterable[str]) -> list[str]:
     return sorted({f"{path.split('/')[0]}/" for path in code if "/" in path} & CODE.keys())
 
 
-def _file(packed: Packed, path: str, name: str, description: str = "") -> Entity:
+def _file(packed: PackedStudy, path: str, name: str, description: str = "") -> Entity:
     kind = TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain"
     return {
         "@id": path,
@@ -326,7 +326,7 @@ def _file(packed: Packed, path: str, name: str, description: str = "") -> Entity
     }
 
 
-def _run_actions(packed: Packed, run: DoneRun) -> list[Entity]:
+def _run_actions(packed: PackedStudy, run: DoneRun) -> list[Entity]:
     """What made a run's result, and the step of the workflow that it was."""
     result = run.result
     status = {"valid": "valid", "invalid": "invalid", "skipped": "skipped"}[result["status"]]
@@ -355,7 +355,7 @@ def _run_actions(packed: Packed, run: DoneRun) -> list[Entity]:
     return [action, control]
 
 
-def _output_actions(packed: Packed, verb: str) -> list[Entity]:
+def _output_actions(packed: PackedStudy, verb: str) -> list[Entity]:
     """What made the figures, or the tables, or the summary; nothing where there are none."""
     made = _made_by(packed, verb)
     if not made:
@@ -386,7 +386,7 @@ def _times(result: Mapping[str, Any]) -> Entity:
     return {name: str(result[key]) for name, key in (("startTime", "started"), ("endTime", "ended")) if result.get(key)}
 
 
-def _workflow_action(packed: Packed) -> Entity:
+def _workflow_action(packed: PackedStudy) -> Entity:
     """The whole: from the study file to figures and tables."""
     started = sorted(str(run.result["started"]) for run in packed.runs if run.result.get("started"))
     ended = sorted(str(run.result["ended"]) for run in packed.runs if run.result.get("ended"))
@@ -405,7 +405,7 @@ def _workflow_action(packed: Packed) -> Entity:
     }
 
 
-def _engine_action(packed: Packed, actions: Sequence[Entity]) -> Entity:
+def _engine_action(packed: PackedStudy, actions: Sequence[Entity]) -> Entity:
     """Snakemake at work."""
     return {
         "@id": "#engine-run",

@@ -29,7 +29,7 @@ longer times too. Chosen on the same recordings."""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ExtrapolatedTime:
     """Seconds; `low` and `high` hold the true value with a confidence of 95 %, None where too few steps were seen."""
 
     value: float
@@ -43,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CheckpointCost:
     """What is done between steps: the seconds that it took each time, and how often it is still to come."""
 
     seconds: Sequence[float]
@@ -51,8 +51,12 @@ class Cost:
 
 
 def training_time(
-    done_s: float, steps: NDArray[np.float64], steps_to_come: int, costs: Sequence[Cost], disturbed: bool = False
-) -> Estimate:
+    done_s: float,
+    steps: NDArray[np.float64],
+    steps_to_come: int,
+    costs: Sequence[CheckpointCost],
+    disturbed: bool = False,
+) -> ExtrapolatedTime:
     """Seconds of a whole training of which `done_s` are done.
 
     `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later attempt at a
@@ -73,9 +77,9 @@ def training_time(
             halves.append(_half_of_cost(cost))
     value = done_s + to_come
     if n < LEAST_STEPS or to_come <= 0:
-        return Estimate(value)
+        return ExtrapolatedTime(value)
     relative = min(MOST_RELATIVE, math.sqrt(math.fsum(half**2 for half in halves)) / to_come)
-    return Estimate(value, done_s + to_come * math.exp(-relative), done_s + to_come * math.exp(relative))
+    return ExtrapolatedTime(value, done_s + to_come * math.exp(-relative), done_s + to_come * math.exp(relative))
 
 
 def _relative_half(steps: NDArray[np.float64], to_come: int, drift: float) -> float:
@@ -87,7 +91,7 @@ def _relative_half(steps: NDArray[np.float64], to_come: int, drift: float) -> fl
     return math.sqrt(shown + quantile(MANY) ** 2 * drift**2 * doublings)
 
 
-def _half_of_cost(cost: Cost) -> float:
+def _half_of_cost(cost: CheckpointCost) -> float:
     """Half the interval of all that is to come of one cost."""
     k, mean = len(cost.seconds), float(np.mean(cost.seconds))
     seen = float(np.std(cost.seconds, ddof=1)) if k > 1 else 0.0

@@ -50,7 +50,7 @@ def waiting(marks: Marks, stretches: list[slice]) -> float:
 
 
 def _together(marks: Marks, stretches: list[slice]) -> Iterator[Marks]:
-    """The marks of steps that follow each other, [ranks, up to STEPS_TOGETHER, 7], since the begin of the first."""
+    """The marks of steps that follow each other, [ranks, up to STEPS_TOGETHER, 7], since the start of the first."""
     for part in stretches:
         for first in range(part.start, part.stop, STEPS_TOGETHER):
             steps = marks[:, first : min(part.stop, first + STEPS_TOGETHER)]

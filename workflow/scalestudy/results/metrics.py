@@ -15,7 +15,7 @@ from scalestudy.data.manifest import Manifest
 from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
 from scalestudy.measure.window import relative_half_width
-from scalestudy.results.extrapolate import Cost, Estimate
+from scalestudy.results.extrapolate import CheckpointCost, ExtrapolatedTime
 from scalestudy.results.extrapolate import training_time as extrapolated
 from scalestudy.results.frontier import parts_of_steps, waiting
 from scalestudy.results.records import mean_staleness
@@ -247,22 +247,26 @@ def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict
     return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
 
 
-def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> Estimate:
+def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> ExtrapolatedTime:
     """Seconds of the full training: the slowest rank's loop, or extrapolated from steps, evaluations and checkpoints.
 
     The interval is wider where other processes `disturbed` the window.
     """
     report = measured.reports[0]
     if timed_in_full(spec, measured):
-        return Estimate(float(max(report.loop_s for report in measured.reports)))
+        return ExtrapolatedTime(float(max(report.loop_s for report in measured.reports)))
     steps = spec.train.epochs * epoch_steps(spec, manifest, report)
     rank = int(np.argmax(measured.window_s))
     done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
     every = spec.train.evaluate_every_epochs
-    evaluations = Cost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0)
+    evaluations = CheckpointCost(
+        [each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0
+    )
     step_intervals = measured.step_intervals
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
-    checkpoints = Cost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s))
+    checkpoints = CheckpointCost(
+        [each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s)
+    )
     steps_to_come = steps - (report.steps_done - report.first_step)
     return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints], disturbed)
 

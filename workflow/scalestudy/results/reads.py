@@ -39,7 +39,7 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
         return Reads()
     uncounted = list(dict.fromkeys(report.uncounted_reads for report in reports if report.uncounted_reads))
     if any(name in IN_MEMORY for name in uncounted):
-        return Reads() if warm else Reads(f"the data lies in memory ({uncounted[0]}), where no cache of it can be cold")
+        return Reads() if warm else Reads(f"the data lies in memory ({uncounted[0]}), so its cache cannot be cold")
     if uncounted or values["read_bytes"] is None:
         return _without_count(uncounted, reports, expected or 0.0, warm)
     read = values["read_bytes"]

@@ -116,7 +116,7 @@ def of_devices(
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
     slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
-    warned = [f"the clock of the devices was held down in the window: {', '.join(slowed)}"] if slowed else []
+    warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
     unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
     return values, [*warned, *dict.fromkeys(unmeasured)]
 
@@ -135,7 +135,7 @@ def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dic
         )
     if count := found["remap_faults"]:
         which = "1 accelerator has" if count == 1 else f"{count:.0f} accelerators have"
-        warned.append(f"{which} rows of memory that are not remapped: a reset, or another GPU, helps")
+        warned.append(f"{which} pending or failed row remaps: reset or replace the GPU")
     return found, warned
 
 

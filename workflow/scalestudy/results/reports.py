@@ -18,7 +18,7 @@ class Measured:
 
     reports: list[Report]
     marks: np.ndarray
-    """float64 [ranks, steps, 7]: begin of each step and the ends of its phases, seconds on each rank's own clock."""
+    """float64 [ranks, steps, 7]: start of each step and the ends of its phases, seconds on each rank's own clock."""
     losses: np.ndarray
     """float64 [ranks, steps]."""
 

@@ -17,7 +17,7 @@ from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 MOST_THROTTLED = 0.05
-"""Share of the window in which the processor may have been slowed down against heat."""
+"""Share of the window in which the processor may have been thermally throttled."""
 LEAST_WINDOW_S = 0.2
 LEAST_WINDOW_STEPS = 5
 
@@ -57,8 +57,8 @@ def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
         if report.own_code and run_id_with(run.job.spec, report.own_code) != run.job.run:
             files = " and ".join(sorted(f"{target.partition(':')[0]}.py" for target in report.own_code))
             yield (
-                f"rank {report.rank} trained with another {files} than the run is named by: the file was changed "
-                "meanwhile; give the command again for the code as it is now"
+                f"rank {report.rank} trained with a different {files} than the one in the run's id: the file was changed "
+                "meanwhile; run the command again for the code as it is now"
             )
     first, *others = run.measured.reports
     for report in others:
@@ -73,7 +73,7 @@ def device_is_that_of_the_run(run: Evidence) -> Iterator[str]:
     device = run.job.resolved.device
     for report in run.measured.reports:
         if wrong := sorted(set(report.computed_on) - {device}):
-            what = f"rank {report.rank} computed on {' and '.join(wrong)}, and the run is one on {device}"
+            what = f"rank {report.rank} computed on {' and '.join(wrong)}, but the run is on {device}"
             yield f"{what}: see where the model puts its parameters"
 
 
@@ -188,11 +188,11 @@ def transport_is_that_of_the_machine(run: Evidence) -> Iterator[str]:
 
 
 def clock_was_kept(run: Evidence) -> Iterator[str]:
-    """The processor was not slowed down against heat for long, where steps are what is measured."""
+    """The processor was not thermally throttled for long, where steps are what is measured."""
     share = run.values.get("throttled_share")
     if share is not None and share > MOST_THROTTLED:
         yield (
-            f"the processor was slowed down against heat in {share:.0%} of the window, more than {MOST_THROTTLED:.0%}: "
+            f"the CPU was thermally throttled for {share:.0%} of the window, more than {MOST_THROTTLED:.0%}: "
             "see to its cooling, or limit its clock, and measure again"
         )
 

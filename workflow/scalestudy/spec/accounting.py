@@ -22,7 +22,7 @@ def _day(text: str) -> str:
             raise ValueError
         date.fromisoformat(text)
     except ValueError:
-        raise refused(f"`{text[:40]}` is no day", "write it as 2026-10-01") from None
+        raise refused(f"`{text[:40]}` is not a date", "write it as 2026-10-01") from None
     return text
 
 
@@ -30,7 +30,7 @@ def _pattern(text: str) -> str:
     try:
         groups = re.compile(text).groups
     except re.error as error:
-        raise refused(f"`{text[:40]}` is no regular expression: {error}") from None
+        raise refused(f"`{text[:40]}` is not a valid regular expression: {error}") from None
     if groups != 1:
         raise refused(
             f"`{text[:40]}` has {groups} groups", "put brackets around the number, and no others: `left: ([0-9.]+)`"

@@ -60,8 +60,8 @@ def _nothing(found: Accelerators) -> str:
     if found.devices:
         return f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
     if found.unusable:
-        return f"an accelerator is here, and it cannot be used: {found.unusable}"
-    return f"no accelerator was found here ({found.source}), and the CPU is not taken in its place"
+        return f"this machine has an accelerator, but it cannot be used: {found.unusable}"
+    return f"no accelerator was found here ({found.source}), and the CPU is not used instead"
 
 
 def name_of(found: Accelerators) -> str:

@@ -94,13 +94,13 @@ LIMITS = {
     "less_than_equal": ("le", "at most"),
 }
 
-WORD = "a word of small letters, digits and `_`, a letter first"
+WORD = "a word of lower-case letters, digits and `_`, starting with a letter"
 FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 
 PATTERNS = {
     r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$": "a transport as NCCL's log names it, such as `P2P` or `NET/IB`",
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
-    r"^[a-z0-9_]+$": "a word of small letters, digits and `_`",
+    r"^[a-z0-9_]+$": "a word of lower-case letters, digits and `_`",
     r"^(mini|node)$": "`mini` or `node` (the rest of the file is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
     r"^[0-9.]+ *(x node memory|[KMGT]i?B)$": "a size such as `64 MiB` or `2x node memory`",
@@ -198,7 +198,7 @@ def shown_safely(value: Any) -> str:
     try:
         return shown(value)
     except (TypeError, ValueError, RecursionError):
-        return "something that is no value"
+        return "something that is not a value"
 
 
 def printable(text: str) -> str:

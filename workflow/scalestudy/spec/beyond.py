@@ -68,9 +68,7 @@ def left_out_of(studies: Iterable[Study]) -> list[str]:
     """What these studies name and their machine does not have: all of one study, of several one line where it is much."""
     found = {study.name: study.left_out for study in studies if study.left_out}
     if len(found) > 1 and sum(map(len, found.values())) > FEW:
-        return [
-            f"parts of {', '.join(found)}: the machine does not have what they ask for; `scalestudy plan STUDY` says which"
-        ]
+        return [f"parts of {', '.join(found)}: they need more than the machine has; `scalestudy plan STUDY` says which"]
     return [f"{name}: {said}" for name, sentences in found.items() for said in sentences]
 
 

@@ -30,13 +30,13 @@ def charge(text: str, values: Mapping[str, Any], functions: Mapping[str, Callabl
             raise ValueError(f"a formula has at most {LONGEST} characters")
         return _value(ast.parse(text.strip(), mode="eval").body, values, functions)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ValueError(f"`{text[:80]}` is no formula") from None
+        raise ValueError(f"`{text[:80]}` is not a formula") from None
 
 
 def _value(node: ast.expr, values: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
     match node:
         case ast.Constant(value=bool()):
-            raise ValueError(f"`{node.value!r}` is no number")
+            raise ValueError(f"`{node.value!r}` is not a number")
         case ast.Constant(value=int() | float()):
             return float(node.value)  # type: ignore[arg-type]
         case ast.Name() if node.id in values:

@@ -93,7 +93,7 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
     format = "tensors" if tensors else FORMAT_OF_SHARD[shard.format] if shard is not None else None
     if format == "files" and spec.data.preprocess == "raw":
         format = "raw"
-    # Pictures that are used where they lie may be ranges of containers: only opening them tells.
+    # Images that are used where they lie may be ranges of containers: only opening them tells.
     unknown = format is None or (format == "files" and loader.mode == "shards")
     if not unknown and format is not None and loader.mode is not None and loader.mode not in MODES[format]:
         what = f"`{loader.mode}` cannot read `{spec.data.source}` in this form"
@@ -108,7 +108,7 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
     if tensors and (loader.storage is not None or loader.origin is not None):
         key = "storage" if loader.storage is not None else "origin"
         what = f"`{spec.data.source}` comes from memory, not from a storage"
-        yield Problem(("loader", key), what, "leave it out, or use pictures")
+        yield Problem(("loader", key), what, "leave it out, or use images")
     if loader.memory_limit_mib is not None and format == "database":
         what = "the pages of a database are mapped and cannot be dropped"
         yield Problem(("loader", "memory_limit_mib"), what, "use shards, or limit `loader.storage`")

@@ -140,7 +140,7 @@ METRICS: dict[str, Column] = {
     "throttled_share": Column(
         "Throttled",
         "",
-        "Share of the window in which the processor was slowed down against heat, mean over the cores that the run may use, "
+        "Share of the window in which the processor was thermally throttled, mean over the cores that the run may use, "
         "largest of hosts; empty where the kernel does not count it",
     ),
     "device_utilisation": Column(
@@ -171,9 +171,7 @@ METRICS: dict[str, Column] = {
         "",
         "The same of errors that could not be corrected; one is a warning of the run",
     ),
-    "remapped_rows": Column(
-        "Remapped rows", "", "Rows of the memory of the run's accelerators that spare ones replace, in their lives"
-    ),
+    "remapped_rows": Column("Remapped rows", "", "Remapped memory rows of the run's accelerators, over their lifetime"),
     "remap_faults": Column(
         "Remap faults",
         "",
@@ -203,7 +201,7 @@ METRICS: dict[str, Column] = {
     "device_memory_mib": Column(
         "Memory of a device",
         "MiB",
-        "Peak of the hungriest stage of `pipeline` from its second step on, above the process before there is a model; on "
+        "Peak memory of the largest stage of `pipeline` from its second step on, above the process before there is a model; on "
         "a CPU without a memory limit it holds what the C library keeps of freed memory",
     ),
     "predicted_memory_mib": Column("Predicted memory of a device", "MiB", "What `pipeline` planned its stages with"),

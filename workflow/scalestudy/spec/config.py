@@ -42,8 +42,8 @@ class Config(Spec):
     scale: Literal["mini", "node", "paper"] = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
-    """Name of a file in config/machines/; results are stored in results/<machine>/. `auto`: the one with accelerators that
-    this is; its file, named after what was found, is written where there is none."""
+    """Name of a file in config/machines/; results are stored in results/<machine>/. `auto`: this machine, with the
+    accelerators found on it; a file named after them is written if there is none."""
     campaign: Name | None = None
     """Measures the same runs again, beside those that are there: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
     tags: tuple[Name, ...] = ()
@@ -190,7 +190,7 @@ def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
     if machine not in known:
         raise UserError(f"there is no machine `{machine}`", f"{folder}", nearest(machine, known))
     if campaign is not None and not re.fullmatch(NAME, campaign):
-        remedy = "use small letters, digits and `_`, beginning with a letter"
+        remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(campaign)}` cannot be the name of a campaign", name, remedy)
     return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
 

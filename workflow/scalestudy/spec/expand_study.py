@@ -121,7 +121,7 @@ def expand(
 
 def _check_fleet(document: Document, spec: StudySpec) -> None:
     if spec.fleet is not None and spec.fleet.column not in (valid := speeds_and_times()):
-        what = f"{shown(spec.fleet.column)} is no measured column of speeds or times"
+        what = f"{shown(spec.fleet.column)} is not a measured column of rates or times"
         raise UserError(what, document.where(("fleet", "column")), nearest(spec.fleet.column, valid))
 
 

@@ -32,7 +32,7 @@ def _numbers(ranges: str) -> list[str]:
     for item in ranges.split(","):
         first, dash, last = item.partition("-")
         if not first.isdigit() or (dash and not (last.isdigit() and int(first) <= int(last) < int(first) + MOST_HOSTS)):
-            raise ValueError(f"`{item}` is no range of numbers such as 01-16")
+            raise ValueError(f"`{item}` is not a range of numbers such as 01-16")
         found += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
     return found
 

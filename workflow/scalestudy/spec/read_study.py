@@ -151,5 +151,5 @@ def _file_name_errors(folder: Path) -> Iterator[tuple[str, UserError]]:
             )
             yield name, UserError(what, place, "rename the file")
         elif not re.fullmatch(NAME, name):
-            remedy = "use small letters, digits and `_`, beginning with a letter"
+            remedy = "use lower-case letters, digits and `_`, starting with a letter"
             yield name, UserError("the file name is the study's name and part of paths", place, remedy)

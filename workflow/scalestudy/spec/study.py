@@ -56,7 +56,7 @@ class ScaleSpec(Spec):
 
 
 class FleetSpec(Spec):
-    """How nodes that runs name are held against each other: each against the middle one of the others that did the same."""
+    """How nodes that runs name are compared: each against the middle one of the others that did the same."""
 
     column: str = "throughput_samples_per_s"
     """A measured column of speeds or times."""

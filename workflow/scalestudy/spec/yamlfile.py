@@ -96,7 +96,7 @@ def read_yaml(file: Path | str) -> Document:
         with open(file, "rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        remedy = "" if isinstance(error, FileNotFoundError) else "make it readable, then give the same command again"
+        remedy = "" if isinstance(error, FileNotFoundError) else "make it readable, then run the same command again"
         raise UserError(f"cannot be read: {error.strerror}", name, remedy) from None
     if len(raw) > MAX_BYTES:
         raise UserError(f"is larger than {MAX_BYTES:,} bytes", name, "is it the right file?")

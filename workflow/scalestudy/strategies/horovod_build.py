@@ -30,7 +30,7 @@ ARCHIVE = f"horovod-{VERSION}.tar.gz"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4")
 """What its set-up script needs and ours does not have: newer setuptools lack pkg_resources, newer CMakes its policies."""
 LIMIT_S = 3600
-NO_TOOLS, NO_SOURCES = "its build tools could not be had", "its sources could not be had"
+NO_TOOLS, NO_SOURCES = "its build tools could not be downloaded", "its sources could not be downloaded"
 NO_COMPILER = "there is no C++ compiler"
 OF_NETWORK = (NO_TOOLS, NO_SOURCES)
 """Begins of the reasons that a download gives."""
@@ -127,7 +127,7 @@ def missing() -> str | None:
         return f"Horovod is not built here, and there is no C++ compiler: install one, {then}"
     record = now.folder / "build.json"
     if record.exists():
-        return f"Horovod could not be built here: {read_json(record)['reason']}; remedy that, {then}"
+        return f"Horovod could not be built here: {read_json(record)['reason']}; fix this, {then}"
     return f"Horovod is not built here: {then}"
 
 

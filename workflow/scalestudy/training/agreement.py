@@ -42,7 +42,7 @@ WindowOver = Callable[[], str]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Agreed:
     """What all ranks agreed on."""
 
     step: int
@@ -67,7 +67,7 @@ class Agreement:
         self.last_done, self.last_s = 0, time.perf_counter()
         self.next = 1
         self.written_s = self.looked_s = self.last_s
-        self.ahead_of_us: Answer | None = None
+        self.ahead_of_us: Agreed | None = None
         """Agreed on, for a step that this rank has yet to reach."""
 
     def begin(self, done: int) -> None:
@@ -75,7 +75,7 @@ class Agreement:
         self.last_done, self.next = done, done + 1
         self.last_s = self.written_s = time.perf_counter()
 
-    def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Answer | None:
+    def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Agreed | None:
         """What all ranks agreed to do now, after `done` steps; None: they did not meet.
 
         `meeting`: all ranks come here after so many steps. `window_over` says what ends the window now, as far as this
@@ -113,7 +113,7 @@ class Agreement:
         every = self.spec.every_steps
         return every is not None and done % every == 0
 
-    def ask(self, done: int, window_over: WindowOver, next_s: float) -> Answer:
+    def ask(self, done: int, window_over: WindowOver, next_s: float) -> Agreed:
         """Meet the other ranks, and agree."""
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
@@ -137,7 +137,7 @@ class Agreement:
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
         ended_by = LIMIT if at_limit else PRECISION if is_precise else ""
-        return Answer(farthest, self._sentence(code), bool(write), ended_by)
+        return Agreed(farthest, self._sentence(code), bool(write), ended_by)
 
     def written(self, seconds: float) -> None:
         """A checkpoint took so long."""

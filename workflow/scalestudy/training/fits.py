@@ -43,7 +43,7 @@ def skipped_where_it_does_not_fit(job: Job, measured: Callable[[], Mapping[str, 
         if others > OTHERS_BYTES:
             what = f"memory of the device ran out, of which others hold {others / GIB:.1f} GiB: {told}"
             raise UserError(
-                what, remedy="end the other programs on this device, then give the same command again"
+                what, remedy="end the other programs on this device, then run the same command again"
             ) from None
         raise Skipped(f"does not fit: {told}; use a smaller batch, or another strategy or precision") from None
 

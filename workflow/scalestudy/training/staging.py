@@ -25,7 +25,7 @@ LONGEST = timedelta(days=7)
 """Nodes wait so long for the slowest. A node that fails ends the run before this time is over."""
 
 
-class Stage:
+class StagedCopies:
     """The copies that one process uses. `read_from` and `loader` are what it opens instead of the run's own."""
 
     def __init__(self, job: Job, rank: int) -> None:

@@ -14,7 +14,7 @@ from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.strategies.base import World
 from scalestudy.training import notices
-from scalestudy.training.agreement import Agreement, Answer, announce_agreement
+from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer, first_step
 from scalestudy.training.evaluator import Evaluator
 from scalestudy.training.fits import skipped_where_it_does_not_fit
@@ -120,7 +120,7 @@ class Trainer:
                 self.checkpointer.save(done, cause)
         return False, ""
 
-    def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Answer | None:
+    def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Agreed | None:
         """What all ranks have agreed to do now, None where they did not meet."""
         meeting = evaluation or (not self.replica.synchronous and meeting_wanted)
         next_s = self.evaluator.longest_s if evaluation else 0.0

@@ -15,13 +15,15 @@ from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
 from scalestudy.data.pagecache import CacheLimit, drop, resident_bytes, warm
 from scalestudy.training.job import Job
-from scalestudy.training.staging import Stage
+from scalestudy.training.staging import StagedCopies
 
 
 class TrainingData:
     """Training and held-out samples of one run, as one of its ranks reads them."""
 
-    def __init__(self, job: Job, rank: int, train: Dataset, held_out: Dataset, stage: Stage | None = None) -> None:
+    def __init__(
+        self, job: Job, rank: int, train: Dataset, held_out: Dataset, stage: StagedCopies | None = None
+    ) -> None:
         self.job, self.spec, self.rank = job, job.spec, rank
         self.train, self.held_out, self.stage = train, held_out, stage
         self.share: NodeShare | None = None if stage is None else stage.node_share()
@@ -34,7 +36,7 @@ class TrainingData:
         """The data in place, or the node's copies, which are made first: then all processes of the run wait here."""
         # All ranks of a node share the rate of an emulated storage.
         place: Path = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
-        stage = Stage(job, rank) if job.spec.stage.to else None
+        stage = StagedCopies(job, rank) if job.spec.stage.to else None
         manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.read_from, stage.loader)
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
         return cls(job, rank, train, held_out, stage)

@@ -86,7 +86,7 @@ class Cause(Enum):
     FINISHED = "finished"
     COMMAND = "the command failed"
     SIGNAL = "killed by a signal"
-    WALLTIME = "the walltime was over"
+    WALLTIME = "the walltime was reached"
     MEMORY = "out of memory"
     NODE = "the node or its software failed"
     PREEMPTED = "preempted"

@@ -1,4 +1,4 @@
-"""Pictures: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
+"""Images: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
 
 torch, which the resizing needs, is imported where it is used: a worker process that has the kernel works without it.
 """
@@ -28,16 +28,16 @@ ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Uniform numbers that one random view takes."""
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
-"""What decoders raise on damaged pictures; pillow has SyntaxError for broken PNG."""
+"""What decoders raise on damaged images; pillow has SyntaxError for broken PNG."""
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 """Formats that are read, by their first bytes: names of files cannot be trusted. Pillow may try no others, because some
 of its loaders start programs on the data (Ghostscript on PostScript)."""
 LONGEST_SIDE = 65_500
-"""Pixels, of a picture made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
+"""Pixels, of an image made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
 class View(NamedTuple):
-    """A region of a picture, in its pixels, and whether it is mirrored."""
+    """A region of an image, in its pixels, and whether it is mirrored."""
 
     top: int
     left: int
@@ -58,7 +58,7 @@ class Box(NamedTuple):
 
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """One torch thread in this block: on pictures this small, sharing the work costs more than the work."""
+    """One torch thread in this block: on images this small, sharing the work costs more than the work."""
     import torch
 
     threads = torch.get_num_threads()
@@ -104,7 +104,7 @@ def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
         height, width = header(data) if shrink > 1 else (0, 0)
         least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
         suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
-        with suppressed:  # it refuses pictures that can be repaired; pillow decides
+        with suppressed:  # it refuses images that can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
     with _opened(data) as image:
         if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
@@ -209,7 +209,7 @@ def show(image: Pixels, view: View, out: torch.Tensor) -> None:
 
 
 def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Box:
-    """The view in a picture that was decoded smaller, of height and width `decoded` in place of `size`."""
+    """The view in an image that was decoded smaller, of height and width `decoded` in place of `size`."""
     if size == decoded:
         return Box(*view)
     down, across = decoded[0] / size[0], decoded[1] / size[1]
@@ -238,7 +238,7 @@ def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
 
 
 def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
-    """The picture with its shorter side `side` pixels; with `crop`, only the centre square.
+    """The image with its shorter side `side` pixels; with `crop`, only the centre square.
 
     Raises ValueError where its longer side would be more than LONGEST_SIDE.
     """

@@ -26,7 +26,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec import run
 
 DEFAULT_SIDE = 224
-"""Height and width of a training image made from JPEG or raw pictures."""
+"""Height and width of a training image made from JPEG or raw images."""
 
 
 class Dataset(Protocol):
@@ -138,7 +138,7 @@ def mapped(path: Path) -> NDArray[Any]:
         # As a plain array: numpy's `memmap` costs more at each indexing.
         found = np.asarray(np.load(path, mmap_mode="r"))
         if found.dtype.hasobject or not found.ndim:
-            raise ValueError("it is no array of numbers")
+            raise ValueError("it is not an array of numbers")
         return found
     except DAMAGED as error:
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
@@ -190,7 +190,7 @@ class SyntheticBatches(SplitOfData):
 
 
 class PictureDataset(SplitOfData):
-    """Pictures [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
+    """Images [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         super().__init__(manifest, recipe.split)
@@ -210,7 +210,7 @@ class PictureDataset(SplitOfData):
         return iter(()) if self.mode == "synthetic" else self.pictures.reader.ranges(indices)
 
     def side(self, size: int | None) -> int:
-        """Height and width of a picture as the loader shows it."""
+        """Height and width of an image as the loader shows it."""
         return size or DEFAULT_SIDE
 
     def batch(

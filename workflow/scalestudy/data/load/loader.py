@@ -29,7 +29,7 @@ Plan = Iterable[Delivered]
 class Loader:
     """Iterate over batches (x, y) of `dataset`, as `plan` lists them: pairs of epoch and sample indices.
 
-    x of pictures is uint8 [B, 3, side, side], channels last, in a buffer that is reused: it is valid until the next
+    x of images is uint8 [B, 3, side, side], channels last, in a buffer that is reused: it is valid until the next
     batch is requested. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with 0 workers
     each is made when it is requested. An error while making a batch is raised where that batch is due; a worker that
     dies or hangs is a UserError that names its sample, in under 30 seconds. `train=False` reads held-out data without

@@ -1,4 +1,4 @@
-"""Batches of pictures, straight into given memory: read, decode, crop, resize, flip. Imports no torch.
+"""Batches of images, straight into given memory: read, decode, crop, resize, flip. Imports no torch.
 
 Worker processes use this module alone; with the kernel they never import torch, which would take 270 MiB in each.
 """
@@ -32,7 +32,7 @@ def no_progress() -> NDArray[np.int64]:
 
 
 class StoredPictures:
-    """One split's pictures. All methods may be called by several threads at once."""
+    """One split's images. All methods may be called by several threads at once."""
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         how = recipe.how
@@ -58,7 +58,7 @@ class StoredPictures:
         epoch: int,
         progress: NDArray[np.int64] | None = None,
     ) -> None:
-        """Write the pictures into `out`, uint8 [B, side, side, 3].
+        """Write the images into `out`, uint8 [B, side, side, 3].
 
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.

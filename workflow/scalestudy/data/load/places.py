@@ -53,14 +53,14 @@ def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Plac
 
 
 def _raw_places(bulk: Path, split: Split) -> Places:
-    """Pictures of one size in one .npy file."""
+    """Images of one size in one .npy file."""
     try:
         pixels = np.load(bulk / f"{split}.npy", mmap_mode="r")
         labels = np.array(np.load(bulk / f"{split}_labels.npy"))
         if not isinstance(pixels, np.memmap):
             raise ValueError("it is no array")
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.dtype.kind not in "if":
-            raise ValueError(f"{pixels.dtype} {pixels.shape} are no pictures with labels")
+            raise ValueError(f"{pixels.dtype} {pixels.shape} are not images with labels")
     except DAMAGED as error:
         remedy = "prepare it again"
         raise UserError(f"prepared data cannot be read: {error}", str(bulk / f"{split}.npy"), remedy) from None

@@ -1,6 +1,6 @@
 """A worker process of a loader: `main` with the descriptors of its connection and memory, and its parent, as arguments.
 
-It imports torch only where the data needs it, or a picture that the kernel does not decode.
+It imports torch only where the data needs it, or an image that the kernel does not decode.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WorkerSetup:
     seed: int
     slow_decode_s: float
     side: int | None
-    """Height and width of pictures; None for other data."""
+    """Height and width of images; None for other data."""
     slots: int
     slot_bytes: int
     workers: int
@@ -53,7 +53,7 @@ class MadeBatch:
     error: tuple[str, str, str] | str | None = None
     """The parts of a UserError, or the traceback of another exception."""
     x: tuple[tuple[int, ...], str] | None = None
-    """Shape and type of what lies in the slot, where it is not pictures."""
+    """Shape and type of what lies in the slot, where it is not images."""
     y: NDArray[Any] | None = None
 
 

@@ -1,4 +1,4 @@
-"""One picture of a source as it will be stored, or the reason why it cannot be."""
+"""One image of a source as it will be stored, or the reason why it cannot be."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scalestudy.errors import UserError
 
 
 class Unreadable(UserError):
-    """A picture that no decoder reads."""
+    """An image that no decoder reads."""
 
 
 class Converted(NamedTuple):
-    """A picture as it will be stored."""
+    """An image as it will be stored."""
 
     data: bytes
     width: int
@@ -27,9 +27,9 @@ class Converted(NamedTuple):
 
 
 def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) -> Converted:
-    """The picture as it is, as smaller JPEG, or as pixels; Unreadable where it is damaged.
+    """The image as it is, as smaller JPEG, or as pixels; Unreadable where it is damaged.
 
-    A picture that is stored unchanged is decoded once too: a damaged one should be found now, not after hours of
+    An image that is stored unchanged is decoded once too: a damaged one should be found now, not after hours of
     training. One that the source has just made is not decoded.
     """
     try:
@@ -45,6 +45,6 @@ def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) ->
         image = images.stored_form(images.decode(data), spec.resize, crop=pixels)
     except images.UNREADABLE as error:
         remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
-        raise Unreadable(f"cannot be read as a picture: {error}", source.name(split, number), remedy) from None
+        raise Unreadable(f"cannot be read as an image: {error}", source.name(split, number), remedy) from None
     stored = image.tobytes() if pixels else images.encode(image, spec.quality)
     return Converted(stored, image.shape[1], image.shape[0], len(data))

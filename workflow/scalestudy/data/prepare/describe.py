@@ -37,14 +37,14 @@ def describe_pictures(
     manifest: Manifest, spec: DatasetSpec, source: Pictures, selection: dict[Split, Selection],
     indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
 ) -> Manifest:  # fmt: skip
-    """The manifest completed from the indexes; UserError where a split or a class has no readable picture.
+    """The manifest completed from the indexes; UserError where a split or a class has no readable image.
 
     `shards` holds the number of shards written for each split; None: the data is used where it lies.
     """
     for split, index in indexes.items():
         if not len(index):
-            what = f"none of the pictures of {split} can be read; the first: {left_out[0]}"
-            raise UserError(what, str(source.root or manifest.id), "check whether these files are pictures")
+            what = f"none of the images of {split} can be read; the first: {left_out[0]}"
+            raise UserError(what, str(source.root or manifest.id), "check whether these files are images")
     _refuse_lost_classes(selection["train"].labels, indexes["train"].labels, source)
     left_out = [*source.left_out, *left_out]
     infos: dict[str, Any] = {}
@@ -81,24 +81,24 @@ def task_of(labels: Labels) -> Task:
 
 
 def _refuse_lost_classes(planned: Labels, kept: Labels, source: Pictures) -> None:
-    """UserError where a class lost all its training pictures: the model would have an output that is never trained."""
+    """UserError where a class lost all its training images: the model would have an output that is never trained."""
     lost = np.setdiff1d(planned, kept) if planned.ndim == 1 else np.zeros(0, np.int64)
     if len(lost):
         index = source.indexes["train"]
         first = source.name("train", int(np.flatnonzero(index.labels == lost[0])[0]))
         more = f" (and of {len(lost) - 1:,} more classes)" if len(lost) > 1 else ""
-        what = f"none of the training pictures of its class can be read{more}"
+        what = f"none of the training images of its class can be read{more}"
         raise UserError(what, first, "replace them, or remove the folder of the class")
 
 
 def _mean_sides(source: Pictures, index: Index) -> tuple[float | None, float | None]:
-    """Mean width and height of training pictures; estimated from some where the index does not hold them."""
+    """Mean width and height of training images; estimated from some where the index does not hold them."""
     if len(index.width):
         return float(index.width.mean()), float(index.height.mean())
     shapes = []
     readable = dataclasses.replace(source, indexes={"train": index})
     for sample in evenly_spread(len(index)):
-        # A damaged picture is reported where it is read for training, with its number; not here.
+        # A damaged image is reported where it is read for training, with its number; not here.
         with contextlib.suppress(*images.UNREADABLE):
             shapes.append(images.header(readable.read("train", sample)))
     height, width = np.mean(shapes, axis=0).tolist() if shapes else (None, None)

@@ -1,4 +1,4 @@
-"""Pictures used where they lie: only an index of them is written."""
+"""Images used where they lie: only an index of them is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.index import Index, joined, write_index
-from scalestudy.data.manifest import INDEX, Cost, Manifest, Split
+from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
 from scalestudy.data.prepare.convert import converted
 from scalestudy.data.prepare.describe import describe_pictures
@@ -21,7 +21,7 @@ from scalestudy.data.sources import Pictures
 
 
 def usable_in_place(spec: DatasetSpec, source: Pictures) -> bool:
-    """Whether the pictures can be used where they lie: none has to be changed, and none is needed twice."""
+    """Whether the images can be used where they lie: none has to be changed, and none is needed twice."""
     if source.root is None or spec.preprocess != "none" or spec.shard.format != "files":
         return False
     available = len(source.indexes["train"])
@@ -29,7 +29,7 @@ def usable_in_place(spec: DatasetSpec, source: Pictures) -> bool:
 
 
 def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path, work: Path) -> Manifest:
-    """Write the index into `folder`; with `on_error: skip`, decode every picture first. Records lie in `work`."""
+    """Write the index into `folder`; with `on_error: skip`, decode every image first. Records lie in `work`."""
     assert source.root is not None
     indexes, left_out, bytes_in = {}, [], 0
     selection = selected(spec, source)
@@ -40,7 +40,7 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
             kept = joined([part.index for part in found])
             left_out += [name for part in found for name in part.left_out]
             bytes_in += sum(part.bytes_in for part in found)
-            # In these indexes, `start` is the planned number of each picture.
+            # In these indexes, `start` is the planned number of each image.
             readable = indexes[split].taken(kept.start)
             indexes[split] = dataclasses.replace(readable, width=kept.width, height=kept.height)
     write_index(folder / INDEX, indexes)
@@ -49,13 +49,13 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
         format="shards" if source.containers else "files",
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
-        cost=Cost(bytes_in=bytes_in),
+        cost=PreparationCost(bytes_in=bytes_in),
     )
     return describe_pictures(manifest, spec, source, selection, indexes, left_out)
 
 
 def _examined(spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path) -> list[Part]:
-    """Parts whose index holds the pictures that can be decoded; `start` is their planned number."""
+    """Parts whose index holds the images that can be decoded; `start` is their planned number."""
     nothing = np.zeros(0, np.int64)
 
     def examine(job: PartJob) -> Part:

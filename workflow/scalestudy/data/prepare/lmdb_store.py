@@ -23,7 +23,7 @@ from scalestudy.data.progress import Progress
 PER_TRANSACTION = 250
 """Most samples that are written again after a kill."""
 AHEAD = 32
-"""Pictures converted ahead of the writer, per core."""
+"""Images converted ahead of the writer, per core."""
 FIRST_MAP_BYTES = 1 << 26
 
 

@@ -63,13 +63,13 @@ class Gathered:
         self._sides: list[tuple[int, int]] = []
 
     def samples(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Planned number and bytes of each picture that can be read."""
+        """Planned number and bytes of each image that can be read."""
         for number in range(begin, end):
             if (data := self.one(number, functools.partial(self._convert, number))) is not None:
                 yield number, data
 
     def one(self, number: int, made: Callable[[], Converted]) -> bytes | None:
-        """The bytes of a picture, which is counted; None where it is left out."""
+        """The bytes of an image, which is counted; None where it is left out."""
         try:
             picture = made()
         except Unreadable as error:

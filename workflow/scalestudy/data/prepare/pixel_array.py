@@ -1,4 +1,4 @@
-"""Square pictures of pixels in one array per split, filled by one writer."""
+"""Square images of pixels in one array per split, filled by one writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 
 AHEAD = 32
-"""Pictures converted ahead of the one that is written, per core."""
+"""Images converted ahead of the one that is written, per core."""
 
 
 def write_array(

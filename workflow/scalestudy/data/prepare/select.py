@@ -1,4 +1,4 @@
-"""Which of a source's pictures each split consists of, in the order in which they are stored."""
+"""Which of a source's images each split consists of, in the order in which they are stored."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from scalestudy.files import canonical_json
 
 SPLITS: tuple[Split, Split] = ("train", "test")
 SAMPLED = 64
-"""Pictures by which mean sizes are estimated."""
+"""Images by which mean sizes are estimated."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The pictures of one split, in the order in which they are stored."""
+    """The images of one split, in the order in which they are stored."""
 
     order: NDArray[np.int64]
-    """[samples] numbers of the source's pictures."""
+    """[samples] numbers of the source's images."""
     labels: Labels
     sizes: NDArray[np.int64]
-    """[samples] stored bytes of each picture; the mean for all of them where sizes are not known beforehand."""
+    """[samples] stored bytes of each image; the mean for all of them where sizes are not known beforehand."""
 
 
 def selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
-    """As many training pictures as `data.scale` requests, repeated or made anew beyond those available; all others."""
+    """As many training images as `data.scale` requests, repeated or made anew beyond those available; all others."""
     known = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
     mean = mean_bytes(spec, source)
     available = source.indexes["train"].labels
@@ -57,7 +57,7 @@ def selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
 
 
 def mean_bytes(spec: DatasetSpec, source: Pictures) -> float:
-    """Mean size of a training picture as it will be stored; pictures that cannot be read do not count."""
+    """Mean size of a training image as it will be stored; images that cannot be read do not count."""
     index = source.indexes["train"]
     if spec.preprocess == "raw":
         return float(3 * spec.resize**2)

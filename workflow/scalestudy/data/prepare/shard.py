@@ -1,7 +1,7 @@
-"""Writing pictures: a file each, ustar shards as WebDataset reads them, or shards of pixels.
+"""Writing images: a file each, ustar shards as WebDataset reads them, or shards of pixels.
 
 A tar shard holds `000000012.jpg` and `000000012.cls` (the class as text; `.json`, a list, for many labels) for each
-sample, in the order of the index. A raw shard holds pixels, uint8 height x width x 3, one picture after the other.
+sample, in the order of the index. A raw shard holds pixels, uint8 height x width x 3, one image after the other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def shard_jobs(split: Split, edges: NDArray[np.int64], sizes: NDArray[np.int64])
 
 
 def tar_sizes(payloads: NDArray[np.int64], labels: Labels) -> NDArray[np.int64]:
-    """[samples] bytes that a sample takes in a tar: its picture and its label, each with header and padding."""
+    """[samples] bytes that a sample takes in a tar: its image and its label, each with header and padding."""
     label_bytes = tar.padded(max((len(_label(labels[n])[1]) for n in range(min(1, len(labels)))), default=1))
     return 2 * tar.BLOCK + -(-payloads // tar.BLOCK) * tar.BLOCK + label_bytes
 
@@ -159,7 +159,7 @@ class _Shard:
         return self.bytes - len(data)
 
     def sample(self, number: int, data: bytes, label: Any) -> int:
-        """Where the picture begins."""
+        """Where the image begins."""
         self._write(tar.header(f"{number:09d}.{images.suffix(data)}", len(data)))
         start = self.bytes
         self._write(data)

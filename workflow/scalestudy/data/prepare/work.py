@@ -56,7 +56,7 @@ class Spent:
 def watched(work: Path) -> Iterator[Callable[[], Spent]]:
     """The folder in which data is made, and the time spent on it, by killed attempts too.
 
-    After a kill the folder stays, and the next attempt resumes; so it does after a picture or a file that cannot be
+    After a kill the folder stays, and the next attempt resumes; so it does after an image or a file that cannot be
     read, because it may hold hours of work. Any other error removes it, and so does success.
     """
     if work.is_symlink():

@@ -14,7 +14,7 @@ import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.index import joined, write_index
-from scalestudy.data.manifest import INDEX, Cost, Manifest, Payload, Split, SplitInfo
+from scalestudy.data.manifest import INDEX, Manifest, Payload, PreparationCost, Split, SplitInfo
 from scalestudy.data.prepare import lmdb_store, parts, pixel_array, shard
 from scalestudy.data.prepare.convert import Converted, converted
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
@@ -47,13 +47,13 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
         np.save(folder / f"{split}_labels.npy", y[order])
         digest.update(y[order].tobytes())
         infos[split] = SplitInfo(count, stored.nbytes)
-    cost = Cost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
+    cost = PreparationCost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
     shape = shape_of(stored.shape[1:])
     return dataclasses.replace(manifest, **infos, **shape, task=task_of(y), fingerprint=digest.hexdigest(), cost=cost)
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path) -> Manifest:
-    """Pictures in the form that the spec requests, and their index; UserError where there is no room."""
+    """Images in the form that the spec requests, and their index; UserError where there is no room."""
     selection = selected(spec, source)
     _require_room(folder, sum(int(chosen_pictures.sizes.sum()) for chosen_pictures in selection.values()))
     records = parts.records_folder(folder, plan_of(spec, source, selection))
@@ -73,7 +73,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
     parts.forget_records(folder)
     everything = [part for found in written.values() for part in found]
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if manifest.format == "files" else size_of(folder)
-    cost = Cost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
+    cost = PreparationCost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
     left_out = [name for part in everything for name in part.left_out]
     manifest = dataclasses.replace(manifest, cost=cost)
     return describe_pictures(manifest, spec, source, selection, indexes, left_out, shards)

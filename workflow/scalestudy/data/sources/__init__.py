@@ -1,6 +1,6 @@
 """Where data comes from: a module per source, named as the source, with one function.
 
-    provide(spec, site) -> Arrays | Pictures | Live
+    provide(spec, site) -> Arrays | Images | Live
 
 It raises Skipped where the data is not available and no place for it is configured, UserError where a configured place
 does not hold it. A module that provides Live also has `open_split(manifest, split) -> Dataset`.
@@ -40,24 +40,24 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Coded pictures, to be stored or used where they lie."""
+    """Coded images, to be stored or used where they lie."""
 
     indexes: Mapping[Split, Index]
-    """Labels of all pictures; for existing pictures also name, size and, in containers, place."""
+    """Labels of all images; for existing images also name, size and, in containers, place."""
     classes: int
     make: Callable[[Split, int], bytes] | None = None
-    """Makes the coded bytes of one picture, called by several threads at once; None where they lie below `root`."""
+    """Makes the coded bytes of one image, called by several threads at once; None where they lie below `root`."""
     endless: bool = False
-    """Whether `make` makes training pictures beyond those that have a label, sample i of class i modulo `classes`."""
+    """Whether `make` makes training images beyond those that have a label, sample i of class i modulo `classes`."""
     root: Path | None = None
     """Folder in which the files, or the containers, already lie."""
     containers: Mapping[Split, list[str]] = field(default_factory=dict)
-    """Files below `root` that hold the pictures as byte ranges, as `shard` of the index counts them."""
+    """Files below `root` that hold the images as byte ranges, as `shard` of the index counts them."""
     left_out: Sequence[str] = ()
     """What `on_error: skip` left out of `indexes`: name and reason."""
 
     def read(self, split: Split, number: int) -> bytes:
-        """Coded bytes of one picture; OSError where it cannot be read."""
+        """Coded bytes of one image; OSError where it cannot be read."""
         if self.make is not None:
             return self.make(split, number)
         assert self.root is not None
@@ -71,7 +71,7 @@ class Pictures:
         return data
 
     def name(self, split: Split, number: int) -> str:
-        """The name of a picture in messages."""
+        """The name of an image in messages."""
         if self.root is None:
             return f"{split} {number}"
         name = printable_path(self.indexes[split].path(number))
@@ -104,14 +104,14 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
 
 
 LARGEST_LIST = 1 << 30
-"""Bytes of a table or list; that of ImageNet-22k's 14 million pictures has fewer."""
+"""Bytes of a table or list; that of ImageNet-22k's 14 million images has fewer."""
 
 
 def text_of(path: Path) -> str:
     """A table or list of a source; UserError where it cannot be read or is not text."""
     try:
         if (size := path.stat().st_size) > LARGEST_LIST:
-            raise UserError(f"has {size:,} bytes: no list of pictures has so many", str(path), "is it the right file?")
+            raise UserError(f"has {size:,} bytes: no list of images has so many", str(path), "is it the right file?")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", str(path), "make it readable") from None

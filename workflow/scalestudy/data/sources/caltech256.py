@@ -12,12 +12,12 @@ from scalestudy.spec.config import Site
 
 FOLDER = "256_ObjectCategories"
 HELD_OUT_EVERY = 5
-"""There is no official split; every fifth picture of a class is held out."""
+"""There is no official split; every fifth image of a class is held out."""
 WANTED = f"{FOLDER}/<class>/*.jpg (256_ObjectCategories.tar unpacked: 30,607 files of 257 classes, 1.2 GB)"
 
 
 def provide(spec: Caltech256, site: Site) -> Pictures:
-    """All pictures, classes numbered in the order of their names, the last one being clutter."""
+    """All images, classes numbered in the order of their names, the last one being clutter."""
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
     remedy = f"put these files into {root.parent}: {WANTED}"

@@ -37,7 +37,7 @@ WANTED = (
 
 
 def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
-    """Pictures with any number of 14 findings, split by patient as the two lists say."""
+    """Images with any number of 14 findings, split by patient as the two lists say."""
     root = named_root(spec, site, WANTED)
     table = next((root / name for name in TABLES if (root / name).is_file()), None)
     if table is None:
@@ -58,10 +58,10 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     for split, listed_names in lists.items():
         where = root / LISTS[split]
         names = [file for file in listed_names if file not in unusable]
-        _complain_of_missing(names, numbers, where, "is in no folder of pictures", "put the picture there")
+        _complain_of_missing(names, numbers, where, "is in no folder of images", "put the image there")
         _complain_of_missing(names, listed.findings, where, f"is not in {table.name}", "copy both again")
         if not names:
-            raise UserError("lists no pictures that can be used", str(where), f"put these files there: {WANTED}")
+            raise UserError("lists no images that can be used", str(where), f"put these files there: {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
         indexes[split] = Index(**{**vars(index), "labels": np.stack([listed.findings[file] for file in names])})
         seen[split] = {listed.patients[file] for file in names}
@@ -73,13 +73,13 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
 
 @dataclass(frozen=True)
 class Table:
-    """Findings and patient of each picture, from the table."""
+    """Findings and patient of each image, from the table."""
 
     findings: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """float32 [14] of zeros and ones."""
     patients: dict[str, str] = field(default_factory=dict)
     contradicted: set[str] = field(default_factory=set)
-    """Pictures with two rows that differ: neither can be trusted."""
+    """Images with two rows that differ: neither can be trusted."""
     odd: list[Odd] = field(default_factory=list)
 
 
@@ -109,12 +109,12 @@ def _table(path: Path) -> Table:
 
 
 def _by_name(pictures: Index, root: Path) -> dict[str, int]:
-    """Number of each picture by the name of its file."""
+    """Number of each image by the name of its file."""
     numbers: dict[str, int] = {}
     for n in range(len(pictures)):
         file = pictures.path(n).rpartition("/")[2]
         if numbers.setdefault(file, n) != n:
-            raise UserError(f"two pictures have the same name: {file}", str(root), "keep one of each")
+            raise UserError(f"two images have the same name: {file}", str(root), "keep one of each")
     return numbers
 
 
@@ -130,7 +130,7 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
 
 
 def _pictures(root: Root) -> tuple[Index, list[Odd]]:
-    """All pictures below `images` and `images_001/images` and so on, and what is odd there."""
+    """All images below `images` and `images_001/images` and so on, and what is odd there."""
     wanted = f"put these files there: {WANTED}"
     places, odd = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
@@ -144,7 +144,7 @@ def _pictures(root: Root) -> tuple[Index, list[Odd]]:
 
 
 def _list(path: Path) -> tuple[list[str], list[Odd]]:
-    """The pictures that a list names, each once, and where one is named again."""
+    """The images that a list names, each once, and where one is named again."""
     if not path.is_file():
         raise UserError("no such file", str(path), f"put these files there: {WANTED}")
     first: dict[str, int] = {}
@@ -155,7 +155,7 @@ def _list(path: Path) -> tuple[list[str], list[Odd]]:
                 odd.append(Odd(f"{path.name}:{line}", f"lists {printable(name)} again, after line {first[name]}"))
             first.setdefault(name, line)
     if not first:
-        raise UserError("lists no pictures", str(path), "copy it again")
+        raise UserError("lists no images", str(path), "copy it again")
     return list(first), odd
 
 
@@ -167,7 +167,7 @@ def _complain_of_missing(names: list[str], known: Collection[str], where: Path, 
 
 
 def _mnist(path: Path) -> Arrays:
-    """ChestMNIST: pictures uint8 [n, side, side] and findings uint8 [n, 14]; training takes `train` and `val`."""
+    """ChestMNIST: images uint8 [n, side, side] and findings uint8 [n, 14]; training takes `train` and `val`."""
     try:
         with np.load(path) as arrays:
             parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
@@ -175,10 +175,10 @@ def _mnist(path: Path) -> Arrays:
         raise UserError(f"is not a file of ChestMNIST, or is damaged: {error}", str(path), "copy it again") from None
     for name, (pictures, found) in parts.items():
         if pictures.dtype != np.uint8 or pictures.ndim != 3 or not len(pictures):
-            what = f"{name}_images are {pictures.dtype} {pictures.shape}, not bytes of pictures"
+            what = f"{name}_images are {pictures.dtype} {pictures.shape}, not bytes of images"
             raise UserError(what, str(path), "copy it again")
         if found.shape != (len(pictures), len(FINDINGS)) or found.dtype.kind not in "biuf":
-            raise UserError(f"does not have {len(FINDINGS)} findings per picture", str(path), "copy it again")
+            raise UserError(f"does not have {len(FINDINGS)} findings per image", str(path), "copy it again")
         if not np.isin(found, (0, 1)).all():
             raise UserError(f"{name}_labels hold more than 0 and 1", str(path), "copy it again")
     images = {name: pictures[:, None] for name, (pictures, _) in parts.items()}

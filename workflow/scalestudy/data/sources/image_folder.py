@@ -25,12 +25,12 @@ WANTED = (
 
 
 def provide(spec: ImageFolder, site: Site) -> Pictures:
-    """All pictures below `train` and `val`, classes numbered in the order of their names."""
+    """All images below `train` and `val`, classes numbered in the order of their names."""
     return of_folders(Root.of(named_root(spec, site, WANTED), site), WANTED, spec.on_error)
 
 
 def of_folders(root: Root, wanted: str, on_error: str) -> Pictures:
-    """The pictures below `root`; UserError where they are not there, which says what is `wanted`."""
+    """The images below `root`; UserError where they are not there, which says what is `wanted`."""
     remedy = f"put these files into {root.path}: {wanted}"
     odd: list[Odd] = []
     numbers: dict[str, int] = {}
@@ -47,7 +47,7 @@ def of_folders(root: Root, wanted: str, on_error: str) -> Pictures:
 
 
 def classes_in(root: Root, folder: str, remedy: str) -> tuple[dict[str, Index], list[Odd]]:
-    """The pictures of each class that has a folder in a folder, by name and in that order; and what is odd there."""
+    """The images of each class that has a folder in a folder, by name and in that order; and what is odd there."""
     names, odd = folders_in(root, folder, remedy)
     places = {name: f"{folder}/{name}".lstrip("/") for name in names}
     found = folders_listed(f"listing {folder}".rstrip(), root, list(places.values()))
@@ -55,5 +55,5 @@ def classes_in(root: Root, folder: str, remedy: str) -> tuple[dict[str, Index], 
     for name, part in parts.items():
         odd += part.odd
         if not len(part.index):
-            odd.append(Odd(places[name], "is a class without pictures: none in it is named .jpg, .jpeg or .png"))
+            odd.append(Odd(places[name], "is a class without images: none in it is named .jpg, .jpeg or .png"))
     return {name: part.index for name, part in parts.items() if len(part.index)}, odd

@@ -23,7 +23,7 @@ from scalestudy.spec.config import Site
 TRAIN_TAR, HELD_OUT_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 LISTS: dict[str, str] = {
     "LOC_val_solution.csv": "as Kaggle has it: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`",
-    "ILSVRC2012_validation_labels.txt": "the class of each picture, in their order: `n03995372`, one a line",
+    "ILSVRC2012_validation_labels.txt": "the class of each image, in their order: `n03995372`, one a line",
 }
 WANTED = (
     f"{TRAIN_TAR} (138 GB, a tar of 1,000 tars) and {HELD_OUT_TAR} (6.3 GB), never unpacked, with {next(iter(LISTS))}; "
@@ -32,7 +32,7 @@ WANTED = (
 
 
 def provide(spec: ImageNet, site: Site) -> Pictures:
-    """All pictures, classes numbered in the order of their WordNet ids."""
+    """All images, classes numbered in the order of their WordNet ids."""
     root = named_root(spec, site, WANTED)
     if not (root / TRAIN_TAR).is_file():
         return of_folders(Root.of(root, site), WANTED, spec.on_error)
@@ -49,7 +49,7 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
 
 
 def _train(tar: Path) -> tuple[list[str], Index, list[Odd]]:
-    """Classes, the byte ranges of their pictures within the tar of tars, and what is odd there."""
+    """Classes, the byte ranges of their images within the tar of tars, and what is odd there."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
         named = [entry for entry in sorted(entries(descriptor, str(tar))) if entry.name.endswith(b".tar")]
@@ -78,7 +78,7 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Odd]]:
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
-    """int64 [pictures] from one of LISTS; UserError where there is none, or it does not fit."""
+    """int64 [images] from one of LISTS; UserError where there is none, or it does not fit."""
     for name in LISTS:
         if (root / name).is_file():
             break
@@ -92,7 +92,7 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
     if name.endswith(".csv"):
         by_stem = _by_stem(lines, root / name)
     elif len(lines) > len(stems):
-        what = f"has {len(lines):,} lines for {len(stems):,} pictures"
+        what = f"has {len(lines):,} lines for {len(stems):,} images"
         raise UserError(what, str(root / name), "copy the list again")
     else:
         by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
@@ -104,7 +104,7 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
 
 
 def _by_stem(lines: list[str], where: Path) -> dict[str, str]:
-    """The class of each picture, from rows as Kaggle has them; UserError where two rows contradict each other."""
+    """The class of each image, from rows as Kaggle has them; UserError where two rows contradict each other."""
     by_stem: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         found = re.match(r"([^,\s]+),(n\d+)", line)

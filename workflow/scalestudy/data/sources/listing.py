@@ -1,4 +1,4 @@
-"""Finding the pictures of a source: one pass, many folders at once, kept in parts so that a killed pass can resume."""
+"""Finding the images of a source: one pass, many folders at once, kept in parts so that a killed pass can resume."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def folders_in(root: Root, folder: str, remedy: str, prefix: str = "") -> tuple[
 
 
 def folder_part(root: Root, folder: str) -> Found:
-    """The pictures directly in a folder below `root`, in the order of names, all of class 0, and what only seem to be.
+    """The images directly in a folder below `root`, in the order of names, all of class 0, and what only seem to be.
 
     Raises UserError where it cannot be listed.
     """
@@ -177,7 +177,7 @@ def labelled(part: Index, label: int) -> Index:
 
 
 def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> Found:
-    """The pictures in a tar, or in one that lies inside another, in their order, and what only seem to be; names as in
+    """The images in a tar, or in one that lies inside another, in their order, and what only looks like one; names as in
     the tar. Of several of one name the last counts, as if the tar was unpacked."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
@@ -224,7 +224,7 @@ def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Found]]]) -> 
 
 
 def folders_listed(what: str, root: Root, folders: Sequence[str]) -> list[Found]:
-    """The pictures in each of these folders below `root`."""
+    """The images in each of these folders below `root`."""
     # What links may lead to is part of the name, so that a part found under another rule is not taken.
     jobs = [
         (root.path / folder, "\n".join((folder, *root.allowed)), functools.partial(folder_part, root, folder))
@@ -265,9 +265,9 @@ def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
 
 
 def whole(parts: Sequence[Index], odd: Sequence[Odd], place: Path, wanted: str) -> Index:
-    """All parts as one index; UserError where there is no picture in them."""
+    """All parts as one index; UserError where there is no image in them."""
     index = joined(parts) if parts else None
     if index is None or not len(index):
         first = f"; {printable_path(odd[0].name)} {odd[0].why}" if odd else ""
-        raise UserError(f"holds no pictures in folders of classes{first}", str(place), wanted)
+        raise UserError(f"holds no images in folders of classes{first}", str(place), wanted)
     return index

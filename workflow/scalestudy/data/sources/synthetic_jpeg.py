@@ -24,13 +24,13 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
 TEXTURES = 4
-"""Textures in the pool; a picture mixes two."""
+"""Textures in the pool; an image mixes two."""
 MARGIN = 96
-"""How much wider and higher than a picture a texture is: each picture shows another part of it."""
+"""How much wider and higher than an image a texture is: each image shows another part of it."""
 CALIBRATION_PIXELS = 48 * 500 * 375
-"""Pixels of the pictures by which detail is chosen; 4 to 48 pictures."""
+"""Pixels of the images by which detail is chosen; 4 to 48 images."""
 SPREAD_PICTURES, QUANTILES = 4, 1024
-"""Pictures per setting by which sizes are learnt where they shall vary, and settings drawn from."""
+"""Images per setting by which sizes are learnt where they shall vary, and settings drawn from."""
 LOWEST_QUALITY, QUALITY, HIGHEST_QUALITY = 5, 85, 100
 MOST_DETAIL = 255
 TINTS = 12
@@ -38,7 +38,7 @@ TINTS = 12
 
 
 def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
-    """As many pictures as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
+    """As many images as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
     maker = Maker.of(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
     nothing, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64)
@@ -50,7 +50,7 @@ def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
 
 
 def calibrated(maker: Maker) -> int:
-    """The setting at which the first pictures have the requested mean size; UserError where none has it."""
+    """The setting at which the first images have the requested mean size; UserError where none has it."""
     spec = maker.spec
     pictures = min(spec.samples, max(4, min(48, CALIBRATION_PIXELS // (spec.width * spec.height))))
     wanted = spec.mean_kib * 1024
@@ -67,15 +67,15 @@ def calibrated(maker: Maker) -> int:
     best = min(sizes, key=lambda setting: abs(sizes[setting] - wanted))
     if abs(sizes[best] / wanted - 1) > 0.08:
         reach = f"{min(sizes.values()) / 1024:.1f} to {max(sizes.values()) / 1024:.1f} KiB"
-        what = f"pictures of {spec.width}x{spec.height} have {reach}, not {spec.mean_kib:g} KiB"
+        what = f"images of {spec.width}x{spec.height} have {reach}, not {spec.mean_kib:g} KiB"
         raise UserError(what, "data.mean_kib", "change `mean_kib`, `width` or `height`")
     return best
 
 
 def calibrated_spread(maker: Maker, spread: float) -> list[int]:
-    """Settings of which pictures drawn at random have the requested mean size and relative deviation.
+    """Settings of which images drawn at random have the requested mean size and relative deviation.
 
-    They stand for evenly spread quantiles of a log-normal distribution. UserError where pictures cannot be as small,
+    They stand for evenly spread quantiles of a log-normal distribution. UserError where images cannot be as small,
     or as large, as that requires.
     """
     spec = maker.spec
@@ -92,7 +92,7 @@ def calibrated_spread(maker: Maker, spread: float) -> list[int]:
     if abs(mean / (spec.mean_kib * 1024) - 1) > 0.08 or abs(deviation / mean / spread - 1) > 0.15:
         reach = f"{sizes[0] / 1024:.1f} to {sizes[-1] / 1024:.1f} KiB"
         what = (
-            f"pictures of {spec.width}x{spec.height} have {reach}; a mean of {spec.mean_kib:g} KiB with a spread of "
+            f"images of {spec.width}x{spec.height} have {reach}; a mean of {spec.mean_kib:g} KiB with a spread of "
             f"{spread:g} takes {wanted[0] / 1024:.1f} to {wanted[-1] / 1024:.1f} KiB"
         )
         raise UserError(what, "data.spread", "lower `spread`, or change `mean_kib`, `width` or `height`")
@@ -111,15 +111,15 @@ def quality_and_detail(setting: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes pictures of one kind from a pool of textures; its methods may run in several threads."""
+    """Makes images of one kind from a pool of textures; its methods may run in several threads."""
 
     spec: SyntheticJpeg
     textures: list[NDArray[np.int16]]
-    """1/f textures, mean 0, larger than a picture by MARGIN."""
+    """1/f textures, mean 0, larger than an image by MARGIN."""
     grain: NDArray[np.int16]
     """White noise, -128..127, as large."""
     settings: list[int]
-    """Calibrated settings, of which each picture draws one; empty while they are being calibrated."""
+    """Calibrated settings, of which each image draws one; empty while they are being calibrated."""
 
     @classmethod
     def of(cls, spec: SyntheticJpeg) -> Maker:
@@ -137,7 +137,7 @@ class Maker:
         n = draw.hashed(draw.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
         weight = 96 + n[9] % 96
-        # Mean grain over pictures is `detail`; single ones have 3/4 to 5/4 of it, so that sizes vary somewhat.
+        # Mean grain over images is `detail`; single ones have 3/4 to 5/4 of it, so that sizes vary somewhat.
         grain = detail * (192 + n[10] % 129) >> 8
         luma = (first * np.int16(weight) >> 7) + (second * np.int16(256 - weight) >> 7)
         luma += 128 + (n[11] % 33 - 16)

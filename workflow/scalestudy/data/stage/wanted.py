@@ -87,7 +87,7 @@ def _sized(names: list[str], size_of: Callable[[str], int]) -> Wanted:
 
 
 def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
-    """Pictures, a file each."""
+    """Images, a file each."""
     file = index_file(manifest_path, manifest)
     train, test = mapped_index(file, "train"), mapped_index(file, "test")
     mine = np.arange(share.part, len(train), share.of)

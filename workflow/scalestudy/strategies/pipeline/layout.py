@@ -12,7 +12,7 @@ from torch import nn
 
 from scalestudy.errors import UserError
 from scalestudy.strategies.pipeline.messages import Parcel
-from scalestudy.strategies.pipeline.plan import Plan
+from scalestudy.strategies.pipeline.plan import PipelinePlan
 from scalestudy.strategies.pipeline.profile import Profile
 from scalestudy.strategies.pipeline.trace import Traced
 
@@ -21,14 +21,14 @@ from scalestudy.strategies.pipeline.trace import Traced
 class Layout:
     """A plan with all that a rank has to know to run its stage without having profiled anything."""
 
-    plan: Plan
+    plan: PipelinePlan
     integers: dict[str, int]
     """Values of the operators that make integers, for the plan's micro-batch."""
     boundaries: tuple[tuple[Parcel, ...], ...]
     """What enters the first stage, what crosses each cut, what leaves the last stage."""
 
 
-def owners(model: nn.Module, traced: Traced, plan: Plan) -> dict[str, int]:
+def owners(model: nn.Module, traced: Traced, plan: PipelinePlan) -> dict[str, int]:
     """For each parameter and buffer of the model, in its order, the stage that uses it; of unused ones, the last.
 
     A buffer that several stages read belongs to the first of them.
@@ -43,7 +43,7 @@ def owners(model: nn.Module, traced: Traced, plan: Plan) -> dict[str, int]:
     return {name: stage_of.get(id(tensor), plan.stages - 1) for name, tensor in named}
 
 
-def layout_of(traced: Traced, plan: Plan, small: Profile, large: Profile) -> Layout:
+def layout_of(traced: Traced, plan: PipelinePlan, small: Profile, large: Profile) -> Layout:
     """What crosses each boundary, for the plan's micro-batch: sizes are affine in the number of samples."""
 
     def at(one: int, other: int) -> int:
@@ -85,4 +85,4 @@ def as_layout(data: torch.Tensor) -> Layout:
     boundaries = tuple(
         tuple(Parcel(**{**parcel, "shape": tuple(parcel["shape"])}) for parcel in line) for line in plain["boundaries"]
     )
-    return Layout(Plan(**plan), plain["integers"], boundaries)
+    return Layout(PipelinePlan(**plan), plain["integers"], boundaries)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scalestudy.strategies.pipeline.partition import Link
+from scalestudy.strategies.pipeline.partition import MessageTime
 
 UNDER_WAY = 2
 LARGE = 1 << 20
@@ -85,13 +85,13 @@ def posted(work: dist.Work | None) -> dist.Work:
     return work
 
 
-def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> Link:
+def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> MessageTime:
     """Latency and bandwidth between ranks 0 and 1, and of an all-reduce among all ranks: medians of some tries.
 
     Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
     """
     if ranks == 1:
-        return Link(0.0, 0.0)
+        return MessageTime(0.0, 0.0)
     latency_s, large_s = (_one_way_s(rank, size, group, device) for size in (8, LARGE))
     summed, times = torch.zeros(SUMMED // 4, device=device), []
     for _ in range(1 + TRIES):  # the first makes connections
@@ -101,7 +101,9 @@ def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.
         _wait(device)
         times.append(time.perf_counter() - begin)
     part_s = statistics.median(times[1:]) / (2 * (ranks - 1))
-    return Link(latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks))
+    return MessageTime(
+        latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks)
+    )
 
 
 def _one_way_s(rank: int, size: int, group: dist.ProcessGroup, device: torch.device) -> float:

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Chain:
+class BlockCosts:
     """What blocks 0 … B-1 cost for one micro-batch. Boundary b lies before block b; there are B+1."""
 
     forward_s: Array
@@ -40,7 +40,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Link:
+class MessageTime:
     """What a message between two ranks takes: `latency_s` + bytes × `s_per_byte`."""
 
     latency_s: float
@@ -60,9 +60,9 @@ class Link:
         return 2 * (ranks - 1) * (self.latency_s + size / ranks * s_per_byte)
 
 
-def between(small: Chain, large: Chain, share: float) -> Chain:
+def between(small: BlockCosts, large: BlockCosts, share: float) -> BlockCosts:
     """The chain at another number of samples: `share` 0 is `small`, 1 is `large`; all costs are affine in it."""
-    return Chain(
+    return BlockCosts(
         *(
             np.maximum(0.0, one + share * (other - one))
             for one, other in zip(vars(small).values(), vars(large).values(), strict=True)
@@ -70,7 +70,7 @@ def between(small: Chain, large: Chain, share: float) -> Chain:
     )
 
 
-def stage_times(chain: Chain, link: Link) -> Array:
+def stage_times(chain: BlockCosts, link: MessageTime) -> Array:
     """[B+1, B+1] at q, b: seconds of forward and backward of blocks q … b-1, with the messages at its beginning.
 
     Infinite where q ≥ b.
@@ -85,7 +85,7 @@ def stage_times(chain: Chain, link: Link) -> Array:
     return times
 
 
-def stage_bytes(chain: Chain, in_flight: int, copies: float) -> Array:
+def stage_bytes(chain: BlockCosts, in_flight: int, copies: float) -> Array:
     """[B+1, B+1] at q, b: most memory of blocks q … b-1 as a stage that has `in_flight` micro-batches at a time.
 
     `copies` says how often each trainable parameter is there: itself, its gradient, what the optimiser keeps.

@@ -12,8 +12,8 @@ from torch import fx
 
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.partition import (
-    Chain,
-    Link,
+    BlockCosts,
+    MessageTime,
     between,
     partition,
     stage_bytes,
@@ -35,7 +35,7 @@ class Machine:
     ranks: int
     rank_batch: int
     """Samples that each rank loads per step."""
-    link: Link
+    link: MessageTime
     update_s_per_byte: float
     """Time of the optimiser, per byte of parameters."""
     state_copies: float
@@ -58,7 +58,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """Stages × replicas × micro-batches, and what was expected of them."""
 
     schedule: schedule.Name
@@ -83,12 +83,12 @@ class Blocks:
 
     positions: tuple[int, ...]
     """Positions in the chain of operators: 0, where each block after the first begins, number of operators."""
-    small: Chain
-    large: Chain
+    small: BlockCosts
+    large: BlockCosts
     samples: tuple[int, int]
     """Samples of `small` and `large`."""
 
-    def at(self, samples: int) -> Chain:
+    def at(self, samples: int) -> BlockCosts:
         """The chain for micro-batches of so many samples."""
         few, many = self.samples
         return between(self.small, self.large, 0.0 if few == many else (samples - few) / (many - few))
@@ -155,7 +155,7 @@ def _bytes(values: dict[str, Value], node: fx.Node) -> int:
     return math.prod(value.shape) * value.dtype.itemsize if value else 0
 
 
-def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossing: list[list[fx.Node]]) -> Chain:
+def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossing: list[list[fx.Node]]) -> BlockCosts:
     """The blocks at one number of samples."""
     costs = [profile.costs[begin:end] for begin, end in itertools.pairwise(positions)]
     trained, fixed, largest = _held(traced, positions)
@@ -167,7 +167,7 @@ def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossin
         for nodes in boundaries
     ]
     working = [max((cost.working_bytes for cost in block), default=0) for block in costs]
-    return Chain(
+    return BlockCosts(
         np.array([sum(cost.forward_s for cost in block) for block in costs]),
         np.array([sum(cost.backward_s for cost in block) for block in costs]),
         np.array(trained, dtype=float),
@@ -212,7 +212,7 @@ def divisors(number: int) -> list[int]:
     return [one for one in range(1, number + 1) if number % one == 0]
 
 
-def choose(model: Blocks, machine: Machine, wanted: Wanted) -> Plan | None:
+def choose(model: Blocks, machine: Machine, wanted: Wanted) -> PipelinePlan | None:
     """The plan with the shortest predicted step among all that fit in memory; None where none does."""
     plans = [
         plan
@@ -237,7 +237,9 @@ def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Wante
     ]
 
 
-def plan_for(model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int) -> Plan | None:
+def plan_for(
+    model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int
+) -> PipelinePlan | None:
     """The best partition for given stages and micro-batches; None where it does not fit in memory."""
     replicas, micro_batch = machine.ranks // stages, machine.rank_batch * stages // micro_batches
     chain = model.at(micro_batch)
@@ -272,7 +274,7 @@ def plan_for(model: Blocks, machine: Machine, name: schedule.Name, stages: int, 
         )
         + max(link.allreduce_s(size, replicas) + size * machine.update_s_per_byte for size in held)
     )
-    return Plan(
+    return PipelinePlan(
         name,
         stages,
         replicas,

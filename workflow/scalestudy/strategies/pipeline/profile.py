@@ -31,7 +31,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Cost:
+class OperatorCost:
     """One operator at one number of samples."""
 
     forward_s: float
@@ -50,7 +50,7 @@ class Profile:
     """A traced module at one number of samples."""
 
     samples: int
-    costs: list[Cost]
+    costs: list[OperatorCost]
     values: dict[str, Value]
     integers: dict[str, int]
     """Values of the operators that make integers."""
@@ -123,7 +123,7 @@ class _Pass:
         self.bytes_of: dict[str, int] = {}
         self._made(traced.input, x)
 
-    def run(self) -> list[Cost]:
+    def run(self) -> list[OperatorCost]:
         """All operators, in order; a value is dropped after its last use."""
         last, costs = self.traced.last_use(), []
         for position, operator in enumerate(self.traced.operators):
@@ -136,7 +136,7 @@ class _Pass:
             }
         return costs
 
-    def _operator(self, operator: fx.Node) -> Cost:
+    def _operator(self, operator: fx.Node) -> OperatorCost:
         """Time an operator on copies, then run it for its value."""
         takes_gradients = [node for node in operator.all_input_nodes if node in self.needs_gradient]
         forward_s, backward_s, keeps, own_bytes = self._timed(operator, bool(takes_gradients))
@@ -147,7 +147,7 @@ class _Pass:
         taken = [tensor for node in takes_gradients for tensor in _tensors((self.alive | self.attributes)[node])]
         working_bytes = sum(map(_bytes, (*taken, *_tensors(result)))) if takes_gradients else 0
         self._made(operator, result)
-        return Cost(forward_s, backward_s, keeps, own_bytes, working_bytes)
+        return OperatorCost(forward_s, backward_s, keeps, own_bytes, working_bytes)
 
     def _timed(self, operator: fx.Node, differentiable: bool) -> tuple[float, float, frozenset[str], int]:
         """Forward and backward, seconds; if watched, roots that it keeps, and further bytes that it keeps."""

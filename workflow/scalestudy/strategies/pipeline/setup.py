@@ -16,8 +16,8 @@ from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.layout import Layout, layout_of
 from scalestudy.strategies.pipeline.messages import TRIES
-from scalestudy.strategies.pipeline.partition import Link
-from scalestudy.strategies.pipeline.plan import Blocks, Machine, Plan, Wanted, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.partition import MessageTime
+from scalestudy.strategies.pipeline.plan import Blocks, Machine, PipelinePlan, Wanted, blocks, choose, fewest_devices
 from scalestudy.strategies.pipeline.profile import Profile, profile
 from scalestudy.strategies.pipeline.trace import Traced
 
@@ -61,7 +61,7 @@ def rows(x: torch.Tensor, count: int) -> torch.Tensor:
 def machine_of(
     world: World,
     rank_batch: int,
-    link: Link,
+    link: MessageTime,
     cores: int,
     limit_mib: float | None,
     make_optimiser: MakeOptimiser,
@@ -113,7 +113,7 @@ def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Sk
         return UserError(what, "strategy.stages", "ask for fewer")
     if machine.limit_bytes is None:
         what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
-        return UserError(what, "strategy", "leave `stages` or `micro_batches` away, or take larger batches")
+        return UserError(what, "strategy", "leave `stages` or `micro_batches` unset, or use larger batches")
     return _fits_nowhere(model, machine, wanted)
 
 
@@ -133,7 +133,7 @@ def _fits_nowhere(model: Blocks, machine: Machine, wanted: Wanted) -> Skipped:
     return Skipped(f"the model does not fit {within}{split}: {remedy}")
 
 
-def _told(plan: Plan, machine: Machine) -> str:
+def _told(plan: PipelinePlan, machine: Machine) -> str:
     """The plan in one line, for the log."""
     stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
     memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)

@@ -14,7 +14,7 @@ from scalestudy.strategies.pipeline.layout import Layout, owners
 from scalestudy.strategies.pipeline.trace import Traced, part
 
 
-class Stage:
+class PipelineStage:
     """The stage of one rank; rank = replica × stages + stage. Made by all ranks at the same time."""
 
     def __init__(self, layout: Layout, model: nn.Module, traced: Traced, shapes: dict[str, torch.Size], rank: int):

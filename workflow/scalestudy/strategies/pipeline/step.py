@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from scalestudy.strategies.base import Loss, World
 from scalestudy.strategies.pipeline.messages import Inbox, Outbox, posted
-from scalestudy.strategies.pipeline.stage import Stage
+from scalestudy.strategies.pipeline.stage import PipelineStage
 
 Sending = list[tuple[dist.Work, torch.Tensor]]
 """Messages under way, with the tensors that have to be kept until then."""
@@ -22,7 +22,7 @@ class Step:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: PipelineStage,
         world: World,
         links: tuple[Any, Any],
         loss: Loss,

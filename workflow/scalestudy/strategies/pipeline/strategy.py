@@ -20,7 +20,7 @@ from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor
 from scalestudy.strategies.pipeline.messages import measure_link
 from scalestudy.strategies.pipeline.setup import at_once_per_node, chosen_layout, machine_of, profiles_of, rows
-from scalestudy.strategies.pipeline.stage import Stage, new_group
+from scalestudy.strategies.pipeline.stage import PipelineStage, new_group
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
@@ -107,7 +107,7 @@ class Pipeline(Strategy):
 
     def _install(self, layout: Layout) -> nn.Module:
         """Become one stage: keep its parameters, drop the others', make its groups and its optimiser."""
-        self.stage = Stage(layout, self.model, self.traced, self.shapes, self.world.rank)
+        self.stage = PipelineStage(layout, self.model, self.traced, self.shapes, self.world.rank)
         self.layout, self.plan, self.module = layout, layout.plan, self.stage.module
         self.trainable = self.stage.trainable()
         self.stage.drop_others()

@@ -1,7 +1,7 @@
-"""The kernel: from a JPEG, or stored pixels, to one picture of a batch, in one call without the interpreter lock.
+"""The kernel: from a JPEG, or stored pixels, to one image of a batch, in one call without the interpreter lock.
 
 kernel.c describes what it computes. `python -m scalestudy.data.decode.kernel.build` compiles it once, where there is a C
-compiler and libjpeg-turbo's headers. Without it, or with `SCALESTUDY_KERNEL=0`, the plain path is used, whose pictures
+compiler and libjpeg-turbo's headers. Without it, or with `SCALESTUDY_KERNEL=0`, the plain path is used, whose images
 are the same to within a few levels.
 """
 
@@ -153,6 +153,6 @@ def loaded() -> Kernel | None:
 
 
 def state() -> str:
-    """How pictures are decoded here, as text for results."""
+    """How images are decoded here, as text for results."""
     kernel = loaded()
     return f"kernel, {kernel.instructions}" if kernel else "plain: simplejpeg and torch"

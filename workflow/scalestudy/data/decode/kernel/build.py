@@ -50,7 +50,7 @@ def main() -> None:
     try:
         build()
     except (RuntimeError, OSError, AttributeError) as error:
-        print(f"setup: pictures are decoded the plain way, slower: {error}\n    for the fast way: {NEEDS}")
+        print(f"setup: using the slower fallback JPEG decoder: {error}\n    for the fast way: {NEEDS}")
         sys.exit(0)
 
 
