@@ -85,7 +85,8 @@ class Executor(RemoteExecutor):
             per_s=self._submissions_per_s(),
             budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
         )
-        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns)
+        site = str(self.executor_settings.site or "a site file")
+        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=site)
         self.passed_over = PassedOver(self.scheduler, self._not_for_us(), self.warn)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
@@ -180,6 +181,7 @@ class Executor(RemoteExecutor):
     def shutdown(self) -> None:
         """Shut the driver down. Its folder remains: jobs may need it."""
         self._rest()
+        self.monitor.leave()
         self.driver_lock.release()
 
     def _rest(self) -> None:
