@@ -65,6 +65,15 @@ def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cl
 
 
 @of_any_scheduler
+def test_a_wildcard_that_snakemake_cannot_hand_on_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text('rule a:\n    output: "{n}.a"\n    shell: "touch {output}"\n')
+    done = drive(tmp_path, "x,y.a")
+    assert done.returncode == 1
+    assert "the wildcard `n` of rule a is 'x,y': Snakemake cannot hand on a comma to a job" in done.stdout
+    assert not list((tmp_path / ".multinode/jobs").glob("*/*.sh"))
+
+
+@of_any_scheduler
 def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
     storage, folder = tmp_path / "storage", tmp_path / "folder"
     storage.mkdir()

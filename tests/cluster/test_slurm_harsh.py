@@ -8,7 +8,6 @@ the maintenance while the other tests go on.
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -59,9 +58,9 @@ def maintenance(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver]:
 
 def rename_one_and_delete_the_other(box: HarshSlurmBox, workflow: Shipped, driver: Driver) -> None:
     """The first as a hook of a site does, the second as its owner."""
-    blocked = ["squeue", "-h", "-n", ",".join(event["name"] for event in workflow.events("id")), "-o", "%T %r"]
-    box.until(["bash", "-c", f"{shlex.join(blocked)} | grep -c 'PENDING Partition'"], "2")
+    workflow.until(lambda: len(workflow.ids()) == 2, "two submissions", 60)
     ids = workflow.ids()
+    box.until(["bash", "-c", f"squeue -h -j {','.join(ids.values())} -o '%T %r' | grep -c 'PENDING Partition'"], "2")
     box.must(["scontrol", "update", f"jobid={ids['waits']}", "jobname=renamed by a hook of the site"], USER)
     box.must(["scancel", ids["deleted"]], USER)
 

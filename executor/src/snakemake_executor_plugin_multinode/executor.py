@@ -275,6 +275,11 @@ class Executor(RemoteExecutor):
 
     def _command(self, job: JobExecutorInterface) -> str | ValueError:
         """The shell line that runs one job with Snakemake, or why there can be none. OSError where a disk is full."""
+        for spec in job.get_target_spec():
+            for name, value in spec.wildcards_dict.items():
+                if "," in str(value):
+                    said = f"the wildcard `{name}` of rule {spec.rulename} is {value!r}"
+                    return ValueError(f"{said}: Snakemake cannot hand on a comma to a job")
         values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
         values += [str(path) for path in job.get_wait_for_files()]
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
