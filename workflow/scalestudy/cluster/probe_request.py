@@ -101,9 +101,5 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _cancel(scheduler: Any, job: Any) -> None:
-    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
-
-    try:
-        scheduler.cancel([job])
-    except NoAnswer as error:
-        print(f"the job may still be there: {error}", file=sys.stderr)
+    for why in scheduler.cancel([job]).values():
+        print(f"the job may still be there: {why}", file=sys.stderr)
