@@ -96,7 +96,7 @@ def test_what_ctrl_c_did_not_delete_is_named_and_the_next_driver_takes_it_up(ben
     second = Bench(bench.folder)
     second.add("train b")
     second.until(lambda: second.told.lines)
-    assert second.told.lines[0].startswith("train b: taken up again as 2, although its deletion was asked for")
+    assert second.told.lines[0].startswith("train b: adopted as 2, although its deletion was asked for")
 
 
 def test_a_job_that_was_not_deleted_after_its_end_is_asked_for_again(bench: Bench) -> None:

@@ -24,7 +24,7 @@ def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_pat
     assert (everyday / "second.txt").exists()
     # Two groups in one, the summary, and the rule that is tried twice inside.
     assert len(events(everyday, "submitted")) == 3
-    assert "passed over" not in done.stdout
+    assert "is ignored" not in done.stdout
     if not REAL:  # the stand-in keeps the submit lines
         [group] = [line for line in cluster.lines() if "-t 10 " in line]
         # What the members need side by side.
