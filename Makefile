@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
 	@scalestudy check
-	@words=$$(scalestudy here --words $(SCALE:%=--scale %)) && snakemake all --profile profiles/local --config $$words
+	@words=$$(scalestudy here --words $(SCALE:%=--scale %)) && $(if $(filter mini,$(SCALE)),CUDA_VISIBLE_DEVICES=-1 )snakemake all --profile profiles/local --config $$words
 
 all: setup
 	@scalestudy check

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from snakemake.jobs import GroupJob, Job
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.target_jobs import parse_target_jobs_cli_args
 from snakemake.utils import read_job_properties
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args, format_cli_arg
 
@@ -41,6 +45,8 @@ def seen(workflow):
         "thread": executor.wait_thread.is_alive(),
         "waits": executor.wait,
         "lock": hasattr(executor.lock, "acquire"),
+        "snakefile": str(executor.get_snakefile()),
+        "main snakefile": str(workflow.main_snakefile),
         "jobs": [
             {
                 "properties": json.loads(job.properties()),
@@ -48,18 +54,36 @@ def seen(workflow):
                 "spec": [[spec.rulename, dict(spec.wildcards_dict)] for spec in job.get_target_spec()],
                 "group": job.is_group(),
                 "log": [str(file) for file in job.log],
+                "waits for": [str(path) for path in job.get_wait_for_files()],
+                "line": executor.format_job_exec(job),
             }
             for job in workflow.dag.needrun_jobs()
         ],
-        "members": [len(list(workflow.dag._group[job].jobs)) for job in workflow.dag.needrun_jobs() if job.group],
+        "groups": [
+            {
+                "members": len(list(group.jobs)),
+                "group": group.is_group(),
+                "id": group.groupid,
+                "output": sorted(str(path) for path in group.output),
+                "all outputs": sorted(str(path) for path in group.expanded_output),
+                "waits for": [str(path) for path in group.get_wait_for_files()],
+                "spec": sorted([spec.rulename, dict(spec.wildcards_dict)] for spec in group.get_target_spec()),
+                "line": executor.format_job_exec(group),
+            }
+            for group in {workflow.dag._group[job] for job in workflow.dag.needrun_jobs() if job.group}
+        ],
     }
 
 onstart:
     json.dump(seen(workflow), open("seen.json", "w"))
 
 rule all:
-    input: "1.b"
+    input: "1.b", "it's $x.c"
+rule c:
+    output: "{n}.c"
+    shell: "touch {output:q}"
 rule a:
+    input: "of a.txt"
     output: "{n}.a"
     group: "both"
     shell: "touch {output}"
@@ -85,6 +109,7 @@ def seen(cluster: Cluster, folder: Path) -> dict[str, Any]:
     if not (folder / "seen.json").exists():
         (folder / "Snakefile").write_text(SEEN)
         (folder / "config.yaml").write_text("other: 1\n")
+        (folder / "of a.txt").touch()
         words = (
             "--config",
             "word=2",
@@ -115,7 +140,6 @@ def seen(cluster: Cluster, folder: Path) -> dict[str, Any]:
         ("thread", True),  # it runs before `__post_init__` has
         ("waits", True),
         ("lock", True),
-        ("members", [2, 2]),
     ],
 )
 def test_a_driver_holds(seen: dict[str, Any], part: str, value: object) -> None:
@@ -138,6 +162,87 @@ def test_a_job_says_its_rule_its_wildcards_and_its_resources(seen: dict[str, Any
     assert {"mem_mb", "disk_mb", "tmpdir", "_cores", "_nodes"} <= set(jobs["b"]["resources"])
     assert {*OF_SNAKEMAKE, "mem_mb", "disk_mb"} >= set(jobs["b"]["resources"])
     assert all(known(name) for job in jobs.values() for name in job["resources"])
+
+
+@pytest.mark.slow
+def test_a_group_has_an_id_that_lasts_all_outputs_of_its_members_and_waits_for_what_it_reads(
+    seen: dict[str, Any],
+) -> None:
+    [group] = seen["groups"]
+    assert (group["members"], group["group"], group["id"]) == (2, True, "both")
+    assert group["output"] == ["1.b"]
+    assert group["all outputs"] == ["1.a", "1.b"]
+    assert group["waits for"] == ["of a.txt"]
+    assert group["spec"] == [["a", {"n": "1"}], ["b", {"n": "1"}]]
+
+
+def words(line: str, known: list[str]) -> list[str]:
+    """The words of a command line, as a shell reads them, after the values in it are quoted anew."""
+    return shlex.split(requoted(line, known))
+
+
+@pytest.mark.slow
+def test_a_jobs_command_line_has_its_snakefile_and_its_target_as_values_that_can_be_requoted(
+    seen: dict[str, Any],
+) -> None:
+    assert seen["snakefile"] == seen["main snakefile"]
+    known = [seen["snakefile"], "word=2", str(Path(seen["snakefile"]).parent / "config.yaml"), *seen["config files"]]
+    lines = {job["properties"]["rule"]: job for job in seen["jobs"]}
+    encoded = encode_target_jobs_cli_args([TargetSpec("c", {"n": "it's $x"})])
+    assert encoded == ["c:n=it's $x"]
+    found = words(lines["c"]["line"], [*known, *encoded])
+    assert found[found.index("--snakefile") + 1] == seen["snakefile"]
+    assert found[found.index("--target-jobs") + 1] == encoded[0]
+    assert found[found.index("--config") + 1] == "word=2"
+    with pytest.raises(ValueError, match="cannot be handed on safely"):
+        requoted(lines["c"]["line"], known)
+    [group] = seen["groups"]
+    found = words(group["line"], [*known, *group["waits for"]])
+    at = found.index("--target-jobs")
+    assert sorted(found[at + 1 : at + 3]) == ["a:n=1", "b:n=1"]
+
+
+@pytest.mark.slow
+def test_what_a_job_waits_for_stands_in_its_command_line(seen: dict[str, Any]) -> None:
+    [job] = [job for job in seen["jobs"] if job["properties"]["rule"] == "a"]
+    assert job["waits for"] == ["of a.txt"]
+    assert {job["properties"]["rule"]: job["waits for"] for job in seen["jobs"]}["c"] == []
+
+
+class Failed:
+    """A job as `report_job_error` uses it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str | None, dict[str, Any]]] = []
+
+    def log_error(self, msg: str | None = None, **more: Any) -> None:
+        self.told.append((msg, more))
+
+
+def test_the_reason_of_a_failure_is_handed_on_and_then_the_scheduler_is_told() -> None:
+    failed, told = Failed(), []
+
+    class Executor:
+        """What the two functions use."""
+
+        class workflow:
+            class scheduler:
+                error_callback = staticmethod(told.append)
+
+        def print_job_error(self, info: Any, msg: str | None = None, **more: Any) -> None:
+            failed.log_error(msg, external_jobid=info.external_jobid, **more)
+
+    info = SubmittedJobInfo(failed, external_jobid="7")  # type: ignore[arg-type]
+    RemoteExecutor.report_job_error(Executor(), info, msg="its command failed. ")  # type: ignore[arg-type]
+    assert failed.told == [("its command failed. ", {"external_jobid": "7"})]
+    assert told == [failed]
+
+
+def test_a_rule_prints_the_message_of_its_failure_and_a_group_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    assert "msg" in inspect.signature(Job.log_error).parameters
+    assert "self.get_log_error_info(msg, " in inspect.getsource(Job.log_error)
+    group = inspect.getsource(GroupJob.log_error)
+    assert "msg" not in group.partition("):")[2]  # so the executor says it
 
 
 def test_a_remote_executor_has_the_members_that_are_overridden() -> None:
@@ -193,7 +298,16 @@ def test_command_lines_are_quoted_by_repr_and_so_can_be_requoted(value: str) -> 
 
 
 def test_targets_are_encoded_as_their_rule_and_wildcards() -> None:
-    assert encode_target_jobs_cli_args([TargetSpec("a", {"n": "1", "m": "x,y"})]) == ['a:n=1,m="x,y"']
+    spec = TargetSpec("a", {"n": "1", "m": "x=y"})
+    assert encode_target_jobs_cli_args([spec]) == ["a:n=1,m=x=y"]
+    assert parse_target_jobs_cli_args(encode_target_jobs_cli_args([spec])) == [spec]
+
+
+def test_a_wildcard_with_a_comma_cannot_be_read_back_so_this_executor_refuses_it() -> None:
+    encoded = encode_target_jobs_cli_args([TargetSpec("a", {"n": "1", "m": "x,y"})])
+    assert encoded == ['a:n=1,m="x,y"']
+    with pytest.raises(ValueError, match="Unparsable value"):
+        parse_target_jobs_cli_args(encoded)
 
 
 def test_snakemake_reads_the_properties_of_a_job_script(tmp_path: Path) -> None:

@@ -87,10 +87,9 @@ def blocked(answers: int = 5) -> JobState:
         (alive(), NOTHING, 1e6, Action.WAIT),
         (alive(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
         (alive(), Known(end=TERMINATED, began=BEGAN), 1.0, Action.ASK),
-        # can never run
-        (blocked(answers=1), NOTHING, 1e6, Action.WAIT),
-        (blocked(), NOTHING, 1799.0, Action.WAIT),
-        (blocked(), NOTHING, 1800.0, Action.FAIL),
+        # cannot run as things are
+        (blocked(), NOTHING, 1e6, Action.WAIT),
+        (blocked(), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),
         # unknown to its scheduler
         (missing(0.0, answers=1), NOTHING, 1e6, Action.WAIT),
         (missing(0.0), NOTHING, 29.0, Action.WAIT),

@@ -24,7 +24,7 @@ def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_pat
     assert (everyday / "second.txt").exists()
     # Two groups in one, the summary, and the rule that is tried twice inside.
     assert len(events(everyday, "submitted")) == 3
-    assert "passed over" not in done.stdout
+    assert "is ignored" not in done.stdout
     if not REAL:  # the stand-in keeps the submit lines
         [group] = [line for line in cluster.lines() if "-t 10 " in line]
         # What the members need side by side.
@@ -53,7 +53,7 @@ def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cl
     words = ("--multinode-workflow-resources", "gpu_hosts,other", "--multinode-folder", ".named")
     done = drive(tmp_path, "--resources", "slots=2", *words)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("passed over") == 2
+    assert done.stdout.count("is ignored") == 2
     assert (
         "one: the resource `runtme` is unknown to this executor and is ignored; did you mean `runtime`?" in done.stdout
     )
@@ -61,6 +61,15 @@ def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cl
     # Records lie where the option says, whatever the workflow says.
     assert (tmp_path / ".named/jobs.jsonl").exists()
     assert not (tmp_path / ".of_workflow").exists()
+
+
+@of_any_scheduler
+def test_a_wildcard_that_snakemake_cannot_hand_on_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text('rule a:\n    output: "{n}.a"\n    shell: "touch {output}"\n')
+    done = drive(tmp_path, "x,y.a")
+    assert done.returncode == 1
+    assert "the wildcard `n` of rule a is 'x,y': Snakemake cannot hand on a comma to a job" in done.stdout
+    assert not list((tmp_path / ".multinode/jobs").glob("*/*.sh"))
 
 
 @of_any_scheduler

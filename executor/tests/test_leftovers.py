@@ -168,3 +168,69 @@ def test_a_group_with_the_same_name_and_files_is_taken_up_though_some_of_its_mem
     second.rounds(60)
     assert second.scheduler.submitted == []
     assert second.told.lines[0] == "group: adopted as 1"
+
+
+# status files go with the jobs that they are about
+
+
+def status_files(bench: Bench) -> set[str]:
+    return {name for name in bench.files.names() if name != ".clock"}
+
+
+def test_a_job_that_failed_and_was_made_again_leaves_no_status_files(tmp_path: Path) -> None:
+    first = Bench(tmp_path)
+    first.scheduler.on_question = lambda jobs: {
+        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
+    }
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    first.end(1)
+    first.until(lambda: first.told.failures)
+    second = Bench(tmp_path)
+    second.add()
+    second.until(lambda: second.scheduler.submitted)
+    second.begin()
+    assert f"{first.scheduler.submitted[0]}.token" in status_files(second)  # as long as its script is there
+    second.end(0)
+    second.until(lambda: second.told.done)
+    Bench(tmp_path).rounds(1)
+    assert status_files(second) == set()
+
+
+def test_a_job_begun_anew_after_a_ctrl_c_leaves_no_status_files(tmp_path: Path) -> None:
+    first = left(tmp_path)
+    first.monitor.cancel_all()
+    second = Bench(tmp_path)
+    second.add()
+    first.end(1, signal="TERM", began_s=1_000_000)
+    second.until(lambda: second.scheduler.submitted)
+    second.begin()
+    second.end(0)
+    second.until(lambda: second.told.done)
+    Bench(tmp_path).rounds(1)
+    assert status_files(second) == set()
+
+
+def test_a_job_that_succeeded_while_no_driver_ran_and_that_nobody_asks_for_leaves_nothing(tmp_path: Path) -> None:
+    first = left(tmp_path)
+    first.end(0, began_s=1_000_000)
+    os.utime(first.files.folder / f"{first.scheduler.submitted[0]}.ended", (1_003_600, 1_003_600))
+    second = Bench(tmp_path)
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(20)
+    assert [event["used_s"] for event in ended(second)] == [3600]
+    assert status_files(second) == set()
+    assert not list((tmp_path / "jobs").iterdir())
+
+
+def test_a_job_that_lives_on_or_failed_keeps_its_status_files(tmp_path: Path) -> None:
+    first = left(tmp_path)
+    before = status_files(first)
+    Bench(tmp_path).rounds(30)
+    assert status_files(first) == before != set()
+    first.end(1, began_s=1_000_000)
+    second = Bench(tmp_path)
+    second.scheduler.on_question = lambda jobs: {}
+    second.rounds(60)
+    assert status_files(first) >= before

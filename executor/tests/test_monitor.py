@@ -70,9 +70,14 @@ class FakeScheduler:
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         return self.on_question(jobs)
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
         self.deleted += [job.name for job in jobs]
         self.deleted_ids += [job.id for job in jobs]
+        return {}
+
+    @staticmethod
+    def delete_line(ids: Sequence[str]) -> str:
+        return " ".join(["delete", *ids])
 
     @staticmethod
     def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
@@ -115,6 +120,7 @@ class Bench:
             time.time_ns(),
             self.clock,
             background,
+            "profiles/gpu/site.yaml",
         )
 
     def add(
@@ -128,9 +134,12 @@ class Bench:
         def request(name: str, script: Path, log: Path) -> Request:
             return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None, held)
 
+        def write_script(request: Request) -> None:
+            request.script.touch()
+
         key = job_key("train", [label], label)
         self.monitor.add(
-            SnakemakeJob(None, key, label, "train", (label,), request, lambda request: None, state_file, (), outputs)
+            SnakemakeJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
         )
 
     def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
@@ -311,14 +320,59 @@ def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench)
     assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
 
 
-def test_a_job_that_can_never_run_is_deleted_and_fails_with_the_schedulers_reason(bench: Bench) -> None:
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.NEVER, "Eqw") for job in jobs}
+def never(jobs: Sequence[Job]) -> dict[str, Status]:
+    return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
+
+
+def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_stays(bench: Bench) -> None:
+    bench.scheduler.on_question = never
     bench.add()
-    bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"] == "job 1: the scheduler will never run it (Eqw); it was deleted."
-    assert "train a: job 1 cannot run as things are (Eqw); if that lasts 30 minutes it is deleted" in bench.told.lines
-    assert bench.clock.s >= 1000 + 1800
-    assert bench.scheduler.deleted == bench.scheduler.submitted
+    bench.rounds(1790)
+    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
+    bench.rounds(4 * 3600)
+    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
+        "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
+        "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "
+        "`scheduler` in profiles/gpu/site.yaml), and delete it: delete 1"
+    ]
+    assert bench.told.failures == {}
+    assert bench.scheduler.deleted == []
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(20)
+    assert bench.told.lines[-1] == "train a: job 1 is running again"
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_job_that_could_not_run_and_that_somebody_deletes_has_failed(bench: Bench) -> None:
+    bench.scheduler.on_question = never
+    bench.add()
+    bench.rounds(2000)
+    gone = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
+    bench.scheduler.on_question = lambda jobs: {job.name: gone for job in jobs}
+    bench.until(lambda: bench.told.failures, 60)
+    assert "cancelled by its owner or an administrator (CANCELLED)" in bench.told.failures["train a"]
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_a_maintenance_that_ends_in_time_is_not_mentioned(bench: Bench) -> None:
+    bench.scheduler.on_question = never
+    bench.add()
+    bench.rounds(280)
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(60)
+    assert bench.told.lines == ["train a: submitted as 1"]
+
+
+def test_jobs_that_cannot_run_for_the_same_reason_are_named_together(bench: Bench) -> None:
+    bench.scheduler.on_question = never
+    for label in ("train a", "train b", "train c"):
+        bench.add(label)
+    bench.rounds(2000)
+    [said] = [line for line in bench.told.lines if "not been able to run" in line]
+    assert said.startswith("3 jobs of rule train have not been able to run for 30 minutes")
+    assert said.endswith("delete it: delete 1 2 3")
 
 
 def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
@@ -455,9 +509,12 @@ def interrupted(folder: Path) -> tuple[Bench, Bench]:
     first.add()
     first.until(lambda: first.scheduler.submitted)
     first.begin()
-    first.scheduler.cancel = raising(NoAnswer("scancel: Unable to contact slurm controller"))  # type: ignore[method-assign]
+    away = "scancel: Unable to contact slurm controller"
+    first.scheduler.cancel = lambda jobs: {job.name: away for job in jobs}  # type: ignore[method-assign]
     first.monitor.cancel_all()
-    assert "these may still exist: 1. The same command adopts what still runs" in first.told.lines[-1]
+    assert first.told.lines[-1] == (
+        f"the scheduler did not delete 1 job ({away}); these may still exist: 1. The same command adopts what still runs"
+    )
     second = Bench(folder)
     second.add()
     return first, second

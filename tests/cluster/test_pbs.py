@@ -116,8 +116,13 @@ def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(pbs: PbsBox, f
     assert_waits_for_room(pbs, SITE, pbs.limit_queued_jobs_per_user, "qsub: would exceed ")
 
 
-def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
+def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
+    pbs: PbsBox, fates: tuple[Workflow, Driver]
+) -> None:
     workflow, driver = fates
+    workflow.until(lambda: "not been able to run" in driver.log.read_text(), "that a job cannot run", 60)
+    ids = workflow.ids()
+    pbs.must(["qdel", ids["too_many_nodes"]], USER)  # as the driver's message has it
     code, output = driver.wait(280)
     assert code == 1
     results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
@@ -126,7 +131,9 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     assert "its command failed" in message(output, "crashes")
     assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
-    assert "the scheduler will never run it (Q Can Never Run: Not enough total nodes" in output
+    assert "says the scheduler: Q Can Never Run: Not enough total nodes" in output
+    assert f"and delete it: qdel {ids['too_many_nodes']}\n" in output
+    assert "cancelled by its owner or an administrator (deleted before it ran" in message(output, "too many nodes")
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
@@ -143,7 +150,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     code, output = driver.wait()
     pbs.start_server()
     assert code == 1
-    assert "the scheduler could not be asked to delete its jobs (qdel: " in output
+    assert "the scheduler did not delete 2 jobs (qdel: " in output
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.results() == 2

@@ -110,6 +110,49 @@ def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, f
     assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
 
 
+def test_jobs_that_are_renamed_in_the_queue_are_followed_by_their_ids(
+    sge: SgeBox, fates: tuple[Workflow, Driver]
+) -> None:
+    runs = {"well": {"steps": 2, "step_s": 1}, "crashes": {"what": "crash"}}
+    workflow = Workflow(sge, "renamed", {"kind": "sge", "options": "-h"}, runs)
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("is held (hqw)") == 2, "both held", 60)
+    for job in workflow.ids().values():
+        sge.must(["qalter", "-N", "renamed", job], USER)
+    time.sleep(5)  # the driver asks twice
+    sge.must(["qrls", *workflow.ids().values()], USER)
+    code, output = driver.wait()
+    assert code == 1
+    assert workflow.results() == 1
+    assert workflow.starts() == {"well": 1, "crashes": 1}
+    assert len(workflow.events("submitted")) == 2
+    assert "its command failed" in message(output, "crashes")
+
+
+def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(
+    sge: SgeBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(sge, "interrupted", SITE, {f"run{n}": {"steps": 1000, "step_s": 1} for n in range(2)})
+    sge.must(["qsub", "-h", "-N", "foreign", "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
+    slow = workflow.folder / "bin" / "qdel"
+    slow.parent.mkdir()
+    slow.write_text('#!/bin/bash\nsleep 3\nexec /usr/bin/qdel "$@"\n')
+    slow.chmod(0o755)
+    driver = workflow.start(first_in_path=slow.parent)
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
+    for _ in range(3):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.7)
+    code, output = driver.wait()
+    assert code == 1
+    assert "cancelling 2 jobs; this may take a while" in output
+    assert "did not delete" not in output
+    ours = " ".join(f"-e {job}" for job in workflow.ids().values())
+    sge.until(["bash", "-c", f"qstat -u {USER} | grep -c -w {ours}"], "0")
+    assert " foreign " in sge.must(["qstat", "-u", USER])
+    sge.must(["qdel", "foreign"], USER)
+
+
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
     workflow, driver = fates
     code, output = driver.wait(280)
@@ -134,11 +177,13 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     driver = workflow.start()
     workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
     sge.stop_master()
-    driver.kill(signal.SIGINT)
+    for _ in range(2):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.5)
     code, output = driver.wait()
     sge.start_master()
-    assert code == 1
-    assert "the scheduler could not be asked to delete its jobs (qdel: " in output
+    assert code in (1, 130)  # qdel fails at once, and then the second one ends the driver
+    assert "the scheduler did not delete 2 jobs (qdel: " in output
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.results() == 2

@@ -140,7 +140,7 @@ def test_jobs_that_outlive_a_ctrl_c_while_the_controller_is_away_are_not_made_tw
     slurm.start_controller()
     assert code == 1
     assert "cancelling 2 jobs; this may take a while" in output
-    assert "the scheduler could not be asked to delete its jobs (scancel: " in output
+    assert "the scheduler did not delete 2 jobs (scancel: " in output
     code, output = workflow.drive()
     assert code == 0, output
     assert output.count("although its deletion was asked for") == 2
@@ -229,6 +229,9 @@ def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
 
 def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
     workflow, driver = fates
+    workflow.until(lambda: "not been able to run" in driver.log.read_text(), "that a job cannot run", 60)
+    ids = workflow.ids()
+    slurm.must(["scancel", ids["too_many_nodes"]], USER)  # as the driver's message has it
     code, output = driver.wait(200)
     starts = workflow.starts()
     assert code == 1
@@ -241,7 +244,10 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert "the scheduler refused it: sbatch: sbatch: error: Batch job submission failed" in message(
         output, "too many gpus"
     )
-    assert "the scheduler will never run it (PENDING Partition" in message(output, "too many nodes")
+    blocked = f"too many nodes: job {ids['too_many_nodes']} has not been able to run for 0.2 minutes, says the scheduler: PENDING"
+    assert output.count(blocked) == 1
+    assert f"and delete it: scancel {ids['too_many_nodes']}\n" in output
+    assert "cancelled by its owner or an administrator (CANCELLED" in message(output, "too many nodes")
     assert "2 attempts in a row made no progress" in message(output, "without progress")
     assert "cancelled by its owner or an administrator" in message(output, "cancelled")
     # Slurm calls the end of a script that was killed alone a failed launch.

@@ -33,7 +33,7 @@ from scalestudy.data.index import Index, mapped_index, write_index
 from scalestudy.data.manifest import Manifest, read_manifest, write_manifest
 from scalestudy.data.sources.chest_xray14 import _table
 from scalestudy.data.sources.imagenet import _by_stem
-from scalestudy.data.tar import END, member, members
+from scalestudy.data.tar import END, entries, member
 from scalestudy.errors import UNSEEN, UserError
 from scalestudy.files import read_table
 from scalestudy.launch.channel import _message
@@ -220,7 +220,7 @@ def tar(data: bytes) -> None:
 
         def work() -> None:
             before = -1
-            for one in members(descriptor, "x.tar"):
+            for one in entries(descriptor, "x.tar"):
                 assert before < one.start <= one.start + one.size <= len(data)
                 before = one.start
 

@@ -149,8 +149,10 @@ def test_a_run_whose_command_is_killed_after_its_result_was_written_has_that_res
     (tmp_path / "mark.go").touch()
     assert wait_until(lambda: not client.is_running(), 30)
     assert not file.exists()
+    assert project.run("snakemake", "-n").returncode == 0  # who only looks deletes no copy
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
+    assert "it has that result back" in again.stdout
     assert file.read_bytes() == before
     assert list(project.folder.glob("results/local/finished/*")) == []
 

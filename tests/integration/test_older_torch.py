@@ -46,7 +46,7 @@ def older() -> dict[str, str]:
     """What a process needs in its environment to have the older torch."""
     needed = "\n".join(pins().values()) + "\n"
     place = ROOT / "build" / "older-torch" / hashlib.sha256(needed.encode()).hexdigest()[:12]
-    with exclusive(place.with_suffix(".lock")):
+    with exclusive(place.with_suffix(".lock"), "another test that installs the older torch"):
         if not place.exists():
             _bring(needed, place)
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))}
@@ -89,6 +89,20 @@ def test_a_run_with_the_older_torch_ends_with_a_result_that_names_it(older: dict
     version = re.search(r"^torch==(\S+)", pins()["torch"])
     assert version
     assert result(tmp_path)["instrument"]["torch"].startswith(version[1])
+
+
+def test_ranks_on_several_nodes_meet_with_the_older_torch(older: dict[str, str]) -> None:
+    code = (
+        "from types import SimpleNamespace\n"
+        "from scalestudy.training import rendezvous\n"
+        "job = SimpleNamespace(store=('127.0.0.1', rendezvous.listen()), processes=2)\n"
+        "stores = [rendezvous.store(job, rank) for rank in (0, 1)]\n"
+        "stores[1].set('key', 'value')\n"
+        "print(stores[0].get('key').decode())\n"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, env={**os.environ, **older}, capture_output=True, text=True, check=False)
+    assert done.stdout == "value\n", done.stderr
 
 
 def test_fsdp_is_left_out_with_the_older_torch_and_says_which_one_it_needs(

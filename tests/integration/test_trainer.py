@@ -373,6 +373,29 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
     assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_path: Path, ranks: int) -> None:
+    (tmp_path / "config" / "extensions").mkdir(parents=True)
+    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
+        "import torch\n"
+        "class Large(torch.nn.Linear):\n"
+        "    def __init__(self, classes, channels):\n"
+        "        super().__init__(64 * channels, classes)\n"
+        "    def forward(self, x):\n"
+        "        if len(x) > 7 and x.device.type != 'meta':\n"
+        "            raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total')\n"
+        "        return super().forward(x.flatten(1))\n"
+    )
+    strategy = ("ranks=2", "strategy=allreduce") if ranks == 2 else ()
+    done = attempt(tmp_path / "out", "model={import: 'my_nets:Large'}", "batch.per_rank=8", *strategy, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    found = result(tmp_path / "out")
+    assert found["status"] == "skipped"
+    assert found["reason"].startswith("does not fit: 2.00 GiB more were asked for; use a smaller batch")
+    assert not found["metrics"]
+    assert "OutOfMemoryError: CUDA out of memory" in (tmp_path / "out" / "log" / "rank.0.log").read_text()
+
+
 def test_a_batch_computed_in_parts_gives_the_weights_of_the_whole(tmp_path: Path) -> None:
     settings = ("dtype=float64", "keep=weights", "ranks=2", "strategy=allreduce", *SHORT[1:], "train.epochs=1")
     for parts in (1, 4):

@@ -91,3 +91,4 @@ def test_make_run_hands_the_wish_for_a_scale_on(given: str, option: str) -> None
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert option in shown
     assert "snakemake all --profile profiles/local --config $words" in shown
+    assert ("CUDA_VISIBLE_DEVICES=-1 snakemake" in shown) is bool(given)

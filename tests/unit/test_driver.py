@@ -84,6 +84,6 @@ def test_a_result_that_is_there_is_finished_whoever_was_killed_since_its_job_beg
     marks = {output: mark(output) for output in (there, absent, long, figure)}
     foreign = Path(".snakemake/incomplete/not base 64")
     foreign.touch()
-    dag.driver.keep_finished_runs(is_driver=True)
+    dag.driver.keep_finished_runs()
     assert [output for output, file in marks.items() if file.exists()] == [absent, figure]
     assert foreign.exists()

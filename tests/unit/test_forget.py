@@ -1,4 +1,4 @@
-"""`scalestudy forget`: what is said about a run that is not there."""
+"""`scalestudy forget`: what is said about a run that is not there, or is being made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from scalestudy.commands.forget import forget_runs
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import run_folder
+from tests.unit.test_locks import trainer
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
@@ -26,3 +27,14 @@ def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
             forget_runs([wrong], "local", skipped=False, yes=True)
         assert raised.value.remedy.startswith(remedy)
         assert len(str(raised.value)) < 250
+
+
+def test_a_run_that_is_being_made_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "small_cnn.digits.allreduce.x2.r0-0123456789ab"
+    with trainer(run_folder("local", run).absolute()) as process:
+        with pytest.raises(UserError, match=f"is being made now, by process {process.pid}: nothing is deleted"):
+            forget_runs([run], "local", skipped=False, yes=True)
+        assert run_folder("local", run).is_dir()
+    forget_runs([run], "local", skipped=False, yes=True)
+    assert not run_folder("local", run).exists()

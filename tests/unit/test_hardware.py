@@ -13,8 +13,22 @@ from pathlib import Path
 import pytest
 
 from scalestudy import hardware
-from scalestudy.hardware import Accelerators, Device, accelerators, ask_torch, bus_ids, is_any_there, visible
+from scalestudy.errors import Skipped
+from scalestudy.hardware import (
+    Accelerators,
+    Device,
+    accelerators,
+    ask_torch,
+    bus_ids,
+    has_gpu_to_train_on,
+    is_any_there,
+    visible,
+)
+from scalestudy.launch.resolve import resolve
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError, throttled_by
+from scalestudy.spec.config import Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
 from tests.stand_ins import gpus
 
 See = Callable[..., None]
@@ -90,6 +104,26 @@ def test_the_file_of_a_driver_shows_that_there_is_something_to_ask_torch_about(
     assert is_any_there(tmp_path)
 
 
+def of_amd(folder: Path, heap_type: int, gib: int) -> Path:
+    """Memory of a stand-in GPU as the kernel describes it."""
+    bank = folder / f"{heap_type}-{gib}" / "1" / "mem_banks" / "0"
+    bank.mkdir(parents=True)
+    (bank / "properties").write_text(f"heap_type {heap_type}\nsize_in_bytes {gib << 30}\nflags 0\n")
+    return folder / f"{heap_type}-{gib}"
+
+
+def test_a_driver_by_which_people_train_is_one_of_nvidia_or_of_amd_with_its_own_memory(tmp_path: Path) -> None:
+    inside_a_processor, with_memory = of_amd(tmp_path, 1, 2), of_amd(tmp_path, 2, 64)
+    assert not has_gpu_to_train_on(tmp_path, with_memory)
+    (tmp_path / "kfd").touch()
+    (tmp_path / "dxg").touch()
+    assert has_gpu_to_train_on(tmp_path, with_memory)
+    assert not has_gpu_to_train_on(tmp_path, inside_a_processor)
+    assert not has_gpu_to_train_on(tmp_path, of_amd(tmp_path, 0, 512))
+    (tmp_path / "nvidia0").touch()
+    assert has_gpu_to_train_on(tmp_path, inside_a_processor)
+
+
 AMD = {"kind": "cuda", "devices": [{"name": "AMD Stand-in", "memory_bytes": 64 << 30, "bus_id": "0000:c1:00.0"}] * 2}
 
 
@@ -123,6 +157,30 @@ def test_an_accelerator_that_runs_cannot_use_is_none_of_theirs(monkeypatch: pyte
 def test_a_driver_of_which_torch_knows_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     asked(monkeypatch, json.dumps({"kind": "", "devices": []}))
     assert accelerators().source == "the driver of one is here, and torch finds none that it can use"
+
+
+def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, json.dumps({"kind": "", "devices": []}))
+    monkeypatch.setattr(hardware, "has_gpu_to_train_on", lambda: True)
+    found = accelerators()
+    assert found.unusable == f"there is no libnothing.so.9; {hardware.UNUSABLE}"
+    spec, machine = RunSpec.model_validate({"batch": {"per_rank": 8}}), Machine()
+    with pytest.raises(Skipped, match=r"it cannot be used: there is no libnothing.*set `device: cpu`"):
+        resolve(spec, machine, Site())
+    assert resolve(spec.model_copy(update={"device": "cpu"}), machine, Site())[0].device == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert resolve(spec, machine, Site())[0].device == "cpu"
+    assert accelerators() == Accelerators("", (), "CUDA_VISIBLE_DEVICES hides all")
+
+
+def test_nvml_that_does_not_list_its_gpus_is_no_reason_either(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(1)
+
+    def lost(_: object) -> None:
+        raise NvmlError("nvmlDeviceGetHandleByIndex_v2: GPU is lost")
+
+    monkeypatch.setattr(Nvml, "devices", lost)
+    assert accelerators().unusable == "nvmlDeviceGetHandleByIndex_v2: GPU is lost"
 
 
 def test_a_torch_that_cannot_say_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

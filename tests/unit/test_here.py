@@ -11,14 +11,17 @@ import pytest
 
 from scalestudy import hardware
 from scalestudy.analysis.on_devices import about_devices
-from scalestudy.commands.here import Choice, chosen
+from scalestudy.commands.here import ON_GPU, Choice, chosen
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
 from tests.stand_ins import gpus
 
 See = Callable[..., None]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -38,6 +41,39 @@ def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(see: See, count: in
     assert (found.scale, found.machine) == ("node", "auto")
     assert found.why.startswith(f"{count} x Stand-in GPU is here: scale node, on machine stand_in_gpu_x{count}")
     assert found.words == "studies=batch_and_precision,loader_workers scale=node machine=auto"
+
+
+def test_how_a_gpu_is_set_up_is_said_where_it_is_unusual(see: See) -> None:
+    see(1, STAND_IN_GPU_NAME="Stand-in GPU", STAND_IN_MIG="1")
+    assert chosen().why.startswith(
+        "1 x Stand-in GPU is here; MIG is on: what a process sees is a part of the device: scale"
+    )
+
+
+def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Accelerators("", (), "torch", unusable="nvmlInit_v2: Driver/library version mismatch; torch finds none")
+    monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: broken)
+    for scale in (None, "node"):
+        with pytest.raises(
+            UserError, match="this machine has an accelerator, but it cannot be used: nvmlInit_v2"
+        ) as caught:
+            chosen(scale)
+        assert "`make run SCALE=mini` measures the CPU" in caught.value.remedy
+    assert chosen("mini").scale == "mini"
+
+
+def test_what_make_run_measures_on_a_gpu_is_sampled_often_enough_and_takes_ten_minutes_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    machine = Machine.model_validate({"devices_per_node": 1, "device": "cuda", "cores_per_node": 16, "nodes": 1})
+    runs = [run.spec for study in find_studies(ON_GPU, "node", machine).studies for run in study.runs]
+    assert {spec.loader.workers for spec in runs if spec.data.source == "synthetic_jpeg"} == {1, 2, 4, 8, 16}
+    windows_s = [60 * (spec.measure.minutes or 0.0) for spec in runs]
+    assert min(windows_s) >= 5  # NVML is sampled once a second
+    assert all(spec.measure.steps is None for spec in runs)
+    # Beside its window a run starts processes and CUDA, warms up, and may time its loader alone: 8 s each, to be seen on a GPU.
+    assert sum(windows_s) + 8 * len(runs) <= 600
 
 
 def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:

@@ -6,20 +6,22 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from scalestudy import driver
+from scalestudy import driver, locks
 from scalestudy.errors import UserError
-from scalestudy.locks import only_trainer
+from scalestudy.launch import trainer_lock
+from scalestudy.launch.trainer_lock import only_trainer, trainer_of
 
 HOLD = """
 import sys
 from pathlib import Path
-from scalestudy.locks import only_trainer
+from scalestudy.launch.trainer_lock import only_trainer
 with only_trainer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -104,3 +106,81 @@ def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.Mon
     assert driver.known() == driver.identity(os.getpid())
     driver.conceal()
     assert driver.known() == ""
+
+
+# Another host
+
+
+@pytest.fixture
+def other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process sees itself on another host than those that it starts; and does not wait long."""
+    here = {**locks.me(), "host": "node2", "place": "another boot"}
+    for module in (locks, trainer_lock):
+        monkeypatch.setattr(module, "me", lambda: here)
+    monkeypatch.setattr(trainer_lock, "SILENT_S", 2.0)
+
+
+@contextmanager
+def unlocked(folder: Path) -> Iterator[None]:
+    """The lock is not seen, as on a file system that keeps the locks of each host to itself."""
+    file = folder / trainer_lock.LOCK
+    seen = file.read_bytes()
+    file.unlink()
+    file.write_bytes(seen)
+    yield
+
+
+@pytest.mark.usefixtures("other_host")
+def test_a_trainer_on_another_host_is_seen_where_locks_are_not(tmp_path: Path) -> None:
+    with trainer(tmp_path) as first, unlocked(tmp_path):
+        beat = threading.Timer(0.5, os.utime, [tmp_path / trainer_lock.LOCK])
+        beat.start()
+        with pytest.raises(UserError, match=f"process {first.pid} on .* trains this run"), only_trainer(tmp_path):
+            pass
+
+
+@pytest.mark.usefixtures("other_host")
+def test_a_trainer_on_a_host_that_crashed_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    with trainer(tmp_path), unlocked(tmp_path), only_trainer(tmp_path):  # nobody touches the file that lies there now
+        assert trainer_of(tmp_path) is None or "node2" in (tmp_path / trainer_lock.LOCK).read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_touches_its_lock_while_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_lock, "BEAT_S", 0.05)
+    file = tmp_path / trainer_lock.LOCK
+    with only_trainer(tmp_path):
+        first, end = file.stat().st_mtime_ns, time.monotonic() + 10
+        while file.stat().st_mtime_ns == first and time.monotonic() < end:
+            time.sleep(0.01)
+        assert file.stat().st_mtime_ns > first
+
+
+def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
+    assert trainer_of(tmp_path) is None
+    with trainer(tmp_path) as process:
+        assert trainer_of(tmp_path) == f"process {process.pid}"
+        process.kill()
+        process.wait()
+        assert trainer_of(tmp_path) is None
+
+
+# What is said to those who wait
+
+
+def test_who_waits_for_long_is_told_for_whom(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "SAY_AFTER_S", 0.2)
+    hold = HOLD.replace("scalestudy.launch.trainer_lock import only_trainer", "scalestudy.locks import exclusive")
+    hold = hold.replace("only_trainer(Path(sys.argv[1]))", "exclusive(Path(sys.argv[1]) / 'lock', 'a build')")
+    command = [sys.executable, "-c", hold, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        end = threading.Timer(1.0, process.kill)
+        end.start()
+        with locks.exclusive(tmp_path / "lock", "a build"):
+            pass
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"scalestudy: waiting for a build: process {process.pid} has {tmp_path / 'lock'}, for 0 s now" in said

@@ -15,6 +15,9 @@ rule horovod:
         ranks_per_node=1,
         gpus_per_node=0,
         gpus_held_per_node=ask.build_resource("gpus_held_per_node"),
+        cpus_per_rank=ask.build_resource("cpus_per_rank"),
+        mem_mb=ask.build_resource("mem_mb"),
         runtime=ask.build_resource("runtime"),
+        queue=ask.build_resource("queue"),
     shell:
         "scalestudy build horovod --out {output} > {log} 2>&1"

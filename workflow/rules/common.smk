@@ -26,8 +26,9 @@ localrules:
     report,
 
 
-# Where the site says so, the driver prepares data too: one host, in place of a node with its GPUs for each dataset.
+# Where the site says so, the driver prepares data and builds too: one host, in place of a node with its GPUs for each.
 if PROJECT.prepares_data:
 
     localrules:
         dataset,
+        horovod,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import math
@@ -11,7 +12,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,6 +70,52 @@ def sync_directory(directory: Path) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def plain_file(path: str, flags: int) -> int:
+    """`opener` of `open` for files of ours that are written in place, under names that others know: logs, locks, ledgers.
+
+    In a folder that others can write, such a name may be a link to a file of this user, who would empty it by himself.
+    No link is followed; what else has the same content under another name (a hard link, as copies by `cp -l` are) keeps
+    it. Raises UserError where the name is that of a link, or of anything but a file.
+    """
+    empties, made = flags & os.O_TRUNC, 0o666
+    try:
+        descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, made)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(descriptor)
+            raise OSError(errno.ENXIO, "")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _planted(Path(path)) from None
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise UserError("is not a file: nothing is written to it", str(path), "move it away") from None
+        raise
+    if empties and found.st_nlink > 1:
+        os.close(descriptor)
+        Path(path).unlink()
+        return os.open(path, (flags & ~os.O_TRUNC) | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, made)
+    if empties:
+        os.ftruncate(descriptor, 0)
+    return descriptor
+
+
+PLANTED = "scalestudy makes no links there: find out who did, and remove it"
+
+
+def _planted(path: Path) -> UserError:
+    with suppress(OSError):
+        return UserError(f"is a link, to {path.readlink()}: nothing is written through it", str(path), PLANTED)
+    return UserError("is a link: nothing is written through it", str(path), PLANTED)
+
+
+def refuse_links_in(folder: Path) -> None:
+    """UserError for the first link below a folder of ours, in which files are about to be written or replaced."""
+    for place, folders, names in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            if path.is_symlink():
+                raise _planted(path)
 
 
 def write_text(path: Path | str, text: str) -> None:

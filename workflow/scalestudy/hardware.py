@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 """Variables that hide accelerators from a process."""
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
 """In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
+OF_NVIDIA = "nvidia[0-9]*"
+"""In /dev: one of NVIDIA's GPUs, whose driver is loaded."""
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+OWN_MEMORY = ("1", "2")
+"""Heap types of memory that is the device's own, KFD_IOC_HEAP_TYPE_FB_PUBLIC and _PRIVATE (amdkfd)."""
+LEAST_OWN_BYTES = 4 << 30
+"""A GPU of AMD with less memory of its own is one inside a processor, which few people mean to train on."""
+ON_PURPOSE = "set `device: cpu`, or hide what is here (CUDA_VISIBLE_DEVICES=-1), to measure the CPU on purpose"
 PROGRAMS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi")
 UNUSABLE = "the driver of one is here, and torch finds none that it can use"
 ASK_S = 120
@@ -66,6 +74,8 @@ class Accelerators:
     devices: tuple[Device, ...]
     source: str
     """Who says so."""
+    unusable: str = ""
+    """Why what is here cannot be used, where its driver is here and it should be usable; empty where nothing is wrong."""
 
     @property
     def count(self) -> int:
@@ -86,12 +96,19 @@ def accelerators() -> Accelerators:
 def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
     try:
         nvml = Nvml()
-    except NvmlError:
-        return _other() if is_any_there() else Accelerators("", (), "there is no driver of one")
+    except NvmlError as error:
+        if hidden[0] in ("", "-1"):
+            return Accelerators("", (), f"{VISIBLE[0]} hides all")
+        if not is_any_there():
+            return Accelerators("", (), "there is no driver of one")
+        found_by_torch = _other()
+        if found_by_torch.kind or not has_gpu_to_train_on():
+            return found_by_torch
+        return replace(found_by_torch, unusable=f"{error}; {found_by_torch.source}")
     try:
         found = nvml.devices()
     except NvmlError as error:
-        return Accelerators("", (), str(error))
+        return Accelerators("", (), str(error), unusable=str(error))
     finally:
         nvml.close()
     devices = visible(found, hidden[0])
@@ -102,6 +119,22 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
 def is_any_there(devices: Path = Path("/dev")) -> bool:
     """Whether a driver of an accelerator, or a tool of one, is on this machine."""
     return any(any(devices.glob(pattern)) for pattern in DEVICE_FILES) or any(map(shutil.which, PROGRAMS))
+
+
+def has_gpu_to_train_on(devices: Path = Path("/dev"), topology: Path = KFD_NODES) -> bool:
+    """Whether the driver of a GPU is here that people buy to train on: of NVIDIA, or of AMD with memory of its own."""
+    return any(devices.glob(OF_NVIDIA)) or (
+        (devices / "kfd").exists() and any(map(_is_own, topology.glob("*/mem_banks/*")))
+    )
+
+
+def _is_own(bank: Path) -> bool:
+    try:
+        lines = (bank / "properties").read_text(encoding="ascii").splitlines()
+        said = dict(line.split(maxsplit=1) for line in lines)
+        return said["heap_type"] in OWN_MEMORY and int(said["size_in_bytes"]) >= LEAST_OWN_BYTES
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:

@@ -1,4 +1,4 @@
-"""Locks of files: a run's folder has one trainer per host, whoever started it."""
+"""Locks of files: who waits for one is told, after a while, whose it is."""
 
 from __future__ import annotations
 
@@ -9,27 +9,67 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from scalestudy import driver
-from scalestudy.errors import UserError
+from scalestudy.files import plain_file
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
-WRITTEN_WITHIN_TRIES, LONGEST_NOTE = 50, 4096
+LONGEST_NOTE = 4096
 LOCKED_WITHIN_S = 30.0
+SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
+POLL_S = 0.1
+
+Note = dict[str, str]
+
+
+class Patience:
+    """Somebody waits in a loop: says what for, after SAY_AFTER_S and then every SAY_AGAIN_S."""
+
+    def __init__(self, what: Callable[[], str]) -> None:
+        self._what, self._begin, self._next = what, time.monotonic(), SAY_AFTER_S
+
+    def look(self, poll_s: float = POLL_S) -> None:
+        """Called in each turn of the loop; sleeps."""
+        waited = time.monotonic() - self._begin
+        if waited >= self._next:
+            self._next = waited + SAY_AGAIN_S
+            print(f"scalestudy: waiting for {self._what()}, for {waited:.0f} s now", file=sys.stderr, flush=True)
+        time.sleep(poll_s)
 
 
 @contextmanager
-def exclusive(file: Path) -> Iterator[None]:
-    """Held by one process at a time; the others wait. `file` is made and stays."""
+def exclusive(file: Path, what: str) -> Iterator[None]:
+    """Held by one process at a time; the others wait. `file` is made and stays; `what` is told to those who wait."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(file, "a+b", buffering=0, opener=plain_file) as lock:
+        lock_patiently(lock, what)
         yield
+
+
+def lock_patiently(
+    stream: IO[Any],
+    what: str,
+    kind: int = fcntl.LOCK_EX,
+    poll_s: float = POLL_S,
+    lock: Callable[[IO[Any], int], Any] = fcntl.flock,
+) -> None:
+    """Lock an open file, and note whose it is; says what is waited for, and who has it. OSError where it has no locks."""
+    patience = Patience(lambda: f"{what}: {holder(stream)} has {stream.name}")
+    while True:
+        try:
+            lock(stream, kind | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # POSIX leaves it open which of them
+            patience.look(poll_s)
+        else:
+            break
+    if kind == fcntl.LOCK_EX:
+        with suppress(OSError, ValueError):
+            sign(stream, me())
 
 
 @contextmanager
@@ -56,70 +96,58 @@ def locked(stream: IO[Any]) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_UN)
 
 
-@contextmanager
-def only_trainer(folder: Path) -> Iterator[None]:
-    """Held by the one process of this host that trains the run of a folder.
-
-    An orphan is waited for: its driver is gone, so it writes a checkpoint and ends by itself; and so are the ranks of a
-    process that was killed. Raises UserError where any other process trains the run.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f".trainer.{socket.gethostname()}.lock"
-    while True:
-        with open(file, "a+", encoding="utf-8") as lock:
-            _lock_or_wait(lock, folder)
-            if not _is_still(file, lock):
-                continue  # removed by the process that held it
-            lock.truncate(0)
-            lock.write(json.dumps({"process": driver.identity(os.getpid()), "driver": driver.known()}))
-            lock.flush()
-            try:
-                yield
-            finally:
-                file.unlink(missing_ok=True)
-            return
+# Whose a lock is
 
 
-def _lock_or_wait(lock: IO[str], folder: Path) -> None:
-    """Lock the file, which a process that comes to its end may hold."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _refuse_if_it_goes_on(lock, folder)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in NO_LOCKS_HERE:
-            raise
+def me() -> Note:
+    """This process, as a note in a lock names it: process ids mean something in one namespace of one boot of a host."""
+    place = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        place = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    process = driver.identity(os.getpid()) or f"{os.getpid()}:0"
+    return {"process": process, "host": socket.gethostname(), "place": place}
 
 
-def _refuse_if_it_goes_on(lock: IO[str], folder: Path) -> None:
-    holder = _holder(lock)
-    process = holder["process"].partition(":")[0]
-    if driver.is_gone(holder["process"]):
-        return
-    if driver.is_gone(holder["driver"]):
-        text = f"waiting for process {process}: its driver is gone, so it ends with a checkpoint"
-        print(text, file=sys.stderr, flush=True)
-        return
-    remedy = f"wait for it, or have it write a checkpoint and end: kill {process}"
-    raise UserError(f"process {process} on this machine trains this run", str(folder), remedy)
+def sign(stream: IO[Any], note: Note) -> None:
+    """Write a note into a lock that is held. ValueError where the file holds something else: it is left as it is."""
+    if os.fstat(stream.fileno()).st_size and note_in(stream) is None:
+        raise ValueError("it is not a lock of ours")
+    os.ftruncate(stream.fileno(), 0)
+    os.pwrite(stream.fileno(), json.dumps(note).encode(), 0)
 
 
-def _holder(lock: IO[str]) -> dict[str, str]:
-    """The process that holds a trainer's lock, and its driver, as it has written down once it had the lock."""
-    for _ in range(WRITTEN_WITHIN_TRIES):
-        lock.seek(0)
-        with suppress(ValueError, TypeError, RecursionError):
-            said = dict(json.loads(lock.read(LONGEST_NOTE)))
-            if all(isinstance(said.get(key), str) for key in ("process", "driver")):
-                return said
-        time.sleep(0.1)
-    raise UserError("another process trains this run", str(Path(lock.name).parent), "wait for it, or end it")
+def note_in(stream: IO[Any]) -> Note | None:
+    """The note in a lock; None where there is none, or what is there is none."""
+    with suppress(ValueError, TypeError, RecursionError, OSError):
+        said = dict(json.loads(os.pread(stream.fileno(), LONGEST_NOTE, 0)))
+        if isinstance(said.get("process"), str) and said["process"].partition(":")[0].isdecimal():
+            return {key: value for key, value in said.items() if isinstance(value, str)}
+    return None
 
 
-def _is_still(file: Path, lock: IO[str]) -> bool:
-    """Whether a path leads to the file that is open."""
-    try:
-        return os.path.samestat(file.stat(), os.fstat(lock.fileno()))
-    except FileNotFoundError:
-        return False
+def is_here(note: Note) -> bool:
+    """Whether the process of a note would be seen from this one."""
+    return note.get("place", "") == me()["place"]
+
+
+def shown(note: Note) -> str:
+    """The process of a note, in words."""
+    where = "" if is_here(note) else f" on {note.get('host', 'another host')}"
+    return f"process {note['process'].partition(':')[0]}{where}"
+
+
+def holder(stream: IO[Any]) -> str:
+    """Who has the lock of an open file, as far as it is known here."""
+    note = note_in(stream)
+    if note is not None and not (is_here(note) and driver.is_gone(note["process"])):
+        return shown(note)
+    found = os.fstat(stream.fileno())
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 708 08:02:1836 0 EOF; see proc_locks(5)
+            fields = line.split()
+            if fields[1] != "->" and fields[5:6] == [name] and int(fields[4]) > 0:
+                return f"process {fields[4]}"
+    return "another process"

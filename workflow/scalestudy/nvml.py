@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,14 @@ THROTTLE_REASONS = {
     0x100: "clocks set for a display",
 }
 """Bits of nvmlClocksThrottleReasons* that hold the clock of a busy device down."""
+
+COMPUTE_MODES = {
+    1: "compute mode exclusive to one thread: processes cannot share the device",
+    2: "compute mode prohibited: no process can compute on the device",
+    3: "compute mode exclusive to one process: ranks cannot share the device, and no other program can use it beside a run",
+}
+"""nvmlComputeMode_t; 0 is the usual one."""
+MIG = "MIG is on: what a process sees is a part of the device"
 
 
 class NvmlError(Exception):
@@ -141,6 +149,14 @@ class Nvml:
             "energy_j": self._number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong) / 1e3,
         }
 
+    def modes(self, device: NvmlDevice) -> list[str]:
+        """What is unusual in how one device is set up, a sentence each: MIG, compute mode. Nothing is ever changed."""
+        current, pending, mode = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+        has_mig = self._answers("nvmlDeviceGetMigMode", device.handle, ctypes.byref(current), ctypes.byref(pending))
+        known = self._answers("nvmlDeviceGetComputeMode", device.handle, ctypes.byref(mode))
+        said = [MIG] if has_mig and current.value else []
+        return said + ([COMPUTE_MODES[mode.value]] if known and mode.value in COMPUTE_MODES else [])
+
     def errors(self, device: NvmlDevice) -> dict[str, float]:
         """Memory errors that one device has counted; NaN is what it does not tell.
 
@@ -192,3 +208,18 @@ def throttled_by(bits: float) -> list[str]:
     """The reasons in a reading's `throttle` that hold a busy device's clock down; empty for NaN."""
     number = 0 if math.isnan(bits) else int(bits)
     return [words for bit, words in THROTTLE_REASONS.items() if number & bit]
+
+
+def unusual_modes(bus_ids: Collection[str | None] | None = None) -> list[str]:
+    """What is unusual in how the GPUs at these addresses, or all, are set up; each sentence once. Empty without NVML."""
+    try:
+        nvml = Nvml()
+    except NvmlError:
+        return []
+    try:
+        wanted = [device for device in nvml.devices() if bus_ids is None or device.bus_id in bus_ids]
+        return list(dict.fromkeys(said for device in wanted for said in nvml.modes(device)))
+    except NvmlError:
+        return []
+    finally:
+        nvml.close()

@@ -15,7 +15,14 @@ OF_EXECUTOR = ("MULTINODE_JOB", "SCALESTUDY_JOB")
 """Name of the job, in those of the executor and of an earlier version of it; launchers pass it on to a job's other nodes."""
 Lackable = Literal["mpirun", "mpi4py", "c++", "gpu"]
 """What a site can say that none of its nodes has."""
-AGAIN = "correct the site, or what site.yaml loads and requests, then run the same command again"
+SITE = "SCALESTUDY_SITE"
+"""Environment variable by which commands that a rule starts learn the site file of the profile."""
+
+
+def site_file() -> str:
+    """The file that says what jobs load and how they are submitted, as messages name it."""
+    file = os.environ.get(SITE, "")
+    return os.path.relpath(file) if file else "the profile's site.yaml"
 
 
 class SiteFault(UserError):
@@ -24,8 +31,13 @@ class SiteFault(UserError):
     The executor tries the job once more, elsewhere if possible; after that the same command makes the run again.
     """
 
-    def __init__(self, what: str, remedy: str = AGAIN) -> None:
-        super().__init__(what, platform.node(), remedy)
+    def __init__(self, what: str, remedy: str | None = None) -> None:
+        super().__init__(what, platform.node(), again() if remedy is None else remedy)
+
+
+def again() -> str:
+    """What to do where nothing more is known than that the site is at fault."""
+    return f"correct the site, or what {site_file()} loads and requests, then run the same command again"
 
 
 def in_job(variables: Mapping[str, str] = os.environ) -> bool:
@@ -40,5 +52,7 @@ def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackabl
     """
     if what in lacks or not in_job():
         return Skipped(reason)
-    none = f"; where no node has it, `lacks: [{what}]` in site.yaml has such runs skipped" if what is not None else ""
-    return SiteFault(reason, AGAIN + none)
+    none = (
+        f"; where no node has it, `lacks: [{what}]` in {site_file()} has such runs skipped" if what is not None else ""
+    )
+    return SiteFault(reason, again() + none)

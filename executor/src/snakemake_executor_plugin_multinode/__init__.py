@@ -44,8 +44,9 @@ class ExecutorSettings(ExecutorSettingsBase):
     give_up_min: float = field(
         default=30.0,
         metadata={
-            "help": "Minutes for which a scheduler must have said that a job can never run before the job is deleted: "
-            "nodes that are down come back",
+            "help": "Minutes for which a scheduler must have said that a job cannot run as things are before that is "
+            "reported: nodes that are down come back. Also the minutes after which a job fails that a limit on the jobs of a "
+            "user keeps out, while no other job of this driver is in the queue",
             "type": float,
         },
     )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.job import MonitoredJob
+from snakemake_executor_plugin_multinode.job import MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.records import Attempt
-from snakemake_executor_plugin_multinode.schedulers import State, Status
+from snakemake_executor_plugin_multinode.schedulers import Job, LimitReached, State, Status
 
 WAITING_S = 300.0
 """After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
 MOST_REASONS = 3
+BLOCKED_ANSWERS = 2
+PAUSED = State.HELD, State.SUSPENDED
+QUEUED = State.QUEUED, State.NEVER
+GOES_ON = State.QUEUED, State.RUNNING
+DIGITS = re.compile(r"\d+")
 SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
 
@@ -36,14 +42,19 @@ class Reporter(Protocol):
 class Announcer:
     """Puts into words what is heard of the scheduler and of its jobs, and does not repeat itself."""
 
-    def __init__(self, tell: Reporter, limits: Limits) -> None:
+    def __init__(self, tell: Reporter, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
         self.tell, self.limits = tell, limits
+        self.delete_line, self.site = delete_line, site
+        """How a person deletes jobs, from their ids; the file in which the site says how jobs are submitted."""
         self._without_answer: set[str] = set()
         """Of QUESTION and FILES those that failed last time."""
         self._not_submitted = ""
         """What was said last about a submission without an answer, until one succeeds."""
-        self._full_was_said = False
+        self._full_was_said: set[bool] = set()
+        """Whether for limits on how many jobs there are (False), and on what they ask for (True)."""
         self._waiting_s = WAITING_S
+        self._blocked: set[str] = set()
+        """By name, the submissions of which it was said that they cannot run as things are."""
         self._held_up: set[int] = set()
         self._errors: dict[int, str] = {}
         """By job, the error that was told last."""
@@ -72,7 +83,7 @@ class Announcer:
         """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
         known = [(job.state.since_s, job.state.status) for job in jobs if job.submitted]
         states = [status.state for _, status in known if status is not None]
-        queued = [(since_s, status) for since_s, status in known if status is not None and status.state is State.QUEUED]
+        queued = [(since_s, status) for since_s, status in known if status is not None and status.state in QUEUED]
         if not queued or State.RUNNING in states:
             self._waiting_s = WAITING_S
             return
@@ -87,19 +98,37 @@ class Announcer:
             f"nothing runs: {jobs_are} in the queue, for up to {longest_s / 60:.0f} min; the scheduler says: {said}"
         )
 
+    def blocked(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
+        """Jobs that cannot run as things are: nodes that are down come back, so it is said late, once, and no more is done."""
+        by_reason: dict[tuple[str, str], list[MonitoredJob]] = defaultdict(list)
+        for job in jobs:
+            state = job.state
+            if state.phase is not Phase.BLOCKED or state.status is None or job.attempt.name in self._blocked:
+                continue
+            if state.answers >= BLOCKED_ANSWERS and now_s - state.since_s >= self.limits.blocked_s:
+                self._blocked.add(job.attempt.name)
+                by_reason[state.status.words, job.work.rule].append(job)
+        for (words, rule), alike in by_reason.items():
+            which = f"{alike[0].work.label}: job {alike[0].id} has"
+            if len(alike) > 1:
+                which = f"{len(alike)} jobs of rule {rule} have"
+            self.tell.warn(
+                f"{which} not been able to run for {self.limits.blocked_s / 60:g} minutes, says the scheduler: {words}. "
+                f"Nothing is done about that: once it can, it runs. If it never will, correct what it asks for (the resources "
+                f"of rule {rule}, or `scheduler` in {self.site}), and delete it: {self.delete_line([job.id for job in alike])}"
+            )
+
     def changed(self, job: MonitoredJob, status: Status, before: State | None, requeued: bool) -> None:
         """The scheduler reports a job in another state than `before`."""
         which = f"{job.work.label}: job {status.id}"
-        if status.state in (State.HELD, State.SUSPENDED):
+        if status.state in PAUSED:
             self.tell.warn(f"{which} is {status.state.value} ({status.words}); it continues when it is released")
-        elif status.state is State.NEVER:
-            patience = f"{self.limits.blocked_s / 60:g} minutes"
-            self.tell.warn(f"{which} cannot run as things are ({status.words}); if that lasts {patience} it is deleted")
         elif status.state is State.UNKNOWN:
             self.tell.warn(f"{which} is in a state that is not known here, {status.words!r}; waiting")
         elif requeued:
             self.requeued(job)
-        elif before in (State.HELD, State.SUSPENDED, State.NEVER) and status.state is not State.ENDED:
+        elif status.state in GOES_ON and (before in PAUSED or job.attempt.name in self._blocked):
+            self._blocked.discard(job.attempt.name)
             self.tell.warn(f"{which} is {status.state.value} again")
 
     def held_up(self, job: MonitoredJob, by: Sequence[Attempt]) -> None:
@@ -114,12 +143,30 @@ class Announcer:
         """The scheduler runs a job a second time."""
         self.tell.warn(f"{job.work.label}: job {job.id} was requeued; it runs again")
 
-    def full(self, words: str, waiting: int) -> None:
-        """The scheduler takes no more jobs of this user for now, and `waiting` jobs are still to be submitted."""
-        if not self._full_was_said:
-            self._full_was_said = True
+    def full(self, job: MonitoredJob, limit: LimitReached, waiting: int) -> None:
+        """The scheduler does not take a job for now, and `waiting` jobs are still to be submitted."""
+        if limit.by_size in self._full_was_said:
+            return
+        self._full_was_said.add(limit.by_size)
+        if limit.by_size:
+            self.tell.warn(
+                f"{job.work.label}: the scheduler does not take a job that asks for so much now ({limit}); it waits until "
+                "others end, like those that ask for as much; smaller ones are submitted"
+            )
+        else:
             jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-            self.tell.warn(f"the scheduler takes no more jobs for now ({words}); {jobs} until others end")
+            self.tell.warn(f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end")
+
+    def not_deleted(self, why: Sequence[str], jobs: Sequence[Job]) -> None:
+        """The scheduler did not delete these jobs."""
+        reasons = list({DIGITS.sub("", words): words for words in why}.values())  # with ids in them, no two are alike
+        more = f"; {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
+        count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        ids = " ".join(job.id or job.name for job in jobs)
+        self.tell.warn(
+            f"the scheduler did not delete {count} ({'; '.join(reasons[:MOST_REASONS])}{more}); these may still exist: {ids}. "
+            "The same command adopts what still runs"
+        )
 
     def error(self, job: MonitoredJob, error: OSError) -> None:
         """Handling a job failed, and is tried again."""

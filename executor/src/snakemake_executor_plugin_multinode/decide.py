@@ -22,7 +22,6 @@ from snakemake_executor_plugin_multinode.verdict import Outcome, failed_by_itsel
 SILENT_S = 4 * BEAT_S
 """Seconds without a heartbeat after which a job counts as silent."""
 LOST_ANSWERS = 2
-BLOCKED_ANSWERS = 2
 CANCELLED_S = 600.0
 """A job that still exists this many seconds after its deletion was requested was not deleted."""
 WAITS = (State.QUEUED, State.HELD)
@@ -41,7 +40,8 @@ class Limits:
     lost_s: float = 30.0
     """How long the scheduler must not know a job before the job counts as lost."""
     blocked_s: float = 1800.0
-    """How long a scheduler must report that a job can never run: nodes that are down may return."""
+    """How long a scheduler must report that a job cannot run as things are before that is said: nodes that are down may
+    return. And how long a limit may keep a job out, where no other job of the driver is in the queue that could end."""
     unwritten_s: float = 25.0
     """How long submissions may fail to be written to the disk, where no job of the driver is in the queue."""
     per_s: float = 5.0
@@ -170,8 +170,6 @@ def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limi
             decision = _requeued(state, now_s)
         case Phase.ENDING:
             decision = _ending(job, state, evidence, now_s, limits)
-        case Phase.BLOCKED:
-            decision = _blocked(state, now_s, limits)
         case Phase.MISSING:
             decision = _missing(job, state, evidence, now_s, limits)
         case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
@@ -270,14 +268,6 @@ def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
     if status is not None and len(status.nodes) == 1:
         return "" if set(status.nodes[0]) & set("[,") else status.nodes[0]
     return end.host if end is not None else began.host if began is not None else ""
-
-
-def _blocked(state: JobState, now_s: float, limits: Limits) -> Decision:
-    """The scheduler reports that it can never start; but nodes that are down return, and limits are changed."""
-    if state.answers < BLOCKED_ANSWERS or now_s - state.since_s < limits.blocked_s:
-        return Decision(Action.WAIT, state)
-    words = state.status.words if state.status is not None else ""
-    return Decision(Action.FAIL, state, f"the scheduler will never run it ({words}); it was deleted", delete=True)
 
 
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:

@@ -13,7 +13,7 @@ from snakemake_executor_plugin_multinode.decide import Action, Decision, begun_a
 from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.leftovers import Leftovers, began_s, used_s
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, Scheduler, State
+from snakemake_executor_plugin_multinode.schedulers import Job, Scheduler, State
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
@@ -32,6 +32,8 @@ class Endings:
     ) -> None:
         self.jobs, self.scheduler, self.records, self.files = jobs, scheduler, records, files
         self.leftovers, self.announcer, self.tell, self.clock = leftovers, announcer, announcer.tell, clock
+        self.undeleted: dict[str, Job] = {}
+        """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
 
     def end(self, job: MonitoredJob, decision: Decision) -> bool:
         """Record how an attempt ended, then do what follows; False if the job has just begun a second time."""
@@ -59,6 +61,9 @@ class Endings:
     def fail(self, job: MonitoredJob, why: str) -> None:
         """Report a failure, also of a job that was never submitted."""
         self.jobs.remove(job)
+        if not job.submitted and job.intent is not None:
+            with contextlib.suppress(OSError):
+                self.records.withdraw(job.intent, why)
         if not job.submitted and job.record.attempts:  # a chain that cannot be continued is no living job
             job.record.outcome = "failed"
             with contextlib.suppress(OSError):
@@ -92,16 +97,13 @@ class Endings:
             # A scheduler that has forgotten a job may have given its id to another.
             missing = job.state.phase is Phase.MISSING
             jobs.append(Job(job.attempt.name, None if missing else job.attempt.id))
-        if not jobs:
+        asked = {job.name: job for job in [*self.undeleted.values(), *jobs]}
+        if not asked:
             return
-        try:
-            self.scheduler.cancel(jobs)
-        except NoAnswer as error:
-            ids = " ".join(job.id or job.name for job in jobs)
-            self.tell.warn(
-                f"the scheduler could not be asked to delete its jobs ({error}); these may still exist: {ids}. "
-                "The same command adopts what still runs"
-            )
+        left = self.scheduler.cancel(list(asked.values()))
+        self.undeleted = {name: asked[name] for name in left}
+        if left:
+            self.announcer.not_deleted(list(left.values()), list(self.undeleted.values()))
 
     def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:
         """Forbid a job whose end is judged to run again; False if it has begun again in this moment."""

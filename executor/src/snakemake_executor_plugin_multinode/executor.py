@@ -85,7 +85,8 @@ class Executor(RemoteExecutor):
             per_s=self._submissions_per_s(),
             budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
         )
-        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns)
+        site = str(self.executor_settings.site or "a site file")
+        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=site)
         self.passed_over = PassedOver(self.scheduler, self._not_for_us(), self.warn)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
@@ -180,6 +181,7 @@ class Executor(RemoteExecutor):
     def shutdown(self) -> None:
         """Shut the driver down. Its folder remains: jobs may need it."""
         self._rest()
+        self.monitor.leave()
         self.driver_lock.release()
 
     def _rest(self) -> None:
@@ -273,6 +275,11 @@ class Executor(RemoteExecutor):
 
     def _command(self, job: JobExecutorInterface) -> str | ValueError:
         """The shell line that runs one job with Snakemake, or why there can be none. OSError where a disk is full."""
+        for spec in job.get_target_spec():
+            for name, value in spec.wildcards_dict.items():
+                if "," in str(value):
+                    said = f"the wildcard `{name}` of rule {spec.rulename} is {value!r}"
+                    return ValueError(f"{said}: Snakemake cannot hand on a comma to a job")
         values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
         values += [str(path) for path in job.get_wait_for_files()]
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
@@ -311,7 +318,7 @@ class Executor(RemoteExecutor):
         """TERM, XCPU, and HUP where it is not ignored: leave at once, and let the jobs continue; INT cancels them.
 
         A driver is sent TERM where its own batch job or its login node ends, and XCPU where a login node limits the time
-        of the processor; its jobs have their own walltime, and the same command started again takes them up.
+        of the processor; its jobs have their own walltime, and the same command started again adopts them.
         """
         try:
             signal.signal(signal.SIGTERM, self._leave)

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.records import Attempt, Record
+from snakemake_executor_plugin_multinode.records import Attempt, Intent, Record
 from snakemake_executor_plugin_multinode.schedulers import Request, Status
 from snakemake_executor_plugin_multinode.status_files import End
 
@@ -38,7 +38,7 @@ class Phase(Enum):
     TO_SUBMIT = "to be submitted"
     SUBMITTED = "submitted, and nothing has been heard of it since"
     ALIVE = "queued or running, its scheduler says"
-    BLOCKED = "in the queue, and can never run as things are"
+    BLOCKED = "in the queue, and cannot run as things are"
     MISSING = "unknown to its scheduler"
     ENDING = "ended; why, or that it is requeued, may come later"
 
@@ -69,6 +69,16 @@ class Asked:
     runtime_min: int | None
 
 
+@dataclass(frozen=True)
+class Size:
+    """What limits on the jobs of a user go by: where a job is submitted to, and how much it asks for on all its nodes."""
+
+    place: tuple[str | None, ...]
+    """Queue, account, quality of service."""
+    amount: tuple[int, ...]
+    """Nodes, cores, GPUs, MiB."""
+
+
 @dataclass(eq=False)
 class MonitoredJob:
     """A job of this driver."""
@@ -85,6 +95,10 @@ class MonitoredJob:
     """Seconds that those of its attempts ran whose ends this driver has seen."""
     unsaved: bool = False
     """Whether its record could not be written, and is to be written again."""
+    intent: Intent | None = None
+    """What is submitted when it is tried again, under the same name."""
+    size: Size | None = None
+    """Looked up once a limit makes it matter."""
 
     @property
     def submitted(self) -> bool:

@@ -7,7 +7,7 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from snakemake_executor_plugin_multinode.clock import Clock
@@ -30,8 +30,11 @@ class Stray:
 class Leftovers:
     """Submissions of earlier drivers that nobody follows, and finished jobs whose output is still to be copied."""
 
-    def __init__(self, records: Records, files: StatusFiles, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, records: Records, files: StatusFiles, limits: Limits, clock: Clock, driver_began_ns: int
+    ) -> None:
         self.records, self.files, self.limits, self.clock = records, files, limits, clock
+        self.driver_began_ns = driver_began_ns
         self.strays: dict[str, Stray] = {}
         self.outputs: dict[str, set[str]] = {}
         """By the name of their last attempt, what groups of earlier drivers make."""
@@ -40,13 +43,25 @@ class Leftovers:
 
     def find(self, followed: Collection[str]) -> None:
         """What earlier drivers left; `followed` are the names of this driver's own attempts."""
+        left = self.files.submissions()  # before the records: none that is written meanwhile is missed
         for attempt in self.records.not_ended():
             if attempt.name not in followed and not self._ended(attempt):
                 self.strays[attempt.name] = Stray(attempt)
-        for record in self.records.open_groups():
-            self.outputs[record.attempts[-1].name] = set(record.outputs)
-        for record in self.records.finished():
-            self.finished.setdefault(record.attempts[-1].name, record)
+        records = self.records.all()
+        for record in records:
+            name = record.attempts[-1].name
+            if record.open and record.outputs:
+                self.outputs[name] = set(record.outputs)
+            if record.outcome == "finished" or (record.open and name not in followed and self._succeeded_before(name)):
+                self.finished.setdefault(name, record)
+        needed = {attempt.name for record in records for attempt in record.attempts}
+        self._clear(left - needed - {*followed, *self.strays} - self.records.scripts())
+
+    def _clear(self, names: Iterable[str]) -> None:
+        """Remove the status files of submissions that are in no record. None of them can begin: without its script, which
+        is gone too, a job ends at once."""
+        for name in names:
+            self.files.forget(name)
 
     def making(self, outputs: Collection[str]) -> list[Attempt]:
         """Submissions that nobody follows, for groups that make some of these files."""
@@ -84,6 +99,12 @@ class Leftovers:
         for attempt in record.attempts:
             self.strays.pop(attempt.name, None)
             self.finished.pop(attempt.name, None)
+
+    def _succeeded_before(self, name: str) -> bool:
+        """Whether an attempt has succeeded while no driver ran: this one's Snakemake has seen its outputs, and makes
+        them again if it wants them again, whatever lies here."""
+        end = self.files.end(name)
+        return end is not None and end.code == 0 and self.files.ended_mtime_ns(name) < self.driver_began_ns
 
     def _hear_of_stray(self, stray: Stray, status: Status | None) -> None:
         attempt = stray.attempt

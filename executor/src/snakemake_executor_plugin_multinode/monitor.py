@@ -43,15 +43,16 @@ class JobMonitor:
         driver_began_ns: int,
         clock: Clock | None = None,
         background: Background = in_thread,
+        site: str = "a site file",
     ) -> None:
         self.records, self.files, self.tell, self.limits = records, files, tell, limits
         self.clock = clock or Clock()
         self.jobs: list[MonitoredJob] = []
-        self.announcer = Announcer(tell, limits)
+        self.announcer = Announcer(tell, limits, scheduler.delete_line, site)
         self.listing = Listing(files, limits.poll_s, self.clock)
         self.observer = Observer(scheduler, files, driver_began_ns, limits.poll_s, self.clock, background)
         self.submitter = Submitter(scheduler, records, limits, self.clock)
-        self.leftovers = Leftovers(records, files, limits, self.clock)
+        self.leftovers = Leftovers(records, files, limits, self.clock, driver_began_ns)
         self.endings = Endings(self.jobs, scheduler, records, files, self.leftovers, self.announcer, self.clock)
         self.stopping = threading.Event()
         self.wake = self.observer.wake
@@ -95,10 +96,8 @@ class JobMonitor:
 
     def pause_s(self) -> float:
         """Seconds until something may be due: a submission, or else a look at the status files."""
-        idle_s = min(1.0, self.limits.poll_s)
-        if not any(job.state.phase is Phase.TO_SUBMIT for job in self.jobs):
-            return idle_s
-        return min(idle_s, max(0.0, self.submitter.due_s - self.clock.now_s()))
+        waiting = (job for job in self.jobs if job.state.phase is Phase.TO_SUBMIT)
+        return min([1.0, self.limits.poll_s, *map(self.submitter.due_in_s, waiting)])
 
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
@@ -138,6 +137,7 @@ class JobMonitor:
             with contextlib.suppress(OSError):  # the next answer comes
                 self.leftovers.hear(answer.statuses, answer.asked)
             self.announcer.waiting(self.jobs, self.clock.now_s())
+            self.announcer.blocked(self.jobs, self.clock.now_s())
 
     def _hear(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
@@ -181,7 +181,7 @@ class JobMonitor:
             case Action.READ_RECORD:
                 self._read_record(job)
             case Action.SUBMIT:
-                if self.submitter.due():
+                if self.submitter.due_in_s(job) == 0.0:
                     self._submit(job)
             case Action.FORBID:
                 job.state = replace(decision.state, forbidden=self.files.void(job.attempt.name))
@@ -241,7 +241,7 @@ class JobMonitor:
             return
         except LimitReached as error:
             self.announcer.answered(SUBMISSION)
-            self._wait_for_room(job, str(error))
+            self._wait_for_room(job, error)
             return
         self._full_since_s = None
         now_s = self.clock.now_s()
@@ -256,15 +256,15 @@ class JobMonitor:
         self.tell.say(f"{job.work.label}: submitted as {job.attempt.id}{attempt}")
         self._save(job)
 
-    def _wait_for_room(self, job: MonitoredJob, words: str) -> None:
-        """The scheduler takes no more jobs for now: not for ever, where no other job of ours has to end first."""
+    def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
+        """The scheduler does not take a job for now: not for ever, where no other job of ours has to end first."""
         now_s = self.clock.now_s()
-        self.announcer.full(words, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
+        self.announcer.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
         if self._full_since_s is None or any(other.submitted for other in self.jobs):
             self._full_since_s = now_s
         elif now_s - self._full_since_s >= self.limits.blocked_s:
             minutes = f"{self.limits.blocked_s / 60:g} minutes"
-            why = f"{words}, for {minutes}, in which no other job of this driver was in the queue"
+            why = f"{limit}, for {minutes}, in which no other job of this driver was in the queue"
             self.endings.fail(job, f"not submitted: {why}.")
 
     def _give_up_unwritten(self, error: OSError) -> None:
@@ -291,6 +291,13 @@ class JobMonitor:
     def cancel_all(self) -> None:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""
         self.endings.delete([job for job in self.jobs if job.submitted])
+
+    def leave(self) -> None:
+        """This driver ends: what it has not submitted it will not submit."""
+        for job in self.jobs:
+            if job.intent is not None and not job.submitted:
+                with contextlib.suppress(OSError):  # the next driver finds that line, and ends it
+                    self.records.withdraw(job.intent, "not taken by the scheduler before its driver ended")
 
 
 def _asked(work: SnakemakeJob) -> Asked:

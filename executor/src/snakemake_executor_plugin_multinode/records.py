@@ -48,6 +48,15 @@ class Attempt:
 
 
 @dataclass
+class Intent:
+    """A submission that is prepared, its script on disk, and that the scheduler has not taken yet."""
+
+    request: Request
+    attempt: Attempt | None = None
+    """As its line in the ledger has it, once that is written."""
+
+
+@dataclass
 class Record:
     """One job in Snakemake's sense: its attempts, one after the other, of which the last may be alive."""
 
@@ -141,23 +150,18 @@ class Records:
                 "cancel that job if it is, then delete the file"
             ) from None
 
-    def finished(self) -> list[Record]:
-        """The records of jobs that have succeeded and whose files are still there."""
+    def all(self) -> list[Record]:
+        """The records of all jobs that were submitted and whose files are still there; damaged ones are left out."""
         found = []
         for file in (self.folder / "jobs").glob("*/links.json"):
             with suppress(ValueError):
                 record = self.read(file.parent.name, "")
-                found += [record] if record.outcome == "finished" and record.attempts else []
+                found += [record] if record.attempts else []
         return found
 
-    def open_groups(self) -> list[Record]:
-        """The records of groups of which a submission may still be somewhere."""
-        found = []
-        for file in (self.folder / "jobs").glob("*/links.json"):
-            with suppress(ValueError):
-                record = self.read(file.parent.name, "")
-                found += [record] if record.open and record.outputs else []
-        return found
+    def scripts(self) -> set[str]:
+        """The names of all submissions whose job scripts are there."""
+        return {file.stem for file in (self.folder / "jobs").glob("*/*.sh")}
 
     def write(self, record: Record) -> None:
         """Store a record, synced."""
@@ -190,6 +194,13 @@ class Records:
             project=request.account or project_of(settings),
         )  # fmt: skip
         self.hours[attempt.name] = attempt.gpu_hours or 0.0
+
+    def withdraw(self, intent: Intent, why: str) -> None:
+        """A submission that the scheduler has not taken, and that is not tried again."""
+        intent.request.script.unlink(missing_ok=True)
+        if intent.attempt is not None:
+            intent.attempt.cause = why
+            self.note_end(intent.attempt, 0.0)
 
     def note_id(self, attempt: Attempt) -> None:
         """The scheduler's id of a submission."""

@@ -52,6 +52,10 @@ class StatusFiles:
         """The names of all status files."""
         return {entry.name for entry in os.scandir(self.folder)}
 
+    def submissions(self) -> set[str]:
+        """The names of all submissions that have status files."""
+        return {name.removesuffix(suffix) for name in self.names() for suffix in SUFFIXES if name.endswith(suffix)}
+
     def changed_ns(self) -> int:
         """When a status file was last made, replaced or removed, by the clock of the file system."""
         return self.folder.stat().st_mtime_ns

@@ -11,6 +11,7 @@ import pytest
 from scalestudy.cluster import doctor, probe_job
 from scalestudy.cluster.probe import probe
 from scalestudy.cluster.probe_request import keep_wanted
+from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.cluster.used import accounted
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
@@ -42,7 +43,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
     [
         ({"shared": False}, "n1 does not see this folder", "storage that all nodes share"),
         ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
-        ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of site.yaml"),
+        ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of GPUs in the profile's site.yaml"),
         ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than `devices_per_node: 4` of the machine file", "devices_per_node"),
         ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "n1 has an accelerator of a type that runs cannot use", "device: cpu"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
@@ -55,6 +56,23 @@ def test_what_is_missing_is_said_with_what_to_do(changes: dict[str, Any], what: 
     (first, *_) = said(report(**changes))
     assert what in first[0]
     assert remedy in first[1]
+
+
+def test_every_remedy_that_is_about_a_file_names_the_profiles_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "profiles/lab").mkdir(parents=True)
+    (tmp_path / "profiles/lab/site.yaml").write_text("scheduler: {kind: nosuch}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "profiles/lab/site.yaml"))
+    torch = {"version": "2.9", "devices": 0}
+    broken = report(torch=torch, scratch={"folder": "/s", "error": "x"}, mpi=None, data_roots={"image_folder": False})
+    found = [remedy for _, remedy in said(broken, nodes=2)] + [said(report(torch={"error": "x"}))[0][1]]
+    assert len([remedy for remedy in found if "profiles/lab/site.yaml" in remedy]) == 6
+    assert not [remedy for remedy in found if " site.yaml" in remedy]
+    with pytest.raises(UserError) as error:
+        scheduler_of_site()
+    assert error.value.where == "profiles/lab/site.yaml: scheduler"
 
 
 def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file() -> None:

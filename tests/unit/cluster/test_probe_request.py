@@ -71,7 +71,9 @@ def test_a_job_that_cannot_be_submitted_is_a_sentence_with_what_to_do(
 
 
 def test_grid_engine_says_it_in_other_letters() -> None:
-    assert "{gpus_per_rank}" in remedy('Unable to run job: unknown resource "gpu". Exiting.')
+    assert "{gpus_per_rank}" in remedy(
+        'Unable to run job: unknown resource "gpu". Exiting.', "config/machines/mine.yaml"
+    )
 
 
 def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:

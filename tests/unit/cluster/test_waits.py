@@ -34,6 +34,12 @@ def test_older_lines_have_no_start_and_give_what_their_end_leaves(tmp_path: Path
     assert read_waits(file) == [Wait("gpu", 2, 960.0)]
 
 
+def test_a_job_waits_in_the_queue_from_when_the_scheduler_took_it(tmp_path: Path) -> None:
+    submitted, ended = job("kept out by a limit", 1060)
+    taken = {"event": "id", "name": "kept out by a limit", "time_s": 1050, "id": "7"}
+    assert read_waits(ledger(tmp_path, submitted, taken, ended)) == [Wait("gpu", 2, 10.0)]
+
+
 def test_no_ledger_no_waits(tmp_path: Path) -> None:
     assert read_waits(tmp_path / "none") == []
     assert Waits().of("gpu", 1) is None

@@ -74,6 +74,35 @@ def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: P
     assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "index.npz", "manifest.json"]
 
 
+def test_what_a_tar_holds_beside_files_is_named_or_left_out_and_counted(tars: Path, prepared: Prepared) -> None:
+    place = tars.parent / "in" / CLASSES[1]
+    first, second, *_ = sorted(path.name for path in place.iterdir())
+    (place / "hard.JPEG").hardlink_to(place / first)
+    (place / "soft.JPEG").symlink_to(first)
+    subprocess.run(["tar", "-cf", "../k.tar", first, second, "hard.JPEG", "soft.JPEG"], cwd=place, check=True)
+    (place / second).write_bytes(photo(5, 32))
+    subprocess.run(["tar", "-rf", "../k.tar", second], cwd=place, check=True)
+    found = listing.tar_part(place.parent / "k.tar", 0, None, 1)
+    assert [found.index.path(n) for n in range(len(found.index))] == [first, second]
+    assert found.index.bytes[1] == len(photo(5, 32))
+    assert dict(found.odd) == {
+        "hard.JPEG": "is a hard link, not a file", "soft.JPEG": "is a symbolic link, not a file", second: listing.SEVERAL
+    }  # fmt: skip
+    (place.parent / "k.tar").rename(place.parent / f"{CLASSES[1]}.tar")
+    (place.parent / f"{CLASSES[2]}.tar").write_bytes(bytes(10240))
+    inner = [f"{name}.tar" for name in CLASSES]
+    subprocess.run(["tar", "-cf", str(tars / imagenet.TRAIN_TAR), *inner], cwd=place.parent, check=True)
+    with pytest.raises(UserError, match=rf"{CLASSES[1]}\.tar: hard.JPEG: is a hard link, not a file \(3 more things"):
+        prepared("fails", source="imagenet", root=str(tars))
+    table = tars / "LOC_val_solution.csv"
+    table.write_text(table.read_text().replace(CLASSES[2], CLASSES[0]))
+    _, manifest = prepared("skips", source="imagenet", root=str(tars), on_error="skip")
+    assert (manifest.classes, manifest.left_out) == (2, 4)
+    assert manifest.left_out_list[-1].endswith(
+        f"{CLASSES[2]}.tar: is a class without images: none in it is named .JPEG"
+    )
+
+
 def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepared: Prepared) -> None:
     (tars / "LOC_val_solution.csv").unlink()
     with pytest.raises(
@@ -227,12 +256,13 @@ def test_a_chest_picture_of_which_two_rows_say_different_things_is_named_or_left
         stream.write("00000001_000.png,Emphysema|Cardiomegaly,0,1,58\n")  # says the same in another order
         stream.write("00000001_001.png,Hernia,0,1,58\n00000003_000.png,Atelectasis|Pleural_Thickening|Mass,0,4,58\n")
     with pytest.raises(
-        UserError, match=r"Data_Entry_2017\.csv:7: contradicts line 3 about 00000001_001\.png \(1 more things"
+        UserError, match=r"Data_Entry_2017\.csv:6: repeats line 2 about 00000001_000\.png \(2 more things"
     ):
         prepared("fails", source="chest_xray14", root=str(chest))
     path, manifest = prepared("skips", source="chest_xray14", root=str(chest), on_error="skip")
-    assert (manifest.train.samples, manifest.test.samples, manifest.left_out) == (1, 1, 2)
-    assert manifest.left_out_list[1] == f"{chest}/Data_Entry_2017.csv:8: contradicts line 5 about 00000003_000.png"
+    assert (manifest.train.samples, manifest.test.samples, manifest.left_out) == (1, 1, 3)
+    assert "csv:7: contradicts line 3 about 00000001_001.png" in manifest.left_out_list[1]
+    assert manifest.left_out_list[2] == f"{chest}/Data_Entry_2017.csv:8: contradicts line 5 about 00000003_000.png"
     assert read_index(index_file(path, manifest), "train").path(0) == "images_001/images/00000001_000.png"
 
 

@@ -17,8 +17,8 @@ from scalestudy.hardware import Accelerators, Device
 from scalestudy.launch import resolve
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.launchers import is_open_mpi
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SiteFault, in_job
-from scalestudy.spec.config import SITE, Site
+from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE, SiteFault, in_job
+from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
@@ -79,7 +79,9 @@ def test_what_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none
     with pytest.raises(SiteFault) as caught:
         NEEDS[what](Site())
     assert "then run the same command again" in caught.value.remedy
-    assert f"`lacks: [{what}]` in site.yaml has such runs skipped" in caught.value.remedy
+    assert f"`lacks: [{what}]` in the profile's site.yaml has such runs skipped" in caught.value.remedy
+    monkeypatch.setenv(SITE, str(Path("profiles/lab/site.yaml").absolute()))
+    assert "what profiles/lab/site.yaml loads and requests" in SiteFault("no GPU").remedy
     with pytest.raises(Skipped):
         NEEDS[what](Site.model_validate({"lacks": (what,)}))
 
@@ -141,7 +143,9 @@ def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
     gpus(monkeypatch, seen)
     machine, resolved = Machine(devices_per_node=4), Resolved(1, 4, 1, "cuda", 2, None)
     with pytest.raises(SiteFault, match=f"says 4 GPUs per node, but this node {has}") as error:
-        resolve.check_promised_gpus(resolved, machine)
+        resolve.check_promised_gpus(resolved, machine, "config/machines/lab.yaml")
+    assert str(error.value.what).startswith("config/machines/lab.yaml says")
+    assert "`devices_per_node` in config/machines/lab.yaml" in error.value.remedy
     assert "set `device: cpu`" in error.value.remedy
     resolve.check_promised_gpus(Resolved(1, 4, 1, "cpu", 2, None), machine)
     resolve.check_promised_gpus(Resolved(1, 4, 1, "cuda", 2, None), Machine())
@@ -172,7 +176,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     out.parent.mkdir(parents=True)
     (out.parent / "spec.json").write_text(json.dumps(asked.plain()))
     assert run_command(["train", "--out", str(out)]) == 2
-    why = "the machine file says 4 GPUs per node, but this node has none"
+    why = "config/machines/gpus.yaml says 4 GPUs per node, but this node has none"
     assert why in capsys.readouterr().err
     assert why in (tmp_path / "fault").read_text()
     assert not out.exists()

@@ -101,3 +101,19 @@ def test_a_client_that_dies_in_its_request_leaves_no_descriptor_open(sent: bytes
     assert open_files() == before
     client.close()
     server.close()
+
+
+def test_a_runtime_folder_that_is_not_there_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nope")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert warm._folder().parent == tmp_path
+
+
+def test_a_run_needs_no_warm_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nope")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nope"))
+    assert warm.call(["try"]) is None
+    (tmp_path / f"scalestudy-{os.getuid()}").mkdir(mode=0o777)
+    (tmp_path / f"scalestudy-{os.getuid()}").chmod(0o777)  # in which others could listen
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert warm.call(["try"]) is None

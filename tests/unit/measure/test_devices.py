@@ -11,6 +11,7 @@ import pytest
 
 from scalestudy.measure.devices import COLUMNS, ERRORS, DeviceMeter, energy_j, errors_of, mean_of, throttling
 from scalestudy.measure.system import Sampler
+from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
 
 See = Callable[..., None]
@@ -82,6 +83,28 @@ def test_what_a_device_does_not_tell_is_not_a_number(see: See) -> None:
     meter.close()
     assert math.isnan(found["device_energy_j"])
     assert found["device_power_w"] == 300
+
+
+@pytest.mark.parametrize(
+    ("set_up", "said"),
+    [
+        ({}, []),
+        ({"STAND_IN_NO_MIG": "1", "STAND_IN_COMPUTE_MODE": "0"}, []),
+        ({"STAND_IN_MIG": "1"}, ["MIG is on"]),
+        ({"STAND_IN_COMPUTE_MODE": "2"}, ["compute mode prohibited"]),
+        ({"STAND_IN_MIG": "1", "STAND_IN_COMPUTE_MODE": "3"}, ["MIG is on", "compute mode exclusive to one process"]),
+    ],
+)
+def test_how_a_device_is_set_up_is_said_where_it_is_unusual(see: See, set_up: dict[str, str], said: list[str]) -> None:
+    see(2, **set_up)
+    assert [sentence.partition(":")[0] for sentence in unusual_modes()] == said
+    assert unusual_modes(["0000:10:00.0"]) == unusual_modes()
+    assert unusual_modes(["0000:11:00.0"]) == []
+
+
+def test_without_nvml_nothing_is_said_of_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    assert unusual_modes() == []
 
 
 def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.MonkeyPatch) -> None:

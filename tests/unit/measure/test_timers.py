@@ -91,6 +91,20 @@ def test_events_that_the_device_has_not_reached_are_left_until_it_has(event: Any
     assert np.diff(timer.seconds(), axis=1) == pytest.approx(0.001, rel=1e-3)
 
 
+def test_waiting_ends_when_the_device_has_done_what_was_queued_and_says_how_long_after_the_last_mark(
+    event: Any,
+) -> None:
+    timer = StepTimer(CPU, event)
+    assert timer.wait() == 0.0
+    event.device_s = 0.0
+    make_steps(timer, event, 3, 0.001)
+    event.clock_s += 0.25  # an evaluation
+    assert timer.wait() == pytest.approx(0.25)
+    assert event.device_s == pytest.approx(0.268)
+    assert (timer.steps, timer.on_gpu) == (3, True)
+    assert StepTimer(CPU).wait() == 0.0
+
+
 def two_steps(timer: StepTimer, marks: Callable[[StepTimer], None]) -> np.ndarray:
     for _ in range(2):
         timer.begin()

@@ -42,7 +42,7 @@ def test_the_cause_of_a_missing_result_is_said(tmp_path: Path, state: object, lo
 @pytest.mark.parametrize(
     ("of_job", "log", "said"),
     [
-        ("the scheduler will never run it (PENDING); it was deleted", None, "no result: the scheduler will never run it (PENDING); it was deleted"),
+        ("cancelled by its owner or an administrator (PENDING)", None, "no result: cancelled by its owner or an administrator (PENDING)"),
         ("out of memory (OUT_OF_MEMORY)", "epoch 3\n", "no result: out of memory (OUT_OF_MEMORY) (log: log)"),
         ("its command failed", "MemoryError: no\n", "no result: MemoryError: no (log: log)"),
         ("finished", None, "not run"),

@@ -92,13 +92,23 @@ def test_a_copy_that_cannot_be_deleted_fails_neither_run_nor_driver(out: Path) -
     assert len(copies()) == 1
 
 
-def test_a_driver_deletes_the_copies_of_the_results_that_are_there(out: Path) -> None:
+def test_a_driver_deletes_the_copies_of_results_that_are_there_and_that_it_will_not_make(out: Path) -> None:
     finished.release_all()
-    assert len(copies()) == 1
+    assert finished.kept() == [out]
     write_result(out, RESULT)
+    finished.release_all(but={out})
+    assert finished.kept() == [out]
     finished.release_all()
     assert copies() == []
     assert read_json(out)["run"] == RESULT["run"]
+
+
+def test_a_copy_that_cannot_be_written_loses_no_result(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copies()[0].unlink()
+    out.parents[2].joinpath("finished").rmdir()
+    out.parents[2].joinpath("finished").touch()
+    finished.keep(out, RESULT)
+    assert "is not written" in capsys.readouterr().err
 
 
 def test_a_run_by_hand_has_no_copy(tmp_path: Path) -> None:

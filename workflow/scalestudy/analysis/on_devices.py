@@ -40,7 +40,7 @@ def _about(name: str, made: Sequence[Made]) -> Iterator[str]:
 def precision(spec: RunSpec) -> str:
     """Number type of the compute, and the layout where it is not the usual one."""
     layout = "" if spec.memory_format == "contiguous" else f", {spec.memory_format.replace('_', ' ')}"
-    return f"{spec.autocast or spec.dtype}{layout}"
+    return f"{spec.autocast or ('TF32' if spec.tf32 else spec.dtype)}{layout}"
 
 
 def _best(runs: Sequence[Made]) -> str:

@@ -14,7 +14,7 @@ from scalestudy.cluster.expected import Estimate
 from scalestudy.cluster.resources import Resources
 from scalestudy.cluster.used import ACCOUNTING, LedgerAttempt, accounted, read_ledger
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, json_lines
+from scalestudy.files import canonical_json, json_lines, plain_file
 from scalestudy.results.stored import read_result
 from scalestudy.spec.config import read_site
 from scalestudy.spec.layout import RESULTS
@@ -35,7 +35,7 @@ def note_plan(machine: str, run: str, asked: Resources, estimate: Estimate) -> N
     }  # fmt: skip
     file = plans_file(machine)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "a", encoding="utf-8") as stream:
+    with open(file, "a", encoding="utf-8", opener=plain_file) as stream:
         stream.write(canonical_json(line) + "\n")
 
 

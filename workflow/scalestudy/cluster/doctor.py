@@ -14,11 +14,12 @@ from scalestudy.cluster.compare_site import WORDS, differences
 from scalestudy.cluster.facts import facts_of
 from scalestudy.cluster.findings import Finding, devices, node_findings
 from scalestudy.cluster.probe import main as probe_here
-from scalestudy.cluster.probe_job import probe_in_job, reports_in, site_file, write_token
+from scalestudy.cluster.probe_job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.write_machine import hosts_line
 from scalestudy.errors import UserError
+from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.base import printable
-from scalestudy.spec.config import NAME, SITE, Config, read_machine, read_site
+from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
 
 
@@ -37,7 +38,7 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
     facts = facts_of(scheduler.kind, scheduler.run)
     findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
     try:
-        reports = probe_in_job(scheduler, machine, nodes, wait_s)
+        reports = probe_in_job(scheduler, machine, nodes, wait_s, machine_file(config.machine))
     except UserError as error:
         return [], [*findings, _finding(error)]
     return reports, [*findings, *node_findings(reports, nodes, machine, machine_file(config.machine))]
@@ -69,7 +70,7 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     nodes = min(nodes, len(facts.nodes))
     if scheduler is not None:
         try:
-            reports = probe_in_job(scheduler, machine, nodes, wait_s)
+            reports = probe_in_job(scheduler, machine, nodes, wait_s, file)
         except UserError as error:
             findings.append(_finding(error))
     if reports:
@@ -113,11 +114,6 @@ def _unused_software() -> list[Finding]:
     named = [key for key in ("modules", "conda", "packed", "container") if getattr(site, key)]
     remedy = "load the software before the command, or use a profile that submits jobs"
     return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
-
-
-def machine_file(name: str) -> str:
-    """The file of a machine, as messages name it."""
-    return f"config/machines/{name}.yaml"
 
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:
@@ -167,6 +163,7 @@ def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
             f"  Python   {report['python']['version']}, {report['python']['executable']}",
             f"  torch    {torch.get('error') or torch['version']}, CUDA {torch.get('cuda') or 'none'}, NCCL {torch.get('nccl') or 'not in use'}",
             f"  GPUs     {devices(report)} seen by torch{f' ({name})' if (name := torch.get('device_name')) else ''}; nvidia-smi: {report['nvidia'] or 'none'}{_capability(report)}",
+            *(f"           {said}" for said in report.get("gpu_modes", ())),
             f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] if isinstance(report['mpi4py'], str) else 'none'}",
             f"  node     {report['cores']} cores for this job, {report['memory_gib']} GiB",
             f"  fabric   {', '.join(report['fabric']) or 'loopback alone'}",

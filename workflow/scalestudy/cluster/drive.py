@@ -20,8 +20,8 @@ from scalestudy.cluster.probe_job import MAIN
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import DEADLINES, FAULTS, NODE_LISTS
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR
-from scalestudy.spec.config import SITE, read_site
+from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE
+from scalestudy.spec.config import read_site
 
 FOLDER = Path(".scalestudy/drive")
 PLAN = "drive.json"

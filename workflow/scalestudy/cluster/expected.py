@@ -8,6 +8,8 @@
 5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
 6. `unknown`.
 
+What preparing data takes has a kind of its own, `rates` (preparation.py).
+
 History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
 """
 
@@ -35,7 +37,7 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
 
-Kind = Literal["repeats", "neighbours", "published", "flops", "unknown"]
+Kind = Literal["repeats", "neighbours", "published", "flops", "rates", "unknown"]
 Span = tuple[float, float]
 
 START_UP_S: Span = (20.0, 120.0)
@@ -117,6 +119,11 @@ class Expectation:
         default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
         self.set_up_s = learned_set_up(took for of_kind in self.like.values() for took in of_kind)
         self.start_up_s = start_up_s or given or start_up(wall_s, _attempts_on(name)) or default
+
+    @property
+    def again_s(self) -> float:
+        """Seconds that each further job of a chain takes until it trains again: the middle of what is expected."""
+        return (sum(self.start_up_s) + sum(self.set_up_s)) / 2
 
     def of(self, run: Run) -> Estimate:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
@@ -224,7 +231,8 @@ class Expectation:
         return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
 
     def _flops(self, spec: RunSpec, work: Work) -> Estimate | None:
-        peak = next((p for name, p in self.machine.peak_tflops.items() if name == (spec.autocast or spec.dtype)), None)
+        number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
+        peak = next((p for name, p in self.machine.peak_tflops.items() if name == number_type), None)
         cost = model_cost(spec)
         if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
             return None
@@ -352,6 +360,6 @@ def like_key(plain: Mapping[str, Any]) -> str:
 
 def kinds_of(estimates: Iterable[Estimate]) -> str:
     """The sources in a sum as one phrase, best first."""
-    order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "unknown")
+    order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "rates", "unknown")
     found = {estimate.kind for estimate in estimates}
     return "+".join(kind for kind in order if kind in found)

@@ -8,6 +8,7 @@ from typing import Any
 
 from scalestudy.cluster import gpu_support
 from scalestudy.measure.instrument import code_digest
+from scalestudy.site_fault import site_file
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
 
@@ -38,7 +39,7 @@ def node_findings(
     if len(reports) < nodes:
         yield Finding(
             f"{len(reports)} of {nodes} nodes answered",
-            "see the job's log; set `launcher` in site.yaml to how a job reaches its other nodes (srun, pbsdsh, qrsh, mpiexec, ssh)",
+            f"see the job's log; set `launcher` in {site_file()} to how a job reaches its other nodes (srun, pbsdsh, qrsh, mpiexec, ssh)",
         )
     for wrong, what, remedy in _checks(machine, machine_file):
         if hosts := [report["host"] for report in reports if wrong(report)]:
@@ -59,21 +60,21 @@ def devices(report: dict[str, Any]) -> int:
 def _checks(machine: Machine, file: str) -> list[Check]:
     """Whether it is wrong, what is said after the host's name, and the remedy."""
     gpus, cores, memory = machine.devices_per_node or 0, machine.cores_per_node, machine.memory_gib
-    lacks = read_site().lacks
+    lacks, site = read_site().lacks, site_file()
     cuda = machine.device == "cuda" or (machine.device is None and gpus > 0)
     return [
         (lambda r: not r["shared"], "does not see this folder", "put the project on storage that all nodes share"),
-        (lambda r: "error" in r["torch"], "cannot import torch", "name the software of jobs in site.yaml: `modules`, `conda`, `container`, or `scheduler.setup`"),
+        (lambda r: "error" in r["torch"], "cannot import torch", f"name the software of jobs in {site}: `modules`, `conda`, `container`, or `scheduler.setup`"),
         (lambda r: r.get("code") not in (None, code_digest()), "runs another scalestudy than this one", "install this one there too; build the container's image again"),
-        (lambda r: "error" in r["scratch"], "cannot write its scratch", "set `scratch` in site.yaml to the node's own disk"),
-        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "has no mpirun: runs that need MPI will fail", "load an Open MPI module: `modules` in site.yaml; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
+        (lambda r: "error" in r["scratch"], "cannot write its scratch", f"set `scratch` in {site} to the node's own disk"),
+        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "has no mpirun: runs that need MPI will fail", f"load an Open MPI module: `modules` in {site}; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
         (lambda r: r["torch"].get("accelerator", "cuda") != "cuda", "has an accelerator of a type that runs cannot use", "set `device: cpu` to measure the CPU"),
-        (lambda r: cuda and not devices(r), "has no GPU that torch can use", f"check `gpus` in the request of site.yaml, the driver, and that torch is a CUDA build; without GPUs, set `device: cpu` in {file}"),
-        (lambda r: cuda and 0 < devices(r) < gpus, f"has fewer GPUs than `devices_per_node: {gpus}` of {file}", "correct `devices_per_node`, or request whole nodes"),
+        (lambda r: cuda and not devices(r), "has no GPU that torch can use", f"check the request of GPUs in {site}, the driver, and that torch is a CUDA build; without GPUs, set `device: cpu` in {file}"),
+        (lambda r: cuda and 0 < devices(r) < gpus, f"has fewer GPUs than `devices_per_node: {gpus}` of {file}", f"correct `devices_per_node` there, or request whole nodes in {site}"),
         (lambda r: bool(cores) and r.get("node_cores", cores) < (cores or 0), f"has fewer cores than `cores_per_node: {cores}` of {file}", "correct `cores_per_node`"),
         (lambda r: bool(memory) and r.get("memory_gib", memory) < SLACK * (memory or 0), f"has less memory than `memory_gib: {memory}` of {file}", "correct `memory_gib`"),
         (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "has a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
-        (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", "correct it in site.yaml, or mount it on the nodes"),
+        (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", f"correct it in {site}, or mount it on the nodes"),
     ]  # fmt: skip
 
 

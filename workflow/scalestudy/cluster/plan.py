@@ -3,8 +3,9 @@
 Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit. The
 percentiles of a sum are drawn (spread.py): they do not add up.
 
-Runs without an estimate are not summed: of the runs that do the same to each sample, the one that the driver starts first is
-planned as a short calibration run, and the others wait for what it says.
+Jobs without an estimate are not summed: of the runs that do the same to each sample, the one that the driver starts first
+is planned as a short calibration run, and the others wait for what it says. Such a job is in what is requested, in none of
+the percentiles, and in the makespan with its whole walltime.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from scalestudy.cluster import spread
 from scalestudy.cluster.costs import data_of
 from scalestudy.cluster.expected import UNKNOWN, Estimate, like_key
 from scalestudy.cluster.planned import SUBMITTED, Amounts, Plan, PlannedJob, Row, Seen, gpus_of, units_of
-from scalestudy.cluster.resources import NAMES, Resources, of_build
+from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
 from scalestudy.cluster.schedule import Limits, Task, critical_path, makespan, starts
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.storage import Peak, of_dataset, of_run, peak
@@ -100,28 +101,48 @@ def _drawn(jobs: Sequence[PlannedJob]) -> Draws:
     """Seconds [draws, jobs]; Snakemake announces jobs in any order, which must not change the numbers."""
     order = sorted(range(len(jobs)), key=lambda index: (jobs[index].seen.rule, jobs[index].name))
     found = np.zeros((spread.DRAWS, len(jobs)))
-    found[:, order] = spread.drawn([(jobs[index].estimate.kind, *jobs[index].seconds[1:]) for index in order])
+    of_job = [(job.estimate.kind, *_seconds(job.resources, job.estimate)[1:]) for job in jobs]
+    found[:, order] = spread.drawn([of_job[index] for index in order])
+    found += _further(jobs, found) * np.array([job.again_s for job in jobs])
     return found
+
+
+def _further(jobs: Sequence[PlannedJob], seconds: Draws) -> Draws:
+    """How many jobs each run needs beyond its first, if it takes so many seconds [draws, jobs]."""
+    found = np.zeros_like(seconds)
+    for column, job in enumerate(jobs):
+        found[:, column] = further(job.resources, seconds[:, column])
+    return found
+
+
+def further(asked: Resources, seconds: Any) -> Any:
+    """Jobs beyond the first that runs of these seconds need; none where no limit is known."""
+    if not asked.runtime:
+        return np.zeros_like(seconds)
+    usable = max(60, 60 * asked.runtime - LINK_MARGIN_S)
+    return np.where(seconds <= 60 * asked.runtime, 0, np.ceil(seconds / usable) - 1)
 
 
 def _makespans(
     tasks: Sequence[Task], jobs: Sequence[PlannedJob], draws: Draws, limits: Limits, known: Waits
 ) -> tuple[int, int, int]:
-    """Percentiles over as many of the draws as there is time for; further jobs of a chain wait in the queue."""
+    """Percentiles over as many of the draws as there is time for; further jobs of a chain wait in the queue, and what
+    nobody knows takes its whole walltime."""
     many = max(LEAST_SCHEDULES, min(MOST_SCHEDULES, SCHEDULED_JOBS // max(1, len(jobs))))
-    waits = np.array([_waits_between(job, known) for job in jobs])
+    waits = np.array([_wait_again(job, known) for job in jobs])
+    unknown = np.array([0 if job.estimate.known else job.seconds[0] for job in jobs])
     spans = []
-    for row in draws[:many] + waits:
+    for row in draws[:many] + _further(jobs, draws[:many]) * waits + unknown:
         times = {job.seen.id: math.ceil(seconds) for job, seconds in zip(jobs, row, strict=True)}
         spans.append(makespan(starts(tasks, of(times), limits), tasks, of(times)))
     low, middle, high = spread.percentiles(np.array(spans, dtype=float))
     return round(low), round(middle), round(high)
 
 
-def _waits_between(job: PlannedJob, known: Waits) -> float:
-    """Seconds that the further jobs of a chain wait."""
-    waited = known.of(job.resources.queue, job.resources.nodes) if job.resources.links > 1 else None
-    return 0.0 if waited is None else waited.median_s * (job.resources.links - 1)
+def _wait_again(job: PlannedJob, known: Waits) -> float:
+    """Seconds that each further job of a chain waits."""
+    waited = known.of(job.resources.queue, job.resources.nodes)
+    return 0.0 if waited is None else waited.median_s
 
 
 def _peak(jobs: Sequence[PlannedJob], begun: Mapping[int, int]) -> Peak:
@@ -154,18 +175,22 @@ def _planned(project: Project, seen: Seen) -> PlannedJob:
         spec = run.spec
         study = str(seen.resources.get("study", ""))
         like = "" if estimate.known else f"{machine} {like_key(spec.plain())}"
+        again_s = project.resources.planner(machine).expectation.again_s
+        requested, *ends = _seconds(asked, estimate)
+        low, high = (math.ceil(one + again_s * further(asked, one)) for one in ends)
         return PlannedJob(
-            seen, study, spec.strategy.name, spec.ranks, asked, estimate, _seconds(asked, estimate),
-            of_run(spec, asked.nodes, asked.links), like=like,
+            seen, study, spec.strategy.name, spec.ranks, asked, estimate, (requested, low, high),
+            of_run(spec, asked.nodes, asked.links), like=like, again_s=again_s,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
-        asked = NO_REQUEST if project.prepares_data else _as_announced(project.resources.of_dataset(dataset), seen)
+        needed, estimate = project.resources.of_dataset(dataset)
+        asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
         written = of_dataset(project.runs.run_with(dataset).spec)
-        return PlannedJob(seen, "data", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN), written)
+        return PlannedJob(seen, "data", "", 0, asked, estimate, _seconds(asked, estimate), written)
     if seen.rule in SUBMITTED:
-        machine_file = project.resources.planner(seen.wildcards["machine"]).machine
-        asked = _as_announced(of_build(machine_file), seen)
+        needed = project.resources.of_build(seen.wildcards["machine"])
+        asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
         return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN))
     return PlannedJob(seen, "", "", 0, NO_REQUEST, UNKNOWN, (0, 0, 0))
 
@@ -187,7 +212,7 @@ def _seconds(asked: Resources, estimate: Estimate) -> tuple[int, int, int]:
 def _counted(job: PlannedJob, digits: int) -> PlannedJob:
     def units(many: int) -> tuple[int, int, int]:
         one, low, high = (round(many * seconds * 10**digits / 3600) for seconds in job.seconds)
-        return one, low, high
+        return (one, low, high) if job.estimate.known else (one, 0, 0)
 
     amounts = Amounts(
         units(units_of(job, "gpu")),

@@ -75,13 +75,15 @@ class PlannedJob:
     resources: Resources
     estimate: Estimate
     seconds: tuple[int, int, int]
-    """Requested, expected low, expected high, over all attempts."""
+    """Requested, expected low, expected high, over all attempts; 0 and what is requested where nobody knows."""
     stored: Stored = NOTHING
     amounts: Amounts = Amounts()
     like: str = ""
     """The same for runs of unknown time that do the same to each sample; empty for all others."""
     awaits: str = ""
     """The calibration run without which nothing is known of this one: it is not in the sums."""
+    again_s: float = 0.0
+    """Start-up of each further job that it needs if it takes longer than a job may."""
 
     @property
     def name(self) -> str:
@@ -108,7 +110,7 @@ class Row:
     @property
     def kind(self) -> str:
         """Where the expectations come from."""
-        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
+        return kinds_of(job.estimate for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Plan:
     makespan_s: tuple[int, int, int]
     begun: tuple[Mapping[int, int], Mapping[int, int], Mapping[int, int]] = field(repr=False)
     spread: Draws = field(repr=False)
-    """Seconds drawn for each job [draws, jobs], in the order of `jobs`."""
+    """Seconds drawn for each job [draws, jobs], in the order of `jobs`; none for those of which nobody knows."""
     makespan_percentiles_s: tuple[int, int, int]
     """10th, 50th, 90th; without waiting for the first start."""
     waits: Waits
@@ -147,6 +149,11 @@ class Plan:
     def awaiting(self) -> list[PlannedJob]:
         """The runs that are not in the sums."""
         return [job for job in self.jobs if job.awaits]
+
+    @property
+    def unknown(self) -> list[PlannedJob]:
+        """The jobs that are requested, and in none of the percentiles: nobody knows what they take."""
+        return [job for job in self.submitted if not job.estimate.known and not job.awaits]
 
     @functools.cached_property
     def _columns(self) -> dict[int, int]:
@@ -171,7 +178,7 @@ class Plan:
     @property
     def kind(self) -> str:
         """Where the expectations come from."""
-        return kinds_of(job.estimate for job in self.jobs if job.seen.rule == "train")
+        return kinds_of(job.estimate for job in self.submitted)
 
     def hours(self, units: int) -> Decimal:
         """Units of the plan as hours, exactly."""

@@ -18,6 +18,7 @@ import psutil
 from scalestudy.files import write_json
 from scalestudy.launch.job_environment import JOB_IDS, NODE_LISTS
 from scalestudy.measure.instrument import code_digest
+from scalestudy.nvml import unusual_modes
 from scalestudy.spec.config import Site, read_site
 
 TORCH = """
@@ -74,6 +75,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "mpi": _first_line(["mpirun", "--version"]),
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "nvidia": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        "gpu_modes": unusual_modes(),
         "cores": len(os.sched_getaffinity(0)),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),

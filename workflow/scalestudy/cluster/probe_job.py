@@ -17,7 +17,8 @@ from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch.allocation import allocation
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.spec.config import SITE, Site, read_site
+from scalestudy.site_fault import SITE, site_file
+from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine
 
 FOLDER = Path(".scalestudy/doctor")
@@ -41,7 +42,9 @@ def reports_in(folder: Path) -> list[dict[str, Any]]:
     return [read_json(file) for file in sorted(folder.glob("node.*.json"))]
 
 
-def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
+def probe_in_job(
+    scheduler: Any, machine: Machine, nodes: int, wait_s: float, machine_file: str
+) -> list[dict[str, Any]]:
     """Submit the probe through the site's own adapter, wait for every node's answer, and clean up.
 
     Raises UserError with the site file and its key where the job is refused, or a line of its set-up fails.
@@ -54,16 +57,10 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
     text = job_script(scheduler.settings, read_site(), tries, folder, token)
     request.script.write_text(text, encoding="utf-8")
     request.script.chmod(0o700)
-    with submitted(scheduler, request, site_file()):
+    with submitted(scheduler, request, site_file(), machine_file):
         _wait(folder, nodes, wait_s)
     _raise_failed_set_up(folder, tries)
     return reports_in(folder)
-
-
-def site_file() -> str:
-    """The file that says how jobs are submitted, as messages name it."""
-    file = os.environ.get(SITE, "")
-    return os.path.relpath(file) if file else "the profile's site.yaml, which does not exist"
 
 
 def _wait(folder: Path, nodes: int, wait_s: float) -> None:

@@ -36,7 +36,7 @@ def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
 
 
 @contextmanager
-def submitted(scheduler: Any, request: Any, site_file: str) -> Iterator[None]:
+def submitted(scheduler: Any, request: Any, site_file: str, machine_file: str = "the machine file") -> Iterator[None]:
     """The job is in the queue, and gone when the block ends, also by TERM or HUP. UserError where it cannot be submitted."""
     from snakemake_executor_plugin_multinode.schedulers import Job, LimitReached, NoAnswer, Refused
 
@@ -50,7 +50,9 @@ def submitted(scheduler: Any, request: Any, site_file: str) -> Iterator[None]:
             what = f"the scheduler takes no more jobs of yours now: {error}"
             raise UserError(what, "doctor", "try again when others have ended") from None
         except (Refused, NoAnswer, ValueError) as error:
-            raise UserError(f"the scheduler refused the job: {error}", site_file, remedy(str(error))) from None
+            raise UserError(
+                f"the scheduler refused the job: {error}", site_file, remedy(str(error), machine_file)
+            ) from None
         try:
             yield
         finally:
@@ -58,7 +60,7 @@ def submitted(scheduler: Any, request: Any, site_file: str) -> Iterator[None]:
                 _cancel(scheduler, job)
 
 
-def remedy(words: str) -> str:
+def remedy(words: str, machine_file: str) -> str:
     """What to do about a refusal, by the scheduler's words."""
     if "nknown resource" in words:
         return (
@@ -66,7 +68,7 @@ def remedy(words: str) -> str:
             "part in square brackets with {gpus_per_node} or {gpus_per_rank}"
         )
     if "{queue}" in words:
-        return "name the queues in the machine file (`queues`), or set `scheduler.queue`"
+        return f"name the queues in {machine_file} (`queues`), or set `scheduler.queue`"
     return "correct `scheduler` there: account, queue, request, options"
 
 
@@ -99,9 +101,5 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _cancel(scheduler: Any, job: Any) -> None:
-    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
-
-    try:
-        scheduler.cancel([job])
-    except NoAnswer as error:
-        print(f"the job may still be there: {error}", file=sys.stderr)
+    for why in scheduler.cancel([job]).values():
+        print(f"the job may still be there: {why}", file=sys.stderr)

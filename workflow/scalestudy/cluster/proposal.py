@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.cluster import hours_figure
-from scalestudy.cluster.expected import kinds_of
 from scalestudy.cluster.hours_figure import HoursOf
 from scalestudy.cluster.known import Known
 from scalestudy.cluster.planned import Plan, PlannedJob, Unit
-from scalestudy.cluster.show import ASKED, asked, energy, size, span, storage, waits
+from scalestudy.cluster.show import ASKED, asked, energy, percentiles, size, span, storage, waits
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, write_text
 from scalestudy.report.document import Bullets, Document, Heading, Paragraph, Part, Picture, Table, as_markdown
@@ -32,7 +31,8 @@ SOURCES = {
     "neighbours": "what similar runs took on this machine: a set-up time, and a time per sample",
     "published": "published training times of this machine, or published step times of its accelerator",
     "flops": "counted operations over the accelerator's peak, at the utilisation that published step times have",
-    "unknown": "nothing yet: short calibration runs come first",
+    "rates": "data prepared at a rate between the slowest that is assumed and the fastest that was measured",
+    "unknown": "nothing yet, so that they are in none of the percentiles; of runs, short calibration runs come first",
 }
 
 
@@ -91,9 +91,11 @@ def _question(study: Study) -> str:
 
 def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
     _, middle, high = plan.percentiles(plan.submitted, unit)
+    unknown = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
+    more = f", and {unknown:,} as the whole walltime of jobs of which nobody knows what they take" if unknown else ""
     yield Paragraph(
-        f"Requested: **{high:,} {hours}**, the amount that the runs exceed in one case out of ten. "
-        f"Half of the time {middle:,} are enough."
+        f"Requested: **{high + unknown:,} {hours}**: {high:,}, which the jobs exceed in one case out of ten{more}. "
+        f"Half of the time {middle + unknown:,} are enough."
     )
     groups: dict[str, list[PlannedJob]] = {}
     for row in plan.rows:
@@ -120,10 +122,9 @@ def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
 
 
 def _row(plan: Plan, unit: Unit, name: str, jobs: Sequence[PlannedJob]) -> tuple[str, ...]:
-    percentiles = plan.percentiles(jobs, unit)
     requested = sum(getattr(job.amounts, unit)[0] for job in jobs)
     most = max(job.resources.nodes for job in jobs)
-    return name, f"{len(jobs):,}", f"{most:,}", *(f"{one:,}" for one in percentiles), f"{plan.hours(requested):,}"
+    return name, f"{len(jobs):,}", f"{most:,}", *percentiles(plan, jobs, unit), f"{plan.hours(requested):,}"
 
 
 def _bars(plan: Plan, unit: Unit, groups: Mapping[str, Sequence[PlannedJob]]) -> list[HoursOf]:
@@ -137,16 +138,15 @@ def _bars(plan: Plan, unit: Unit, groups: Mapping[str, Sequence[PlannedJob]]) ->
 
 
 def _sources(plan: Plan) -> Iterator[str]:
-    runs = [job for job in plan.submitted if job.seen.rule == "train"]
-    for kind in kinds_of(job.estimate for job in runs).split("+"):
-        found = [job for job in runs if job.estimate.kind == kind]
+    for kind in plan.kind.split("+"):
+        found = [job for job in plan.submitted if job.estimate.kind == kind]
         notes = list(dict.fromkeys(job.estimate.note.partition(";")[0] for job in found if job.estimate.note))
         more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
         said = f" ({', '.join(notes[:3])}{more})" if notes and kind != "unknown" else ""
-        if found:
-            yield f"{len(found):,} runs: {SOURCES[kind]}{said}."
-    yield "Jobs that train nothing (data, builds): bounded by their walltime. GPUs that stand idle on nodes taken whole are counted."
-    yield "P50 and P90 of a sum are drawn from each run's own interval (P5 to P95); runs expected from the same source err together."
+        what = "jobs" if any(job.seen.rule != "train" for job in found) else "runs"
+        yield f"{len(found):,} {what}: {SOURCES[kind]}{said}."
+    yield "GPUs that stand idle on nodes taken whole are counted."
+    yield "P50 and P90 of a sum are drawn from each job's own interval (P5 to P95); jobs expected from the same source err together."
     yield from (f"Assumed: {text}" for text in plan.assumed)
 
 

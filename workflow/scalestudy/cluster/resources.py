@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from scalestudy.cluster.costs import Data, data_of, used_in_place
+from scalestudy.cluster import preparation
 from scalestudy.cluster.expected import Estimate, Expectation
-from scalestudy.data.catalogue import Synthetic
+from scalestudy.cluster.used import LedgerAttempt, read_ledger
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
@@ -25,10 +25,6 @@ LINK_MARGIN_S = 300
 """What each attempt of a chain needs in addition to training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
-INDEXED_PER_S = 200.0
-MADE_PER_S = 50.0
-"""Slowest preparation of data that is expected of one node, samples per second: to find files and look into them, and
-to decode and write them as well."""
 DATA_LEAST_S = 600.0
 BUILD_MIN = 60
 """Walltime of compiling Horovod, minutes."""
@@ -93,23 +89,22 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices, hosts)
 
 
-def of_dataset(spec: RunSpec, machine: Machine) -> Resources:
-    """What preparing a dataset requests: one node, no accelerator."""
-    data = data_of(spec) or Data(0, 0, 0)
-    # Data that is made while it is read needs no preparation.
-    samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples
-    seconds = samples / (INDEXED_PER_S if used_in_place(spec) else MADE_PER_S)
-    estimate = Estimate(0.0, max(DATA_LEAST_S, seconds), "unknown")
+def of_dataset(machine: Machine, estimate: Estimate) -> Resources:
+    """What preparing a dataset requests."""
+    return _of_cpus(machine, replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s)))
+
+
+def of_build(machine: Machine) -> Resources:
+    """What compiling for the machine requests: an hour at most."""
+    return _of_cpus(machine, Estimate(0.0, 60.0 * BUILD_MIN - LINK_MARGIN_S, "unknown"))
+
+
+def _of_cpus(machine: Machine, estimate: Estimate) -> Resources:
+    """One node and no accelerator, in a queue of CPU nodes where the machine has one."""
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
     held = gpus_held(machine, queue)
     return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=held)
-
-
-def of_build(machine: Machine) -> Resources:
-    """What compiling for the machine requests: one node, in the site's own queue, for an hour at most."""
-    held = gpus_held(machine, None)
-    return Resources(1, 1, 0, 1, memory_mb(machine), BUILD_MIN, None, gpus_held_per_node=held)
 
 
 def gpus_held(machine: Machine, queue: str | None) -> int:
@@ -217,6 +212,7 @@ class Planner:
         self.name, self.machine = name, machine
         self._expectation = expectation
         self._known: dict[str, tuple[Resources, Estimate]] = {}
+        self._jobs: list[LedgerAttempt] | None = None
 
     @property
     def expectation(self) -> Expectation:
@@ -231,3 +227,10 @@ class Planner:
             estimate = self.expectation.of(run)
             self._known[run.id] = of_run(run, self.machine, estimate), estimate
         return self._known[run.id]
+
+    def of_dataset(self, spec: RunSpec) -> tuple[Resources, Estimate]:
+        """What the job that prepares the data of a run requests, and what it is expected to take."""
+        if self._jobs is None:
+            self._jobs = read_ledger()
+        estimate = preparation.expected(spec, self.expectation.start_up_s, self._jobs)
+        return of_dataset(self.machine, estimate), estimate

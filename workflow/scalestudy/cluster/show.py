@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -14,6 +15,7 @@ from scalestudy.cluster.asked_starts import AskedStart
 from scalestudy.cluster.expected import kinds_of
 from scalestudy.cluster.planned import Amounts, Plan, PlannedJob, Row, Unit
 from scalestudy.cluster.waits import Waited
+from scalestudy.spec.config import machine_file
 
 QUEUEING = "waiting in the queue is not included"
 UNDER_A_DRY_RUN = 60
@@ -57,11 +59,18 @@ def _cells(plan: Plan, unit: Unit, key: tuple[str, ...], rows: Sequence[Row]) ->
         *key,
         f"{len(jobs):,}" + (f"+{chained}" if chained else ""),
         f"{plan.hours(getattr(amounts, unit)[0]):,}",
-        *(f"{hours:,}" for hours in plan.percentiles(jobs, unit)),
-        kinds_of(job.estimate for job in jobs if job.seen.rule == "train"),
+        *percentiles(plan, jobs, unit),
+        kinds_of(job.estimate for job in jobs),
         f"{plan.hours(amounts.node[0]):,}",
         size(amounts.written_bytes),
     )
+
+
+def percentiles(plan: Plan, jobs: Sequence[PlannedJob], unit: Unit) -> list[str]:
+    """P10, P50 and P90 as cells of a table; a dash each where nothing is known of any of the jobs."""
+    if not any(job.estimate.known for job in jobs):
+        return ["–", "–", "–"]
+    return [f"{hours:,}" for hours in plan.percentiles(jobs, unit)]
 
 
 LEFT = {"study", "strategy", "source"}
@@ -79,10 +88,8 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     ends = [plan.hours(part) for part in getattr(plan.total, unit)]
     yield "Expected     P10, P50, P90 of the sum, drawn from each job's own interval (P5 to P95); estimates from one source share their error"
     yield f"Ends         {ends[1]:,} if every job takes its P5, {ends[2]:,} its P95, {ends[0]:,} its whole walltime"
-    if plan.awaiting:
-        first = {job.awaits for job in plan.awaiting}
-        yield f"Unknown      {len(plan.awaiting)} runs are not in the sums: no estimate is available. {len(first)} short calibration {'run' if len(first) == 1 else 'runs'},"
-        yield "             run first and provide it; plan again afterwards"
+    for number, text in enumerate(unknown(plan, unit)):
+        yield f"{'Unknown' if number == 0 else '':13}{text}"
     low, middle, high = map(span, plan.makespan_percentiles_s)
     yield f"Makespan     {middle} (P10 {low}, P90 {high}), {span(plan.makespan_s[0])} if every job takes its whole walltime ({QUEUEING})"
     if plan.makespan_percentiles_s[2] > plan.makespan_s[0]:
@@ -90,7 +97,7 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
         yield "             and runs estimated from the same source exceed theirs together"
     limits = plan.machine.limits
     if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
-        yield f"             with all {plan.machine.nodes:,} nodes: the machine file has no `limits` of one user"
+        yield f"             with all {plan.machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
     for waited in plan.waited[:5]:
@@ -113,6 +120,25 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
         yield f"Assumed      {text}"
     for text in plan.left_out:
         yield f"Left out     {text}"
+
+
+def unknown(plan: Plan, unit: Unit) -> Iterator[str]:
+    """What is not in the percentiles, because nobody knows what it takes."""
+    if plan.unknown:
+        counts = Counter(WHAT[job.seen.rule] for job in plan.unknown)
+        of = ", ".join(f"{many} {what}{'s' * (many > 1)}" for what, many in counts.items())
+        asked = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
+        said = "GPU" if unit == "gpu" else "node"
+        yield f"{of}, with {asked:,} {said} h requested: nobody knows what such a job takes. It is not in P10, P50 and P90;"
+        yield "in the makespan it takes its whole walltime"
+    if plan.awaiting:
+        first = {job.awaits for job in plan.awaiting}
+        yield f"{len(plan.awaiting)} further runs are in no sum: {len(first)} short calibration {'run' if len(first) == 1 else 'runs'},"
+        yield "which the driver starts first, will tell; plan again after them"
+
+
+WHAT = {"train": "calibration run", "dataset": "dataset", "horovod": "build"}
+"""What a rule's job is called."""
 
 
 def energy(plan: Plan) -> Iterator[str]:
@@ -203,6 +229,11 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
             **{name: round(one / 3600, 4) for name, one in zip(PERCENTILES, plan.makespan_percentiles_s, strict=True)},
             "queueing": QUEUEING,
         },
+        "unknown": {
+            "jobs": len(plan.unknown),
+            "gpu_hours_requested": number(plan.hours(sum(job.amounts.gpu[0] for job in plan.unknown))),
+            "node_hours_requested": number(plan.hours(sum(job.amounts.node[0] for job in plan.unknown))),
+        },
         "awaiting_calibration": len(plan.awaiting),
         "storage": {"most_bytes": plan.peak.bytes, "most_files": plan.peak.files, "node_bytes": plan.peak.node_bytes},
         "waited": [asdict(waited) for waited in plan.waited],
@@ -276,9 +307,9 @@ def _job(plan: Plan, job: PlannedJob, submit: Submit) -> dict[str, Any]:
         "resources": job.resources.plain(),
         "attempts": [{"attempt": number, "runtime": job.resources.runtime} for number in attempts],
         "links": [{"link": number, "runtime": job.resources.runtime} for number in attempts],  # of earlier versions
-        **_amounts(plan, job.amounts, job.estimate.kind if job.seen.rule == "train" else "", [job]),
+        **_amounts(plan, job.amounts, job.estimate.kind, [job]),
         "awaits": job.awaits or None,
-        "note": job.estimate.note if job.seen.rule == "train" else "",
+        "note": job.estimate.note,
         "submit": shlex.join(line) if isinstance(line, list) else None,
         "refused": line if isinstance(line, str) else None,
     }

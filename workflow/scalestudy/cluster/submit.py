@@ -7,6 +7,7 @@ from typing import Any
 
 from scalestudy.cluster.planned import Plan, PlannedJob
 from scalestudy.errors import UserError
+from scalestudy.site_fault import site_file
 from scalestudy.spec.config import read_site
 
 UNIQUE = "UNIQUE"
@@ -24,7 +25,7 @@ def scheduler_of_site() -> Any:
     try:
         return scheduler_of(settings)
     except ValueError as error:
-        raise UserError(str(error), "site.yaml: scheduler", "the README.md of the profile has examples") from None
+        raise UserError(str(error), f"{site_file()}: scheduler", "the README.md of the profile has examples") from None
 
 
 def submit_lines(plan: Plan) -> dict[str, list[str] | str]:

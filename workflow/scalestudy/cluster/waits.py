@@ -39,7 +39,7 @@ def read_waits(file: Path = LEDGER) -> list[Wait]:
     """What each job of this folder waited between its submission and the start of its script.
 
     Older ledgers do not say when a script began: the end and what was used then give it, and the driver's delay in
-    noticing the end counts as waiting.
+    noticing the end counts as waiting. A job that a limit of the scheduler kept out waits in the queue from when it has an id.
     """
     submitted: dict[str, tuple[float, str, int]] = {}
     waits = []
@@ -48,6 +48,8 @@ def read_waits(file: Path = LEDGER) -> list[Wait]:
         used_s, began_s = _number(event.get("used_s")), _number(event.get("began_s"))
         if event.get("event") == "submitted" and at_s is not None:
             submitted[name] = at_s, str(event.get("queue") or ""), int(_number(event.get("nodes")) or 1)
+        elif event.get("event") == "id" and name in submitted and at_s is not None:
+            submitted[name] = at_s, *submitted[name][1:]
         elif event.get("event") == "ended" and name in submitted and at_s is not None:
             since_s, queue, nodes = submitted.pop(name)
             if began_s is None and used_s and not event.get("unseen"):

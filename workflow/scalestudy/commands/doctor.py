@@ -65,7 +65,7 @@ def show_hosts(profile: str, config: Sequence[str]) -> None:
     """Print the nodes of a profile's cluster, as a line for its machine file."""
     from scalestudy.cluster.doctor import hosts_of_profile
     from scalestudy.dag.dryrun import configuration_of
-    from scalestudy.spec.config import SITE
+    from scalestudy.site_fault import SITE
 
     given = configuration_of(profile, config)
     if "site" in given:
@@ -81,7 +81,8 @@ def show_doctor(
         return show_written(name, nodes or NODES, wait, json_file)
     from scalestudy.cluster.doctor import examine
     from scalestudy.dag.dryrun import configuration_of
-    from scalestudy.spec.config import SITE, read_config, read_machine, site_of
+    from scalestudy.site_fault import SITE
+    from scalestudy.spec.config import read_config, read_machine, site_of
 
     given = configuration_of(profile, config)
     if (site := site_of(given)) is not None:

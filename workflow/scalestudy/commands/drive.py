@@ -62,7 +62,8 @@ def submit(
     from scalestudy.cluster import drive
     from scalestudy.commands.run import configuration, snakemake_command
     from scalestudy.dag.dryrun import configuration_of
-    from scalestudy.spec.config import SITE, read_site
+    from scalestudy.site_fault import SITE
+    from scalestudy.spec.config import read_site
 
     config = (*config, *(target for target in targets if "=" in target))
     keys = configuration(config, scale, changes, budget)

@@ -32,6 +32,7 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     With skipped runs, the manifests of data that was not available are deleted too, so that it is looked for again.
     """
     from scalestudy.data.manifest import is_skipped
+    from scalestudy.launch.trainer_lock import trainer_of
     from scalestudy.results import finished
     from scalestudy.results.stored import status_of
 
@@ -47,6 +48,10 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     if not runs:
         click.echo("nothing to forget")
         return
+    for run in runs:
+        if trainer := trainer_of(run_folder(machine, run)):
+            what = f"is being made now, by {trainer}: nothing is deleted"
+            raise UserError(what, str(run_folder(machine, run)), "wait for its end, or end that process first")
     for run in runs:
         click.echo(f"{status_of(machine, run):9} {run}")
     if not yes and not click.confirm(f"Delete these {len(runs)} runs?", default=False, err=True):

@@ -33,9 +33,11 @@ class Choice:
 def chosen(scale: str | None = None) -> Choice:
     """What `make run` runs: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
 
-    Raises UserError where there is an accelerator that runs cannot use: the CPU is not taken in its place unasked.
+    Raises UserError where there is an accelerator that runs cannot use, or that torch or its driver cannot: the CPU is not
+    taken in its place unasked.
     """
     from scalestudy.hardware import accelerators
+    from scalestudy.nvml import unusual_modes
     from scalestudy.spec.auto_machine import AUTO, auto_machine
 
     if scale == "mini":
@@ -44,10 +46,16 @@ def chosen(scale: str | None = None) -> Choice:
     if found.devices and not found.count:
         what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
         raise UserError(what, remedy="`make run SCALE=mini` measures the CPU")
+    if found.unusable:
+        what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
+        raise UserError(
+            what, remedy="mend that first (`scalestudy doctor` says more); `make run SCALE=mini` measures the CPU"
+        )
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
         name = auto_machine()
-        why = f"{found.count} x {names} is here: scale node, on machine {name}; `make run SCALE=mini` measures the CPU"
+        modes = "".join(f"; {said}" for said in unusual_modes([device.bus_id for device in found.devices]))
+        why = f"{found.count} x {names} is here{modes}: scale node, on machine {name}; `make run SCALE=mini` measures the CPU"
         return Choice("node", AUTO, ON_GPU, why)
     if scale == "node":
         raise UserError(

@@ -125,7 +125,8 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
 def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> int:
     from scalestudy.cluster.show_spent import spent
     from scalestudy.dag.dryrun import configuration_of
-    from scalestudy.spec.config import CONFIG_FILE, SITE, read_config, read_machine
+    from scalestudy.site_fault import SITE
+    from scalestudy.spec.config import CONFIG_FILE, read_config, read_machine
 
     given = configuration_of(profile, config)
     if "site" in given:

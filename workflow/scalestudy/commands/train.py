@@ -14,7 +14,7 @@ from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import Skipped, UserError, raise_all
 from scalestudy.files import checked_json, read_json, write_json
 from scalestudy.host_lock import measured_run
-from scalestudy.locks import only_trainer
+from scalestudy.launch.trainer_lock import only_trainer
 from scalestudy.results import finished
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems

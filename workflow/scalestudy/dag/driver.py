@@ -50,7 +50,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     if workflow.is_main_process and (why := preflight.refusal()):
         end(UserError(why))
     config = dict(config)
-    keep_finished_runs(workflow.is_main_process)
+    keep_finished_runs()
     try:
         plan = read_json(Path(config.pop(PLAN))) if PLAN in config else {}
         caps = plan["caps"] if "caps" in plan else plain_caps(workflow.global_resources)
@@ -67,14 +67,11 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     return project
 
 
-def keep_finished_runs(is_driver: bool) -> None:
+def keep_finished_runs() -> None:
     """Take Snakemake's mark of a job that was begun off each result that is there: a result is whole or absent.
 
     A run can end after its driver was killed. Nobody takes the mark off then, and the next driver would make it again.
-    A job reads the Snakefile too: the copies of results are its driver's.
     """
-    if is_driver:
-        finished.release_all()
     for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
         name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
         with suppress(ValueError, OSError):
@@ -162,7 +159,21 @@ def own_folder(workflow: Any, begin: float) -> None:
     if workflow.local_exec:
         _take_lock()
         _refuse_if_overtaken(workflow, begin)
-    atexit.register(finished.release_all)  # before the lock is released
+    _look_after_copies(workflow)
+
+
+def _look_after_copies(workflow: Any) -> None:
+    """Delete the copies of results that are no longer needed, now and, while the lock is still held, at the end.
+
+    A run that is about to be made has its result back where there is a copy: an orphan may be writing both at this moment.
+    """
+    wanted = {Path(str(path)) for job in workflow.dag.needrun_jobs() for path in job.output if job.rule.name == "train"}
+    finished.release_all(but=wanted)
+    for out in finished.kept():
+        if out in wanted:
+            what = f"{out.parent.name} was finished before its command was killed: it has that result back"
+            sys.stderr.write(f"scalestudy: {what} (`scalestudy forget` measures it again)\n")
+    atexit.register(finished.release_all)
 
 
 def _take_lock() -> None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from scalestudy.cluster.resources import Planner, Resources, of_build, of_dataset
+from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.resources import Planner, Resources, of_build
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_machine
@@ -18,7 +19,7 @@ class JobResources:
     def __init__(self, runs: RunIndex, caps: Mapping[str, Any]) -> None:
         self.runs, self.caps = runs, caps
         self._planners: dict[str, Planner] = {}
-        self._datasets: dict[str, Resources] = {}
+        self._datasets: dict[str, tuple[Resources, Estimate]] = {}
 
     def planner(self, machine: str) -> Planner:
         """What the runs on a machine ask for and are expected to take."""
@@ -30,11 +31,11 @@ class JobResources:
         """What a run's job requests."""
         return self.planner(machine).of(self.runs.run(machine, run))[0]
 
-    def of_dataset(self, dataset: str) -> Resources:
-        """What preparing a dataset requests."""
+    def of_dataset(self, dataset: str) -> tuple[Resources, Estimate]:
+        """What preparing a dataset requests, and what it is expected to take."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec
-            self._datasets[dataset] = of_dataset(spec, self.planner(self.runs.config.folder).machine)
+            self._datasets[dataset] = self.planner(self.runs.config.folder).of_dataset(spec)
         return self._datasets[dataset]
 
     def of_build(self, machine: str) -> Resources:

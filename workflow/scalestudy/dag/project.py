@@ -12,13 +12,13 @@ from typing import Any
 from scalestudy.dag.job_resources import JobResources
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.dag.targets import Targets
+from scalestudy.site_fault import SITE
 from scalestudy.spec import layout
 from scalestudy.spec.config import (
     BUDGET,
     CHANGES,
     DATA_FOLDER,
     FOR_EXECUTOR,
-    SITE,
     Config,
     Site,
     changes_of,

@@ -116,7 +116,7 @@ class Rules:
 
         @_answers
         def resource(self: Rules, w: Any) -> Any:
-            return self.project.resources.of_dataset(w.dataset).plain()[name]
+            return self.project.resources.of_dataset(w.dataset)[0].plain()[name]
 
         return functools.partial(resource, self)
 

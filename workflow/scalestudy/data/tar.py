@@ -19,7 +19,10 @@ END = bytes(2 * BLOCK)
 """Two empty blocks end an archive."""
 LARGEST = 8**11 - 1
 """Largest member, bytes, that ustar's eleven octal digits can express."""
-FILE, LONG_NAME, PAX, PAX_GLOBAL = (b"0", b"\0", b"7"), b"L", b"x", b"g"
+FILE, LONG_NAME, LONG_TARGET, PAX, PAX_GLOBAL, HARD_LINK = (b"0", b"\0", b"7"), b"L", b"K", b"x", b"g", b"1"
+KINDS = {HARD_LINK: "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"5": "a folder",
+         b"6": "a pipe", b"S": "a sparse file", b"M": "the end of a file that began in another archive"}  # fmt: skip
+"""What is no plain file, in words."""
 LONGEST_NAME = 1 << 16
 """Bytes of a member's name, or of what pax says of one, from which on an archive is refused: PATH_MAX is 4,096."""
 OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
@@ -34,6 +37,8 @@ class Member(NamedTuple):
     start: int
     """Where its bytes begin, counted as the archive's beginning is."""
     size: int
+    kind: str = ""
+    """What it is, in words, where it is no plain file."""
 
 
 def padded(size: int) -> int:
@@ -59,6 +64,14 @@ def member(name: str, data: bytes) -> bytes:
 def members(descriptor: int, where: str, begin: int = 0, size: int | None = None) -> Iterator[Member]:
     """The plain files of a tar that is a file, or lies `size` bytes long at `begin` inside one (by `pread`).
 
+    As `entries` raises it.
+    """
+    return (entry for entry in entries(descriptor, where, begin, size) if not entry.kind)
+
+
+def entries(descriptor: int, where: str, begin: int = 0, size: int | None = None) -> Iterator[Member]:
+    """Everything that a tar holds, in its order: files, and links, folders and others too.
+
     Raises UserError where a header is damaged or the archive ends early; `where` names it.
     """
     end = os.fstat(descriptor).st_size if size is None else begin + size
@@ -69,10 +82,10 @@ def members(descriptor: int, where: str, begin: int = 0, size: int | None = None
             return
         length, kind = _checked(block, where, position), block[156:157]
         start = position + BLOCK
-        length = large if large >= 0 and kind in FILE else length
+        length = 0 if kind == HARD_LINK else large if large >= 0 and kind in FILE else length
         if start + length > end:
             raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
-        if kind in (LONG_NAME, PAX) and length > LONGEST_NAME:
+        if kind in (LONG_NAME, LONG_TARGET, PAX) and length > LONGEST_NAME:
             what = f"has a name of {length:,} bytes at byte {position:,}"
             raise UserError(what, where, "is it an archive of images?")
         if kind == LONG_NAME:
@@ -84,9 +97,9 @@ def members(descriptor: int, where: str, begin: int = 0, size: int | None = None
                 if PAX_SIZE.fullmatch(size_text) is None:
                     raise _damaged(where, position)
                 large = int(size_text)
-        elif kind != PAX_GLOBAL:
-            if kind in FILE:
-                yield Member(name or _name(block), start, length)
+        elif kind not in (PAX_GLOBAL, LONG_TARGET):
+            what = "" if kind in FILE else KINDS.get(kind, f"of the unknown kind {kind.decode('latin-1')!a}")
+            yield Member(name or _name(block), start, length, what)
             name, large = b"", -1
         position = start + padded(length)
     raise UserError(f"is not a tar, or ends early, at byte {position:,}", where, "copy it again")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scalestudy.errors import UserError
 from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.site_fault import site_file
 from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import short
 from scalestudy.spec.run import THIS_HOST, RunSpec
@@ -65,8 +66,8 @@ def where_to_run(
         if nodes > 1 and wanted not in ("auto", "local", "mpirun"):
             raise UserError(
                 f"launcher `{wanted}` has no {'second node' if found else 'nodes'} to reach",
-                "launch.launcher" if spec.launch.launcher else "the site's `launcher`",
-                "start it inside a job of several nodes, or name the nodes as `hosts` in the site's site.yaml",
+                "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher",
+                f"start it inside a job of several nodes, or name the nodes as `hosts` in {site_file()}",
             )
         return Allocation((platform.node(),), "mpirun" if mpi else "local")
     if len(found.hosts) < nodes:

@@ -21,6 +21,7 @@ from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
+from scalestudy.training.fits import no_memory_on_device
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.training_data import TrainingData
@@ -29,6 +30,8 @@ from scalestudy.training.world import join
 STEPS = 2
 """From the second step on the optimiser's state is there too."""
 MOST = 1 << 20
+HELD = 2
+"""Batches that the loader holds on a GPU (data/load/loader.py: on_device)."""
 DISTINCT = 16
 """Samples that are read; a batch repeats them."""
 
@@ -121,13 +124,13 @@ def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None,
         signal.signal(number, signal.SIG_DFL)  # the process that started it says why it ends
     try:
         answer.send({"peak_bytes": _train(job, data, limit_bytes, batch)})
-    except (torch.OutOfMemoryError, MemoryError):
+    except MemoryError:
         answer.send({})
     except UserError as error:
         answer.send({"error": str(error)})
     except Exception as error:
         said = (str(error) or type(error).__name__).splitlines()[0]
-        answer.send({} if "can't allocate memory" in said else {"error": said})
+        answer.send({} if no_memory_on_device(error) or "can't allocate memory" in said else {"error": said})
     answer.close()
     os._exit(0)
 
@@ -148,10 +151,14 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     few = np.arange(min(batch, data.samples, DISTINCT))
     x, y = data.batch(few, size=job.spec.loader.size, augment="none", seed=0, epoch=0, train=True)
     repeated = torch.arange(batch) % len(few)
-    x, y = replica.inputs(x[repeated]), y[repeated].to(device)
+    x, y = x[repeated], y[repeated]
+    # While a rank trains on one batch, its loader holds that one and the next on the device, as they are stored.
+    held = [(x.to(device), y.to(device)) for _ in range(HELD)] if device.type == "cuda" else []
+    x, y = replica.inputs(x), y.to(device)
     for _ in range(STEPS):
         replica.forward_backward(x, y)
         replica.update()
+    held.clear()
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     code = _status_bytes("RssFile") - code_before  # pages of libraries, which no limit counts

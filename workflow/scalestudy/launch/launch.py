@@ -24,6 +24,7 @@ from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import write_result
+from scalestudy.spec.config import machine_file
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.layout import machine_of
 from scalestudy.spec.machine import Machine
@@ -82,7 +83,7 @@ def _measure(
     if manifest.status == "skipped":
         raise Skipped(str(manifest.reason))
     resolved, where = resolve(spec, machine, leased=leased)
-    check_promised_gpus(resolved, machine)
+    check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
     with network_of(spec, resolved, where) as nodes, _scratch(where, folder) as (scratch, group):
         job = Job(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from scalestudy.files import plain_file
 from scalestudy.launch import launchers
 from scalestudy.launch.failures import Failure, RankFailed, failure_with_log
 from scalestudy.launch.lifeline import die_with
@@ -29,7 +30,7 @@ class LauncherProcesses:
     def start(self, script: Path) -> None:
         """Start the script on every node. Raises RankFailed where the launcher is missing, or a node does not answer."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log, "wb") as output:
+        with open(self.log, "wb", opener=plain_file) as output:
             for command in launchers.commands(self.launcher, self.job, script):
                 self.processes.append(self._start(command, output))
                 if self.launcher == "pbsdsh":

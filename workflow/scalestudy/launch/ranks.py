@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
+from scalestudy.files import plain_file
 from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
@@ -49,6 +50,8 @@ class Ranks:
         """Fork them all. They are in the reaper's process group, and end with this process."""
         context = multiprocessing.get_context("fork")
         self.job.log.mkdir(parents=True, exist_ok=True)
+        for rank in self.ranks:
+            os.close(_emptied(self.job.log_of(rank)))  # here, where an error reaches the user
         # A collection in a rank would copy the pages that it shares with this process: a pause of half a second in a step.
         gc.freeze()
         parent = os.getpid()
@@ -182,11 +185,15 @@ class Ranks:
         return 1
 
 
+def _emptied(log: Path) -> int:
+    return plain_file(str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+
+
 def _write_to(log: Path) -> None:
     """Send this process's output to a file, line by line, so that the output of a process that is killed is complete."""
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+    descriptor = _emptied(log)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)

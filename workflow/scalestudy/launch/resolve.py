@@ -12,10 +12,10 @@ import psutil
 
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped, UserError
-from scalestudy.hardware import Accelerators, accelerators
+from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
-from scalestudy.site_fault import SiteFault, lacking
+from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -44,6 +44,8 @@ def resolve(
         raise Skipped(reason)
     cores = machine.cores_per_node or len(os.sched_getaffinity(0))
     device, step_time_s = _device(spec, machine)
+    if spec.tf32 and device != "cuda":
+        raise Skipped("TF32 is of GPUs, and the run computes on the CPU; leave `tf32` out")
     devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
     nodes, ranks_per_node = geometry(spec, machine, devices)
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
@@ -90,20 +92,22 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     found = accelerators()
     if found.kind and not found.count:
         what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
-        raise Skipped(f"{what}; set `device: cpu` to measure the CPU")
+        raise Skipped(f"{what}; {ON_PURPOSE}")
+    if found.unusable:
+        raise Skipped(f"this machine has an accelerator, but it cannot be used: {found.unusable}; {ON_PURPOSE}")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
-def check_promised_gpus(resolved: Resolved, machine: Machine) -> None:
-    """Raise SiteFault where the machine file promises GPUs, ranks are to compute on them, and this node shows too few."""
+def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the machine file") -> None:
+    """Raise SiteFault where the machine's file promises GPUs, ranks are to compute on them, and this node shows too few."""
     promised = machine.devices_per_node
     if resolved.device != "cuda" or not promised:
         return
     seen = accelerators().count
     if seen < min(promised, resolved.ranks_per_node):
         has = f"{seen} of them" if seen else "none"
-        what = f"the machine file says {promised} GPUs per node, but this node has {has}"
-        remedy = "correct the request in site.yaml or `devices_per_node`; to compute on CPUs, set `device: cpu`"
+        what = f"{file} says {promised} GPUs per node, but this node has {has}"
+        remedy = f"correct the request in {site_file()}, or `devices_per_node` in {file}; to compute on CPUs, set `device: cpu` there"
         raise SiteFault(what, remedy)
 
 

@@ -24,6 +24,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -75,8 +76,11 @@ def call(arguments: list[str]) -> int | None:
     """
     if _is_child:
         return None
-    address = _address()
-    connection = connect(address) or _start(address)
+    try:
+        address = _address()
+        connection = connect(address) or _start(address)
+    except OSError:  # no folder for the socket, or no room in it: a run needs neither
+        connection = None
     if connection is None:
         return None
     with connection:
@@ -167,13 +171,16 @@ def _settings() -> str:
 
 
 def _folder() -> Path:
-    """A folder that only this user can enter."""
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"scalestudy-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
-        raise PermissionError(f"{folder} is not this user's alone")
-    return folder
+    """A folder that only this user can enter. Raises OSError where there is none."""
+    named = os.environ.get("XDG_RUNTIME_DIR")
+    for place in (*([named] if named else []), tempfile.gettempdir()):
+        folder = Path(place) / f"scalestudy-{os.getuid()}"
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and not status.st_mode & 0o077 and stat.S_ISDIR(status.st_mode):
+                return folder
+    raise PermissionError(f"{folder} is not this user's alone")
 
 
 def connect(address: Path) -> socket.socket | None:

@@ -47,6 +47,25 @@ class StepTimer:
         self.earlier = np.zeros((0, MARKS))
         """What `seconds` returned when the run was stopped; the gap since then is not counted."""
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether marks are events of a GPU, which come later than they are queued."""
+        return self._on_gpu
+
+    @property
+    def steps(self) -> int:
+        """Steps that were timed, those before a stop included."""
+        return len(self.earlier) + sum(map(len, self._drained)) + len(self._rows)
+
+    def wait(self) -> float:
+        """Wait until a GPU has done all that was queued; seconds from the last mark to then, 0 on a CPU."""
+        if not self._on_gpu or (self._last is None and not self._rows):
+            return 0.0
+        end = self._now()
+        end.synchronize()
+        self._drain()
+        return _between(self._last, end)
+
     def begin(self) -> None:
         """A step begins: the wait for its batch."""
         self._row = [self._now()] + [None] * len(PHASES)

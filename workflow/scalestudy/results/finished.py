@@ -7,6 +7,8 @@ its result back from the copy.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +22,16 @@ if TYPE_CHECKING:
 
 
 def keep(out: Path, result: dict[str, Any]) -> None:
-    """Write the copy of a result that is about to be written to `out`; a run by hand has none."""
+    """Write the copy of a result that is about to be written to `out`; a run by hand has none.
+
+    Without one the result still counts: only a kill in the next moments would have the run made again.
+    """
     if (file := finished_file(out)) is not None:
-        file.parent.mkdir(exist_ok=True)
-        write_sealed(file, result)
+        try:
+            file.parent.mkdir(exist_ok=True)
+            write_sealed(file, result)
+        except OSError as error:
+            print(f"scalestudy: warning: {file} is not written: {error}", file=sys.stderr, flush=True)
 
 
 def known(out: Path, spec: RunSpec) -> dict[str, Any] | None:
@@ -61,8 +69,13 @@ def release(out: Path) -> None:
             file.unlink()
 
 
-def release_all() -> None:
-    """Delete each copy whose result is there: when a driver ends, and when one begins, since one before was killed."""
-    for file in RESULTS.glob(f"*/{FINISHED}/*.json"):
-        if (out := result_file(file.parent.parent.name, file.stem)).exists():
+def release_all(but: Container[Path] = ()) -> None:
+    """Delete each copy whose result is there and not in `but`."""
+    for out in kept():
+        if out.exists() and out not in but:
             release(out)
+
+
+def kept() -> list[Path]:
+    """The results of which there is a copy."""
+    return [result_file(file.parent.parent.name, file.stem) for file in sorted(RESULTS.glob(f"*/{FINISHED}/*.json"))]

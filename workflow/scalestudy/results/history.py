@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scalestudy.files import canonical_json
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, plain_file
 from scalestudy.locks import locked
 
 
@@ -26,8 +27,9 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
         line[metric] = result["metrics"].get(metric)
     text = canonical_json(json.loads(json.dumps(line))) + "\n"
     try:
-        with open(out.parent.parent.parent / "history.jsonl", "ab", buffering=0) as history, locked(history):
+        file = out.parent.parent.parent / "history.jsonl"
+        with open(file, "ab", buffering=0, opener=plain_file) as history, locked(history):
             history.write(text.encode())
             os.fsync(history.fileno())
-    except OSError as error:
+    except (OSError, UserError) as error:
         print(f"scalestudy: warning: {out.parent.name} is not in the history: {error}", file=sys.stderr, flush=True)

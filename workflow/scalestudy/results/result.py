@@ -82,6 +82,7 @@ def measured_result(
             **first.host,
             "decoder": first.decoder,
             **_short(first.imported),
+            **_modes(reports),
         },
         "affinity": [report.affinity for report in reports],
         "warnings": [
@@ -98,6 +99,12 @@ def measured_result(
 
 def _short(digests: Mapping[str, str]) -> dict[str, str]:
     return {name: digest[:12] for name, digest in digests.items()}
+
+
+def _modes(reports: Sequence[Report]) -> dict[str, list[str]]:
+    """How the accelerators are set up, where that is unusual."""
+    said = list(dict.fromkeys(said for report in reports for said in report.device_modes))
+    return {"device_modes": said} if said else {}
 
 
 def is_oversubscribed(job: Job) -> bool:
@@ -118,6 +125,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "ranks_per_node": resolved.ranks_per_node,
         "threads_per_rank": resolved.threads_per_rank,
         "device": resolved.device,
+        "tf32": report.tf32,
         "step_time_s": resolved.step_time_s,
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s per node",

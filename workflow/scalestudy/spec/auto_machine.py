@@ -12,7 +12,7 @@ from typing import Any
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_table, write_text
-from scalestudy.hardware import Accelerators, accelerators
+from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.spec.base import parse
 from scalestudy.spec.layout import reference_file
 from scalestudy.spec.machine import GIB, Machine
@@ -26,6 +26,7 @@ KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 LONGEST = 48
+USE_LOCAL = "choose `machine: local` to measure the CPU"
 CLOSE_TO_SHEET = (0.85, 1.02)
 """Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
 ALIKE = 0.02
@@ -43,7 +44,8 @@ def auto_machine(folder: Path = FOLDER) -> str:
         return named
     found = accelerators()
     if not found.count:
-        raise UserError(_nothing(found), "machine: auto", "choose `machine: local` to measure the CPU")
+        remedy = f"mend that, or choose `machine: local` and {ON_PURPOSE}" if found.unusable else USE_LOCAL
+        raise UserError(_nothing(found), "machine: auto", remedy)
     facts = facts_of(found)
     name = name_of(found)
     file = folder / f"{name}.yaml"
@@ -58,6 +60,8 @@ def auto_machine(folder: Path = FOLDER) -> str:
 def _nothing(found: Accelerators) -> str:
     if found.devices:
         return f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
+    if found.unusable:
+        return f"this machine has an accelerator, but it cannot be used: {found.unusable}"
     return f"no accelerator was found here ({found.source}), and the CPU is not used instead"
 
 

@@ -76,6 +76,11 @@ def _precision_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.autocast and spec.dtype != "float32":
         what = f"`autocast` keeps weights in float32, and `dtype` is {spec.dtype}"
         yield Problem(("autocast",), what, "leave one of them out")
+    if spec.tf32 is not None and spec.dtype != "float32":
+        what = f"`tf32` is about products of float32, and `dtype` is {spec.dtype}"
+        yield Problem(("tf32",), what, "leave one of them out")
+    if spec.tf32 and spec.device not in (None, "cuda"):
+        yield Problem(("tf32",), f"TF32 is of GPUs, and `device` is {spec.device}", "leave one of them out")
     if spec.autocast == "float16" and not spec.strategy.scales_loss:
         what = f"float16 scales the loss, and the update of `{spec.strategy.name}` does not know the scale"
         yield Problem(("autocast",), what, "use bfloat16, or another strategy")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.site_fault import Lackable
+from scalestudy.site_fault import SITE, Lackable
 from scalestudy.spec.accounting import Accounting
 from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable, refused, shown_safely
@@ -108,8 +108,8 @@ class Site(Spec):
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     prepare: Literal["job", "driver"] = "job"
-    """Where data is prepared: each dataset in a job of its own, in a queue of CPU nodes where the machine file has one; or
-    all of it by the driver, on its own host: in one job, where `scalestudy drive` starts the driver."""
+    """Where data is prepared and Horovod is built: each dataset, and the build, in a job of its own, in a queue of CPU
+    nodes where the machine file has one; or all of it by the driver, on its own host: in one job, where `scalestudy drive` starts the driver."""
     pilot: bool = False
     """Whether several runs of one driver go on at the same time in the job that it is in, each on nodes of its own. Of as
     many as `--cores` and `--resources measure=` allow, those that find no free node wait. For profiles that submit nothing."""
@@ -175,7 +175,15 @@ def checked(model: type[M], document: Document) -> M:
     return value
 
 
-def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
+MACHINES = "config/machines"
+
+
+def machine_file(name: str) -> str:
+    """The file of a machine, as messages name it; a folder of results that names a campaign too has its machine's."""
+    return f"{MACHINES}/{machine_and_campaign(name)[0]}.yaml"
+
+
+def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
     """The machine of that name; of a folder of results that names a campaign too, its machine."""
     machine, campaign = machine_and_campaign(name)
     known = sorted(path.stem for path in Path(folder).glob("*.yaml"))
@@ -187,7 +195,7 @@ def read_machine(name: str, folder: Path | str = "config/machines") -> Machine:
     return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
 
 
-def find_machine(name: str, folder: Path | str = "config/machines") -> Machine | None:
+def find_machine(name: str, folder: Path | str = MACHINES) -> Machine | None:
     """The machine of that name, or of `name+campaign`; None where results were brought here without its file."""
     name = name.partition("+")[0]
     return read_machine(name, folder) if (Path(folder) / f"{name}.yaml").is_file() else None
@@ -200,8 +208,6 @@ def read_site() -> Site:
 
 
 CONFIG_FILE = Path("config/config.yaml")
-SITE = "SCALESTUDY_SITE"
-"""Environment variable by which commands that a rule starts learn the site file of the profile."""
 DATA_FOLDER = "SCALESTUDY_DATA"
 """Environment variable by which they learn `paths.data` of the configuration."""
 BUDGET = "MULTINODE_BUDGET_GPU_HOURS"

@@ -258,6 +258,9 @@ class RunSpec(Spec):
     """Number type of weights and activations."""
     autocast: Literal["bfloat16", "float16"] | None = None
     """Mixed precision: forward and loss in this type where torch.autocast holds it safe; weights stay in `dtype`."""
+    tf32: bool | None = None
+    """Whether a GPU may compute float32 products in TF32, with 10 bits of mantissa in place of 23, in matrix products and in
+    convolutions. Unset: as torch has it, which is in convolutions alone."""
     memory_format: Literal["contiguous", "channels_last"] = "contiguous"
     """Layout of images and convolution weights in memory."""
     compile: bool = False

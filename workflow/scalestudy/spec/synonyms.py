@@ -14,6 +14,7 @@ ACCUMULATE = ("batch.accumulate",)
 KEYS: dict[str, tuple[str, ...]] = {
     "accumulate_grad_batches": ACCUMULATE,
     "accumulation_steps": ACCUMULATE,
+    "allow_tf32": ("tf32",),
     "amp": ("autocast",),
     "arch": ("model",),
     "architecture": ("model",),

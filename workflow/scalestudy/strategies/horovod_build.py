@@ -74,7 +74,7 @@ def fetch_sources() -> Path:
     folder = downloads()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (
-        exclusive(folder.with_name(f"{folder.name}.lock")),
+        exclusive(folder.with_name(f"{folder.name}.lock"), "a download of what Horovod is built from"),
         tempfile.TemporaryDirectory(dir=folder.parent, prefix=".horovod-") as name,
     ):
         work, files = Path(name), Path(name) / "files"
@@ -140,7 +140,7 @@ def build() -> dict[str, Any]:
     if now is None:
         return {"status": "failed", "reason": NO_COMPILER}
     record = now.folder / "build.json"
-    with exclusive(now.folder.with_name(f"{now.folder.name}.lock")):
+    with exclusive(now.folder.with_name(f"{now.folder.name}.lock"), "a build of Horovod"):
         if (now.folder / "site").is_dir():
             done: dict[str, Any] = read_json(record)
             return done

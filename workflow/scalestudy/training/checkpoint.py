@@ -313,7 +313,9 @@ def facts_to_init_from(path: Path, spec: RunSpec) -> dict[str, Any]:
         raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
     old, new = facts["spec"], spec.plain()
     different = [
-        key for key in ("model", "data", "dtype", "autocast", "seed", "optimiser") if old.get(key) != new.get(key)
+        key
+        for key in ("model", "data", "dtype", "autocast", "tf32", "seed", "optimiser")
+        if old.get(key) != new.get(key)
     ]
     parts = (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss"))
     different += [f"{part}.{key}" for part, key in parts if _of(old, part, key) != _of(new, part, key)]

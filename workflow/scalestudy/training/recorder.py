@@ -23,6 +23,7 @@ from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.timers import StepTimer
 from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
+from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
@@ -32,9 +33,9 @@ from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, Report
 from scalestudy.training.schedule import Schedule
 from scalestudy.training.training_data import TrainingData
-from scalestudy.training.world import device_bus_id, device_name
+from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
-OF_THIS_PROCESS = ("affinity", "device_name", "host", "backend", "overlapped", "parameters", "placement", "interface",
+OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
                    "stage", "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
@@ -60,6 +61,8 @@ class Recorder:
             seen=0,
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
+            tf32=uses_tf32(world.device),
+            device_modes=unusual_modes([device_bus_id(world.device)]) if world.device.type == "cuda" else [],
             host=of_rank(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
             decoder=kernel.state(),
@@ -76,6 +79,9 @@ class Recorder:
         self._counted_from = 0
         """The step that the window begins with in this attempt."""
         self._window_began: float | None = None
+        """When the host had queued the last step before the window; on a CPU also when that step had ended."""
+        self._steps_before_window = 0
+        """Steps of this run that were timed before the window of this attempt."""
         self._bytes_before: int | None = None
         self._earlier_client_bytes = 0
         self._client_before: ClientBytes | None = None
@@ -108,6 +114,7 @@ class Recorder:
         minutes = self.job.spec.measure.minutes
         if self._window_began is None and done >= self._counted_from:
             self._window_began = time.perf_counter()
+            self._steps_before_window = self.timer.steps
         if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
             self.window_end = time.perf_counter() + 60 * minutes
 
@@ -166,12 +173,18 @@ class Recorder:
             self.report.seen = (self.report.seen + tally(epoch, samples)) % MODULUS
 
     def account(self, loader: Loader, faults: Faults) -> None:
-        """Bring the report up to the step that was just done."""
+        """Bring the report up to the step that was just done; on a GPU it is waited for."""
+        since_last_mark_s = self.timer.wait()
         report, now = self.report, time.perf_counter()
         self._tally()
         report.loop_s = now - self._loop_began
         report.window_left_s = None if self.window_end is None else self.window_end - now
-        report.window_clock = None if self._window_began is None else (self._window_began, now)
+        began = self._window_began
+        if began is not None and self.timer.on_gpu and self.timer.steps > self._steps_before_window:
+            # The host queues steps ahead: the device began the window as long ago as its own clock says.
+            marks = self.timer.seconds()
+            began = now - since_last_mark_s - float(marks[-1, -1] - marks[self._steps_before_window, 0])
+        report.window_clock = None if began is None else (began, now)
         report.epochs_done = self.schedule.epochs(report.steps_done)
         report.window = self.schedule.window(report.steps_done)
         report.readiness = loader.readiness

@@ -29,6 +29,7 @@ def listen() -> int:
 
 def store(job: Job, rank: int) -> dist.Store:
     """The run's key-value store: a file on one machine, rank 0's server on several."""
+    import torch
     import torch.distributed as dist
 
     if job.store is None:
@@ -36,8 +37,12 @@ def store(job: Job, rank: int) -> dist.Store:
     address, port = job.store
     if rank == 0:
         assert _listener is not None
+        libuv = (
+            torch.__version__ >= "2.8"
+        )  # compared as versions; before, libuv served on no socket that was open already
+        listener = _listener.detach()
         return dist.TCPStore(
-            address, port, job.processes, True, wait_for_workers=False, master_listen_fd=_listener.detach()
+            address, port, job.processes, True, wait_for_workers=False, master_listen_fd=listener, use_libuv=libuv
         )
     return dist.TCPStore(address, port, job.processes, False)
 

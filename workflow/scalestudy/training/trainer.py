@@ -17,6 +17,7 @@ from scalestudy.training import notices
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer, first_step
 from scalestudy.training.evaluator import Evaluator
+from scalestudy.training.fits import skipped_where_it_does_not_fit
 from scalestudy.training.job import Job
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
@@ -170,12 +171,15 @@ class Trainer:
 
 def main(job: Job, rank: int) -> None:
     """Run one process of a run to its end."""
-    world = join(job, rank)
-    with closing(TrainingData.open(job, rank)) as data:
-        trainer = Trainer(job, world, data, Replica(job, world, data))
-        if world.is_server:
-            trainer.serve()
-        else:
-            trainer.run()
+    made: list[Replica] = []
+    with skipped_where_it_does_not_fit(job, lambda: made[0].strategy.measured() if made else {}):
+        world = join(job, rank)
+        with closing(TrainingData.open(job, rank)) as data:
+            made.append(Replica(job, world, data))
+            trainer = Trainer(job, world, data, made[0])
+            if world.is_server:
+                trainer.serve()
+            else:
+                trainer.run()
     if dist.is_initialized():
         dist.destroy_process_group()

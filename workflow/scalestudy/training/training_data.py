@@ -93,6 +93,8 @@ class TrainingData:
             for _, (x, y) in zip(range(count), stream, strict=False):
                 convert(x)
                 samples += len(y)
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()  # the last conversions have only been queued
             return samples / (time.perf_counter() - begin) if samples else None
 
     def prepare_cache(self) -> float | None:

@@ -21,6 +21,7 @@ def join(job: Job, rank: int) -> World:
         place = job.local_rank(rank)
         device = torch.device("cuda", place % resolved.devices if job.shares_devices else place)
         torch.cuda.set_device(device)
+        allow_tf32(spec.tf32)
     workers = control = None
     if job.processes > 1 or spec.strategy.name != "single":
         # Servers are CPU processes: with them, a GPU run exchanges through the host. NCCL refuses two ranks on one device.
@@ -32,6 +33,26 @@ def join(job: Job, rank: int) -> World:
     return World(
         rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
     )
+
+
+def allow_tf32(allowed: bool | None) -> None:
+    """Let float32 products use TF32 or not; None leaves it as torch has it.
+
+    By torch's older names: it refuses a mixture of both, and what it compiles reads the older ones.
+    """
+    if allowed is not None:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+
+
+def uses_tf32(device: torch.device) -> list[str] | None:
+    """Which products of float32 may be computed in TF32; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    allowed = {
+        "matrix products": torch.backends.cuda.matmul.allow_tf32,
+        "convolutions": torch.backends.cudnn.allow_tf32,
+    }
+    return [name for name, is_allowed in allowed.items() if is_allowed]
 
 
 def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:

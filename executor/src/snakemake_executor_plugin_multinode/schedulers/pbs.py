@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     Job,
@@ -57,6 +58,8 @@ SUBSTATE_TERMINATED, SUBSTATE_FINISHED, SUBSTATE_FAILED = 91, 92, 93  # JOB_SUBS
 FORMAT = ["-f", "-F", "dsv", "-D", "\x1f"]
 SIGNAL_BASE = 256  # Exit_status of a job that died of signal N is 256+N
 SHELL_BASE = 128  # a shell's exit status after a signal to its command
+# What qdel says of a job that is gone, or is going.
+DELETED = re.compile(r"Unknown Job|has finished|Request invalid for state of job|already being deleted", re.IGNORECASE)
 UNKNOWN_ID = 153  # PBSE_UNKJOBID 15001, as an exit status
 BATCH = 200  # ids of one query: a command line has a limit
 
@@ -77,9 +80,10 @@ AWAY = (
     "System error",
     "busy",
 )
-# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them. Those on a
-# resource ("would exceed limit on resource ncpus in queue q") end with other jobs too.
+# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them; and on how much of
+# a resource they may ask for together ("would exceed per-user limit on resource ncpus in queue q").
 FULL = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
+BY_SIZE = re.compile(r"limit on resource ", re.IGNORECASE)
 ID = re.compile(r"^\d+\.\S+$", re.MULTILINE)
 CHUNKS = re.compile(r"select=\d+((?::[^+,]*)?)")
 
@@ -133,7 +137,7 @@ class Pbs(Scheduler):
         if answer.code == 0 or any(words in answer.err for words in AWAY):
             raise NoAnswer(_said("qsub", answer))
         if FULL.search(answer.err):
-            raise LimitReached(_said("qsub", answer))
+            raise LimitReached(_said("qsub", answer), by_size=bool(BY_SIZE.search(answer.err)))
         raise Refused(_said("qsub", answer))
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
@@ -171,14 +175,25 @@ class Pbs(Scheduler):
             raise NoAnswer(_said("qselect", answer))
         return found[-1] if found else None
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """`qdel` with all ids in one call."""
-        ids = [job_id for job in jobs if (job_id := job.id or self._find(job.name))]
-        if not ids:
-            return
-        answer = self.run(["qdel", *ids], self.submit_s)
-        if answer.code != 0 and any(words in answer.err for words in AWAY):
-            raise NoAnswer(_said("qdel", answer))
+    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """`qdel` with all ids in one call; a job whose id never came back is looked for."""
+        left: dict[str, str] = {}
+        there: list[Job] = []
+        for job in jobs:
+            try:
+                job_id = job.id or self._find(job.name)
+            except NoAnswer as error:
+                left[job.name] = str(error)
+                continue
+            there += [Job(job.name, job_id)] if job_id else []
+        if not there:
+            return left
+        try:
+            answer = self.run(["qdel", *(job.id or "" for job in there)], self.submit_s)
+        except NoAnswer as error:
+            return left | {job.name: str(error) for job in there}
+        found = not_deleted(there, answer, AWAY, DELETED)
+        return left | {name: f"qdel: {words.removeprefix('qdel: ')}" for name, words in found.items()}
 
 
 def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ answers can be replayed.
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +73,7 @@ class State(Enum):
     HELD = "held"
     RUNNING = "running"
     SUSPENDED = "suspended"
-    NEVER = "can never run"
+    NEVER = "cannot run as things are"
     ENDED = "ended"
     UNKNOWN = "unknown"
     """A word that is in none of the tables: nothing follows from it."""
@@ -122,7 +123,12 @@ class Refused(Exception):
 
 
 class LimitReached(Exception):
-    """The scheduler takes no more jobs of this user for now; the message has its own words."""
+    """The scheduler does not take this job of this user for now; the message has its own words."""
+
+    def __init__(self, words: str, by_size: bool = False) -> None:
+        super().__init__(words)
+        self.by_size = by_size
+        """Whether the limit is on what jobs ask for, so that a smaller one may be taken, and not on how many there are."""
 
 
 UNIQUE = re.compile(r"\.[0-9a-f]{12}(?![0-9a-f])")
@@ -147,7 +153,7 @@ class Scheduler(ABC):
     own_words: ClassVar[tuple[str, ...]] = ()
     """Values that the submit line carries beside the resource request."""
     reserved: ClassVar[tuple[str, ...]] = ()
-    """Options that a job's own words may not have: this executor sets them, or could not follow the job."""
+    """Options that a job's own words may not have."""
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
@@ -186,8 +192,12 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """Ask for the deletion of jobs that are still there. NoAnswer where the scheduler could not be asked."""
+    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Ask for the deletion of jobs that are still there; by name, those that may still be there after that, and why."""
+
+    def delete_line(self, ids: Sequence[str]) -> str:
+        """The command by which a person deletes jobs."""
+        return shlex.join(["qdel", *ids])
 
     def request_words(self, request: Request) -> list[str]:
         """The resource request, by the site's template or the system's own."""
@@ -197,10 +207,17 @@ class Scheduler(ABC):
         """The job's own words. ValueError where one of them is an option that this executor sets itself."""
         for word in request.extra:
             for option in self.reserved:
-                short = not option.startswith("--") and self.kind == "slurm"
-                if word == option or word.startswith(option if short else f"{option}="):
-                    raise ValueError(f"the resource `{self.kind}_extra` may not hold {option}: this executor sets it")
+                if self.is_option(word, option):
+                    why = "this executor sets it, or could not follow the job"
+                    raise ValueError(f"the resource `{self.kind}_extra` may not hold {option}: {why}")
         return list(request.extra)
+
+    def is_option(self, word: str, option: str) -> bool:
+        """Whether a word of a submit line is this option, perhaps with its value, perhaps abbreviated: getopt_long(3)."""
+        if option.startswith("--"):
+            name = word.partition("=")[0]
+            return len(name) > len("--") and option.startswith(name)
+        return word.startswith(option)
 
     def passed_over(self, request: Request) -> list[tuple[str, str]]:
         """Resources that the job has and the submit line has no place for, each with a remedy.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     Job,
@@ -65,6 +66,8 @@ AWAY = (
     "commlib",
     "timed out",
 )
+# What qdel says of a job that it deletes, or that is gone.
+DELETED = re.compile(r"has registered the job|has deleted job|is already in deletion|does not exist")
 # Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
 FULL = re.compile(r"[Oo]nly \d+ jobs are allowed")
 ACCOUNT_S = 10.0
@@ -105,6 +108,10 @@ class Sge(Scheduler):
             *self.extra_words(request),
             checked_path(request.script, "", "Grid Engine"),
         ]  # fmt: skip
+
+    def is_option(self, word: str, option: str) -> bool:
+        """Options are whole words: `-t` is another than `-tc`."""
+        return word == option
 
     def template(self, request: Request) -> str:
         """The site's; else a parallel environment for several slots, and what the job has of GPUs and time."""
@@ -203,13 +210,16 @@ class Sge(Scheduler):
         node = record.get("hostname", "")
         return Status(record["jobnumber"], State.ENDED, words, cause, number, (node,) if node else ())
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
         if not jobs:
-            return
-        answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
-        if answer.code != 0 and any(words in answer.err + answer.out for words in AWAY):
-            raise NoAnswer(f"qdel: {answer.words}")
+            return {}
+        try:
+            answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
+        except NoAnswer as error:
+            return {job.name: str(error) for job in jobs}
+        found = not_deleted(jobs, answer, AWAY, DELETED)
+        return {name: f"qdel: {words}" for name, words in found.items()}
 
 
 def _hosts(request: Request) -> list[str]:

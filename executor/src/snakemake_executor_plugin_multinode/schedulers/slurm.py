@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, Answer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     Job,
@@ -82,7 +84,10 @@ AWAY = (
 )
 # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
 FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
-UNKNOWN_ID = "Invalid job id specified"
+# What scancel says of a job that is gone, or is going.
+DELETED = re.compile(r"Invalid job id specified|already completing or completed")
+ALL = "all"
+"""Names every cluster, for `-M`."""
 NO_ACCOUNTING = "accounting storage is disabled"
 REMEMBERED_S = 60
 """A controller that remembers an ended job so long has told of it before it is forgotten."""
@@ -115,13 +120,29 @@ class Slurm(Scheduler):
         "-W",
         "--wait",
         "--test-only",
+        "-M",
+        "--clusters",
+        "--cluster",
     )
 
     def __init__(self, settings: Settings, run: Run = run_command) -> None:
         super().__init__(settings, run)
         self._remembers: bool | None = None
-        self.clusters = tuple(filter(None, _clusters(settings.options)))
-        """Where the site's options send jobs, if not to the cluster of this host."""
+        self._sent_to = _clusters([*settings.options, *(settings.request or "").split()], os.environ)
+        """Where the site sends jobs, if not to the cluster of this host; `all` until their names are asked for."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the clusters that may have a job, if not that of this host alone. NoAnswer where they are not known.
+
+        `all` is no name: an id found under it would be that of a job in each cluster, and a deletion would hit them all.
+        """
+        if ALL in self._sent_to:
+            answer = self.run(["sacctmgr", "-n", "-P", "list", "cluster", "format=cluster"], self.query_s)
+            if answer.code != 0 or not answer.out.split():
+                raise NoAnswer(f"sacctmgr: {answer.words}")
+            self._sent_to = tuple(answer.out.split())
+        return self._sent_to
 
     @property
     def remembers_deleted(self) -> bool:
@@ -179,14 +200,26 @@ class Slurm(Scheduler):
 
     def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """One squeue of all jobs of this user, for each cluster: it also finds by name, and no unknown id can spoil it."""
-        rows = [row for cluster in self._clusters_of(jobs) for row in self._table(cluster)]
+        rows: list[tuple[str, str, Row]] = []
+        silent: dict[str, str] = {}
+        clusters = self._clusters_of(jobs)
+        for cluster in clusters:
+            try:
+                rows += self._table(cluster)
+            except NoAnswer as error:
+                silent[cluster] = str(error)
+        if len(silent) == len(clusters):
+            raise NoAnswer(silent[clusters[0]])
         found = {name: self._status(row) for name, row in found_for(jobs, rows).items()}
+        for job in jobs:  # one that is not found may be where no answer came from
+            if job.name not in found and (why := silent.get(_cluster(job)) if job.id else " ".join(silent.values())):
+                found[job.name] = Status(job.id or "", State.UNANSWERED, why)
         missing = [job for job in jobs if job.name not in found]
         return found | (self._accounted(missing) if missing else {})
 
     def _clusters_of(self, jobs: Sequence[Job]) -> list[str]:
         """The names of the clusters that have these jobs; the empty one is that of this host."""
-        named = {job.id.partition(";")[2] for job in jobs if job.id}
+        named = {_cluster(job) for job in jobs if job.id}
         return sorted(named | {*(self.clusters or ("",))})
 
     def _table(self, cluster: str) -> list[tuple[str, str, Row]]:
@@ -241,27 +274,24 @@ class Slurm(Scheduler):
 
     def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
         """What only the accounting still knows; without accounting, nothing."""
-        clusters = sorted({job.id.partition(";")[2] for job in jobs if job.id} | {*self.clusters} - {""})
-        where = ["-M", ",".join(filter(None, clusters))] if any(clusters) else []
-        numbers = [job.id.partition(";")[0] for job in jobs if job.id]
         names = [job.name for job in jobs if not job.id]
-        asked = [["-j", ",".join(numbers)]] if numbers else []
-        asked += [["--name", ",".join(names)]] if names else []
         rows = []
-        for words in asked:
-            try:
-                rows += self._account([*where, *words])
-            except NoAnswer as error:
-                if NOT_FOUND in str(error):
-                    return {}
-                return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
-        ids = {job.name: job.id for job in jobs}
-        found = found_for(jobs, rows)
-        return {name: replace(status, id=ids[name] or status.id) for name, status in found.items()}
+        for cluster in self._clusters_of(jobs):
+            numbers = [_number(job) for job in jobs if job.id and _cluster(job) == cluster]
+            asked = [["-j", ",".join(numbers)]] if numbers else []
+            asked += [["--name", ",".join(names)]] if names else []
+            for words in asked:
+                try:
+                    rows += self._account(cluster, words)
+                except NoAnswer as error:
+                    if NOT_FOUND in str(error):
+                        return {}
+                    return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
+        return found_for(jobs, rows)
 
-    def _account(self, words: list[str]) -> list[tuple[str, str, Status]]:
+    def _account(self, cluster: str, words: list[str]) -> list[tuple[str, str, Status]]:
         columns = ["-X", "-n", "-P", "-S", "now-14days", "-o", "jobid,state,exitcode,jobname"]
-        answer = self.run(["sacct", *columns, *words], self.query_s)
+        answer = self.run(["sacct", *_on(cluster), *columns, *words], self.query_s)
         if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
             return []
         if answer.code != 0:
@@ -274,24 +304,42 @@ class Slurm(Scheduler):
             if not job_id.isdigit() or not name:
                 continue
             state, cause = STATES.get(word.partition(" ")[0], (State.UNKNOWN, Cause.UNKNOWN))
+            job_id = _id(job_id, cluster)
             status = Status(job_id, state, word, cause)
             if cause is Cause.COMMAND:
                 status = self._by_code(job_id, word, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
             rows.append((job_id, name, status))
         return rows
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """`scancel` with all ids in one call for each cluster; a job whose id never came back is named."""
+    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """`scancel` with all ids in one call for each cluster; a job whose id never came back is named, in each cluster that
+        may have it. Each call is made, whatever became of the others."""
         user = pwd.getpwuid(os.getuid()).pw_name
-        calls = []
-        for cluster in self._clusters_of(jobs):
-            ids = [job.id.partition(";")[0] for job in jobs if job.id and job.id.partition(";")[2] == cluster]
-            calls += [["scancel", *_on(cluster), *ids]] if ids else []
-            calls += [["scancel", *_on(cluster), "-u", user, "-n", job.name] for job in jobs if not job.id]
-        for call in calls:
-            answer = self.run(call, self.submit_s)
-            if answer.code != 0 and UNKNOWN_ID not in answer.err:
-                raise NoAnswer(f"scancel: {answer.words}")
+        calls: list[tuple[list[Job], list[str]]] = []
+        try:
+            clusters = self._clusters_of(jobs)
+        except NoAnswer as error:
+            return {job.name: str(error) for job in jobs}
+        for cluster in clusters:
+            theirs = [job for job in jobs if job.id and _cluster(job) == cluster]
+            numbers = [_number(job) for job in theirs]
+            calls += [(theirs, ["scancel", *_on(cluster), *numbers])] if theirs else []
+            named = [job for job in jobs if not job.id]
+            calls += [([job], ["scancel", *_on(cluster), "-u", user, "-n", job.name]) for job in named]
+        left: dict[str, str] = {}
+        for asked, call in calls:
+            try:
+                found = not_deleted(asked, self.run(call, self.submit_s), AWAY, DELETED)
+            except NoAnswer as error:
+                found = {job.name: str(error) for job in asked}
+            left |= {name: f"scancel: {words.removeprefix('scancel: ')}" for name, words in found.items()}
+        return left
+
+    def delete_line(self, ids: Sequence[str]) -> str:
+        """`scancel`, for each cluster."""
+        jobs = [Job("", job_id) for job_id in ids]
+        calls = {cluster: [_number(job) for job in jobs if _cluster(job) == cluster] for cluster in map(_cluster, jobs)}
+        return "; ".join(shlex.join(["scancel", *_on(cluster), *numbers]) for cluster, numbers in calls.items())
 
 
 @dataclass(frozen=True)
@@ -310,19 +358,30 @@ def _on(cluster: str) -> list[str]:
     return ["-M", cluster] if cluster else []
 
 
+def _cluster(job: Job) -> str:
+    """The cluster that an id names, as in `28;big`; empty for that of this host, or without an id."""
+    return (job.id or "").partition(";")[2]
+
+
+def _number(job: Job) -> str:
+    return (job.id or "").partition(";")[0]
+
+
 def _id(number: str, cluster: str) -> str:
     return f"{number};{cluster}" if cluster else number
 
 
-def _clusters(options: Sequence[str]) -> list[str]:
-    """What `-M` or `--clusters` names among the words of a submit line."""
-    named = []
+def _clusters(options: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What `-M` or `--clusters` names among the words of a submit line, or else the variables that sbatch reads."""
+    named: list[str] = []
     for word, following in pairwise([*options, ""]):
         if word in ("-M", "--clusters", "--cluster"):
             named += following.split(",")
         elif found := re.fullmatch(r"(?:--clusters?=|-M)(.+)", word):
             named += found[1].split(",")
-    return named
+    if not named:
+        named = (environment.get("SBATCH_CLUSTERS") or environment.get("SLURM_CLUSTERS") or "").split(",")
+    return (ALL,) if ALL in named else tuple(filter(None, named))
 
 
 def _seconds(text: str) -> float | None:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED
+from scalestudy.data.load.pinned import Batch, device_to_pin_for, empty, pinned
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 HANG_S = 20.0
 """A worker that stays at one sample for longer than this hangs: every store reports an error earlier."""
 
@@ -55,6 +55,10 @@ class BatchMaker:
         self.closed = threading.Event()
         self._lock = threading.Lock()
         self._ring: dict[int, torch.Tensor] = {}
+        self.device = device_to_pin_for() if spec.pin_memory else None
+        """The GPU for which batches are page-locked."""
+        self._again: tuple[Batch, Batch] | None = None
+        """The last batch that was page-locked, before and after."""
 
     def batch(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
         """Make one batch in this thread."""
@@ -76,7 +80,14 @@ class BatchMaker:
                 train=self.augment != "none",
             )
         self.count(task)
-        return batch
+        return self.pinned(batch)
+
+    def pinned(self, batch: Batch) -> Batch:
+        """The batch in page-locked memory, where there is a GPU; one that comes again and again (`mode: synthetic`) once."""
+        before = self._again
+        if before is None or before[0][0] is not batch[0]:
+            self._again = before = batch, pinned(batch, self.device)
+        return before[1]
 
     def slow_down(self, progress: NDArray[np.int64]) -> None:
         """Wait as long as the injected slow decode takes."""
@@ -97,9 +108,7 @@ class BatchMaker:
         """uint8 [rows, side, side, 3] of the ring: memory whose pages are already allocated."""
         found = self._ring.get(number)
         if found is None or len(found) < rows:
-            found = self._ring[number] = torch.empty((rows, side, side, 3), dtype=torch.uint8)
-            if self.spec.pin_memory:
-                pin(found)
+            found = self._ring[number] = empty((rows, side, side, 3), self.device)
         return found[:rows]
 
     def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
@@ -114,9 +123,3 @@ class BatchMaker:
         return UserError(
             f"{who} has made no progress for {limit_s:.0f} s", "loader", "check what else runs on this node"
         )
-
-
-def pin(memory: torch.Tensor) -> None:
-    """Lock the pages of a tensor for asynchronous copies, where there is a GPU. Not yet run on a GPU."""
-    if torch.cuda.is_available():
-        torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)

@@ -158,7 +158,7 @@ class Loader:
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     """The batches on a GPU, each copied ahead of its use on a separate stream; elsewhere unchanged.
 
-    Not yet run on a GPU. A batch's buffer returns to the loader only when its copy has ended.
+    A batch's buffer returns to the loader only when its copy has ended.
     """
     if device.type != "cuda":
         yield from batches

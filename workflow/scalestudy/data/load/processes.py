@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask, pin
+from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import PictureDataset
 from scalestudy.data.load.pictures import UNWATCHED
+from scalestudy.data.load.pinned import Registered, pinned
 from scalestudy.data.load.worker_process import MadeBatch, WorkerSetup
 from scalestudy.data.load.workers import CHECK_S, Workers
 from scalestudy.errors import UserError
@@ -36,6 +37,7 @@ class Processes(Workers):
         self._rows = 0
         self._workers: list[WorkerProcess] = []
         self._turn = 0
+        self._registered: Registered | None = None
 
     def start(self, task: BatchTask) -> BatchTask:
         if self._memory is None:
@@ -67,8 +69,8 @@ class Processes(Workers):
         self._progress = shared[:head].view(np.int64).reshape(self.count, 2)
         self._progress[:] = (UNWATCHED, 0)
         self._memory = shared[head:].reshape(self.slots, slot_bytes)
-        if spec.pin_memory:
-            pin(torch.from_numpy(self._memory).flatten())
+        if self.maker.device is not None:
+            self._registered = Registered(torch.from_numpy(shared), self.maker.device)
         for number in range(self.count):
             setup = WorkerSetup(
                 recipe=data.recipe,
@@ -107,11 +109,13 @@ class Processes(Workers):
         if isinstance(data, PictureDataset):
             side = data.side(self.maker.spec.size)
             x = memory.reshape(-1, side, side, 3)[: len(task.indices)]
-            return torch.from_numpy(x).permute(0, 3, 1, 2), data.labels_of(task.indices)
+            made_here = torch.from_numpy(x).permute(0, 3, 1, 2), data.labels_of(task.indices)
+            return pinned(made_here, self.maker.device)
         assert made.x is not None and made.y is not None
         shape, kind = made.x
         size = int(np.prod(shape)) * np.dtype(kind).itemsize
-        return torch.from_numpy(memory[:size].view(kind).reshape(shape)), torch.from_numpy(made.y)
+        x_here = torch.from_numpy(memory[:size].view(kind).reshape(shape))
+        return pinned((x_here, torch.from_numpy(made.y)), self.maker.device)
 
     def _death(self, task: BatchTask, who: str) -> UserError:
         code = self._workers[task.worker].process.wait()
@@ -128,6 +132,9 @@ class Processes(Workers):
         for worker in self._workers:
             worker.process.wait()
         self._workers.clear()
+        if self._registered is not None:
+            self._registered.close()
+            self._registered = None
 
 
 @dataclass

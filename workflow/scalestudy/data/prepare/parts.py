@@ -22,6 +22,7 @@ from scalestudy.data.index import DAMAGED, Index, load_arrays
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Converted, Unreadable
 from scalestudy.data.progress import Progress
+from scalestudy.files import plain_file
 
 T = TypeVar("T")
 RECORDS, PLAN, LISTING = "parts", "plan", "listing"
@@ -104,7 +105,8 @@ def records_folder(work: Path, plan: str, name: str = "") -> Path:
         else:
             left.unlink(missing_ok=True)
     records.mkdir()
-    kept.write_text(plan)
+    with open(kept, "w", encoding="utf-8", opener=plain_file) as stream:
+        stream.write(plan)
     return records
 
 
@@ -120,7 +122,7 @@ def save(folder: Path, name: str, part: Part) -> None:
     arrays = {f"index_{key}": value for key, value in vars(part.index).items()}
     text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any encoding
     temporary = folder / f"{name}.part"
-    with open(temporary, "wb") as stream:
+    with open(temporary, "wb", opener=plain_file) as stream:
         np.savez(stream, bytes_in=np.int64(part.bytes_in), left_out=text, shards=part.shards, **arrays)
     temporary.replace(folder / f"{name}.npz")
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.progress import KEPT
 from scalestudy.errors import UserError
-from scalestudy.files import sync_directory
+from scalestudy.files import plain_file, refuse_links_in, sync_directory
+from scalestudy.locks import lock_patiently
 
 RECORD = "manifest.json"
 """The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
@@ -60,6 +61,7 @@ def watched(work: Path) -> Iterator[Callable[[], Spent]]:
     """
     if work.is_symlink():
         raise UserError("is a link; data is made in a separate folder", str(work), "remove the link")
+    refuse_links_in(work)
     keep = False
     try:
         with _recorded(work) as spent:
@@ -86,11 +88,15 @@ def _recorded(work: Path) -> Iterator[Callable[[], Spent]]:
     def spent() -> Spent:
         return Spent(before.seconds + time.monotonic() - clock, before.cpu_s + time.process_time() - cpu)
 
+    def note() -> None:
+        with contextlib.suppress(OSError), open(_spent_file(work), "w", encoding="utf-8", opener=plain_file) as file:
+            file.write(json.dumps(dataclasses.asdict(spent())))
+
     def record() -> None:
         while not stop.wait(NOTED_EVERY_S):
-            with contextlib.suppress(OSError):
-                _spent_file(work).write_text(json.dumps(dataclasses.asdict(spent())))
+            note()
 
+    note()
     recording = threading.Thread(target=record, daemon=True)
     recording.start()
     try:
@@ -118,9 +124,9 @@ def alone_with(bulk: Path) -> Iterator[Path]:
     On a file system without locks, each process works in a separate folder: two of them cost time, not correctness.
     """
     bulk.parent.mkdir(parents=True, exist_ok=True)
-    with open(bulk.with_name(f".{bulk.name}.lock"), "w") as lock:
+    with open(bulk.with_name(f".{bulk.name}.lock"), "a+b", buffering=0, opener=plain_file) as lock:
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
+            lock_patiently(lock, f"another process that makes the data in {bulk}", lock=fcntl.lockf)
         except OSError:
             name = f"{socket.gethostname()}-{os.getpid()}"
         else:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scalestudy.data.index import Index, printable_path
 from scalestudy.data.manifest import Split, Task
 from scalestudy.errors import Skipped, UserError
+from scalestudy.site_fault import site_file
 from scalestudy.spec.config import Site
 
 Labels = NDArray[Any]
@@ -94,7 +95,7 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     if named is None:
         named, key = site.data_roots.get(spec.source), f"data_roots.{spec.source}"
     if named is None:
-        keys = f"data.root, or data_roots.{spec.source} in the profile's site.yaml,"
+        keys = f"data.root, or data_roots.{spec.source} in {site_file()},"
         raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
     root = Path(named).absolute()
     if not root.is_dir():

@@ -99,6 +99,8 @@ def _table(path: Path) -> Table:
             elif patient != table.patients[file] or (marks != table.findings[file]).any():
                 table.contradicted.add(file)
                 table.odd.append(Odd(f"{path.name}:{line}", f"contradicts line {first[file]} about {printable(file)}"))
+            else:
+                table.odd.append(Odd(f"{path.name}:{line}", f"repeats line {first[file]} about {printable(file)}"))
     except KeyError as error:
         raise UserError(f"has no column {error}", str(path), "copy it again") from None
     except csv.Error as error:

@@ -22,7 +22,7 @@ from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.site_fault import lacking
+from scalestudy.site_fault import lacking, site_file
 from scalestudy.spec.config import Site
 
 IMAGES: dict[Split, str] = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
@@ -155,7 +155,7 @@ def _named_folder(root: Path, key: str) -> Path:
 def _fetch(cache: Path) -> None:
     """Fill the cache, or raise Skipped, in a job SiteFault; takes FETCH_S at most."""
     if os.environ.get("SCALESTUDY_OFFLINE") == "1":
-        raise lacking(f"Fashion-MNIST is not available here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_REMEDY}")
+        raise lacking(f"Fashion-MNIST is not available here and SCALESTUDY_OFFLINE=1 forbids fetching it; {_remedy()}")
     deadline, failures = time.monotonic() + FETCH_S, []
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -176,13 +176,14 @@ def _fetch(cache: Path) -> None:
                 return
     except OSError as error:
         failures.append(str(error))
-    raise lacking(f"Fashion-MNIST is not available here and cannot be fetched ({'; '.join(failures)}); {_REMEDY}")
+    raise lacking(f"Fashion-MNIST is not available here and cannot be fetched ({'; '.join(failures)}); {_remedy()}")
 
 
-_REMEDY = (
-    "set data.root, or data_roots.fashion_mnist in the profile's site.yaml, to a folder with "
-    f"{WANTED}, or install Debian's package {PACKAGE}"
-)
+def _remedy() -> str:
+    return (
+        f"set data.root, or data_roots.fashion_mnist in {site_file()}, to a folder with "
+        f"{WANTED}, or install Debian's package {PACKAGE}"
+    )
 
 
 def _from_debian(folder: Path, deadline: float) -> Path:

@@ -15,8 +15,8 @@ from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root, text_of
 from scalestudy.data.sources.image_folder import of_folders
-from scalestudy.data.sources.listing import Found, Root, listed, tar_part, whole
-from scalestudy.data.tar import members
+from scalestudy.data.sources.listing import Found, Odd, Root, labelled, left_out, listed, tar_part, whole
+from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
@@ -38,22 +38,25 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
         return of_folders(Root.of(root, site), WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
-    classes, train = _train(root / TRAIN_TAR)
-    test = tar_part(root / HELD_OUT_TAR, 0, None, 0).index
+    classes, train, odd = _train(root / TRAIN_TAR)
+    held_out = tar_part(root / HELD_OUT_TAR, 0, None, 0)
+    odd += [Odd(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.odd]
+    lines, test = left_out(odd, Root.of(root, site), spec.on_error), held_out.index
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
     test = Index(**{**vars(test), "labels": labels})
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
-    return Pictures({"train": train, "test": test}, len(classes), root=root, containers=containers)
+    return Pictures({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
 
 
-def _train(tar: Path) -> tuple[list[str], Index]:
-    """Classes, and the byte ranges of their images within the tar of tars."""
+def _train(tar: Path) -> tuple[list[str], Index, list[Odd]]:
+    """Classes, the byte ranges of their images within the tar of tars, and what is odd there."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
-        inner = sorted(members(descriptor, str(tar)))
+        named = [entry for entry in sorted(entries(descriptor, str(tar))) if entry.name.endswith(b".tar")]
     finally:
         os.close(descriptor)
-    inner = [member for member in inner if member.name.endswith(b".tar")]
+    inner = [entry for entry in named if not entry.kind]
+    odd = [Odd(f"{tar.name}: {os.fsdecode(one.name)}", f"is {one.kind}, not a file") for one in named if one.kind]
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
@@ -64,8 +67,14 @@ def _train(tar: Path) -> tuple[list[str], Index]:
         member = inner[label]
         return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
 
-    parts = listed(f"listing {tar.name}", [job(n) for n in range(len(inner))])
-    return classes, whole([part.index for part in parts], [], tar, WANTED)
+    parts = dict(zip(classes, listed(f"listing {tar.name}", [job(n) for n in range(len(inner))]), strict=True))
+    for name, part in parts.items():
+        odd += [Odd(f"{tar.name}: {name}.tar: {one.name}", one.why) for one in part.odd]
+        if not len(part.index):
+            odd.append(Odd(f"{tar.name}: {name}.tar", "is a class without images: none in it is named .JPEG"))
+    known = [name for name, part in parts.items() if len(part.index)]
+    pictures = whole([labelled(parts[name].index, label) for label, name in enumerate(known)], odd, tar, WANTED)
+    return known, pictures, odd
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:

@@ -20,11 +20,13 @@ import numpy as np
 
 from scalestudy.data.index import DAMAGED, Index, joined, load_arrays, printable_path
 from scalestudy.data.progress import KEPT, Progress
-from scalestudy.data.tar import members
+from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
+from scalestudy.files import plain_file
 from scalestudy.spec.config import Site
 
 SUFFIXES = (b".jpg", b".jpeg", b".png")
+SEVERAL = "is not the last of this name in the tar: the last one counts"
 READERS = 16
 """Folders listed at once: listing spends most of its time waiting for the file system."""
 _kept: ContextVar[Path | None] = ContextVar("kept", default=None)
@@ -175,17 +177,20 @@ def labelled(part: Index, label: int) -> Index:
 
 
 def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> Found:
-    """The images in a tar, or in one that lies inside another, in their order; names as in the tar."""
+    """The images in a tar, or in one that lies inside another, in their order, and what only looks like one; names as in
+    the tar. Of several of one name the last counts, as if the tar was unpacked."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
-        found = [
-            member for member in members(descriptor, str(tar), begin, size) if member.name.lower().endswith(SUFFIXES)
-        ]
+        named = [entry for entry in entries(descriptor, str(tar), begin, size) if entry.name.lower().endswith(SUFFIXES)]
     finally:
         os.close(descriptor)
+    last = {entry.name: entry for entry in named}
+    odd = [Odd(os.fsdecode(entry.name), f"is {entry.kind}, not a file") for entry in last.values() if entry.kind]
+    odd += [Odd(os.fsdecode(entry.name), SEVERAL) for entry in named if last[entry.name] is not entry]
+    found = [entry for entry in named if last[entry.name] is entry and not entry.kind]
     part = _part([member.name for member in found], [member.size for member in found], label)
     places = {"shard": np.full(len(found), shard, np.int32), "start": np.array([m.start for m in found], np.int64)}
-    return Found(Index(**{**vars(part), **places}))
+    return Found(Index(**{**vars(part), **places}), tuple(sorted(odd)))
 
 
 def _part(names: Sequence[bytes], sizes: Sequence[int], label: int) -> Index:
@@ -253,7 +258,7 @@ def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
         return part
     kept.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".part")
-    with open(temporary, "wb") as stream:
+    with open(temporary, "wb", opener=plain_file) as stream:
         np.savez(stream, **vars(part.index))
     temporary.replace(file)
     return part

@@ -36,6 +36,7 @@ from scalestudy.data.stage.wanted import Share, Wanted, wanted
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
+from scalestudy.locks import Patience
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
@@ -106,11 +107,11 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
     with _source(origin, options) as source:
         files = wanted(manifest_path, manifest, share, source.size)
-        copied = 0
+        copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which {entry.user} uses or makes")
         while not _usable(entry, files):
             # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
             if not entry.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                time.sleep(RETRY_S)
+                patience.look(RETRY_S)
                 continue
             try:
                 with full_disk_reported(entry.folder, cache.LARGER):

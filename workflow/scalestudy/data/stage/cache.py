@@ -15,14 +15,17 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
-from scalestudy.files import read_json, sync_directory, write_json
+from scalestudy.files import plain_file, read_json, sync_directory, write_json
+from scalestudy.locks import holder, lock_patiently
 from scalestudy.spec.config import Site
 
 ROOM = "room.lock"
+WAIT_S = 0.02
+"""How often who waits for copies looks whether they are there: it is part of the time that a run needs for them."""
 LARGER = "free some space there, or set `scratch` of the site to a larger place"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -60,7 +63,7 @@ class Entry:
         self.folder, self.journal = root / name, root / f"{name}.journal"
         self._facts, self._lock = root / f"{name}.json", root / f"{name}.lock"
         self._marker = self.folder / f".{name}.copies"
-        self._descriptor = -1
+        self._held: IO[bytes] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -93,23 +96,33 @@ class Entry:
         Removing an entry removes its lock file too: a lock on a file that is gone does not count.
         """
         while True:
-            if self._descriptor < 0:
-                self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._held is None:
+                self._held = open(self._lock, "a+b", buffering=0, opener=plain_file)  # noqa: SIM115 (held by a run)
             try:
-                fcntl.flock(self._descriptor, kind)
+                if kind & fcntl.LOCK_NB:
+                    fcntl.flock(self._held, kind)
+                else:
+                    lock_patiently(self._held, f"the process that makes the copies in {self.folder}", kind, WAIT_S)
             except BlockingIOError:
                 self.let_go()
                 return False
             with contextlib.suppress(FileNotFoundError):
-                if self._lock.stat().st_ino == os.fstat(self._descriptor).st_ino:
+                if self._lock.stat().st_ino == os.fstat(self._held.fileno()).st_ino:
                     return True
             self.let_go()
 
     def let_go(self) -> None:
         """Give up the lock."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    @property
+    def user(self) -> str:
+        """Who has its lock, as far as it is known."""
+        with contextlib.suppress(OSError), open(self._lock, "rb", opener=plain_file) as lock:
+            return holder(lock)
+        return "another process"
 
     @property
     def ours(self) -> bool:
@@ -163,8 +176,8 @@ def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | No
     The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Copies
     that others are still making count in full. Raises UserError where there is not enough room.
     """
-    with open(root / ROOM, "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(root / ROOM, "a+b", buffering=0, opener=plain_file) as lock:
+        lock_patiently(lock, "another process that makes room for its copies")
         others = [other for other in entries(root) if other.name != entry.name]
         for other in others:
             if other.facts.get("private"):

@@ -151,7 +151,7 @@ class _Copier:
         digest = Digest(self.wanted.check)
         reading = os.open(f"{self.source.folder}/{piece.name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 done = 0
                 while done < piece.size:
@@ -176,7 +176,7 @@ class _Copier:
         self.source.wait(len(out))
         self.source.store.read_into(piece.name, piece.start, out)
         # A file that comes in pieces is not truncated: other threads are writing to it.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if piece.piece == WHOLE else 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if piece.piece == WHOLE else 0)
         writing = os.open(path, flags, 0o600)
         try:
             if piece.piece == WHOLE:

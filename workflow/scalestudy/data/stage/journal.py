@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.stage.wanted import Wanted
+from scalestudy.files import plain_file
 
 WHOLE = 0xFFFFFFFF
 """In place of a piece: the whole file."""
@@ -30,7 +31,7 @@ class Journal:
                 self.whole[number] = digest
             else:
                 self.pieces.setdefault(number, set()).add(piece)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = plain_file(str(path), os.O_WRONLY | os.O_CREAT)
         os.ftruncate(self._descriptor, cut)
         os.lseek(self._descriptor, cut, os.SEEK_SET)
         self._lock = threading.Lock()

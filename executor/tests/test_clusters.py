@@ -1,0 +1,127 @@
+"""Several clusters of one Slurm: jobs are followed and deleted where they are, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, Request, State, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import Answer
+
+OURS = "train.a.0123456789ab"
+RUNNING = f"28|RUNNING|None|n1|N/A|{OURS}\n"
+ALIEN = "28|RUNNING|None|n9|N/A|somebody's own\n"
+
+
+def clusters(calls: list[str], **tables: str | Exception) -> Callable[[Sequence[str], float], Answer]:
+    """A Slurm with these clusters and what squeue prints for each."""
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(" ".join(argv))
+        if argv[0] == "sacctmgr":
+            return Answer(0, "".join(f"{name}\n" for name in tables), "")
+        if argv[0] == "sacct":
+            return Answer(1, "", "Slurm accounting storage is disabled")
+        if argv[0] == "squeue":
+            assert argv[1] == "-M", argv
+            table = tables[argv[2]]
+            if isinstance(table, Exception):
+                raise table
+            return Answer(0, f"CLUSTER: {argv[2]}\n{table}", "")
+        return Answer(0, "", "")
+
+    return run
+
+
+@pytest.mark.parametrize("options", ["-M all", "--clusters=all", "--clusters all"])
+def test_a_job_found_by_its_name_among_all_clusters_is_deleted_in_its_own_alone(options: str) -> None:
+    calls: list[str] = []
+    scheduler = scheduler_of({"kind": "slurm", "options": options}, clusters(calls, big=ALIEN, small=RUNNING))
+    status = scheduler.statuses([Job(OURS, None)])[OURS]
+    assert (status.id, status.state, status.nodes) == ("28;small", State.RUNNING, ("n1",))
+    assert scheduler.cancel([Job(OURS, status.id)]) == {}
+    assert [call for call in calls if "scancel" in call] == ["scancel -M small 28"]
+    assert sum(call.startswith("sacctmgr") for call in calls) == 1
+
+
+def test_clusters_that_the_environment_names_are_those_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "small")
+    calls: list[str] = []
+    scheduler = scheduler_of({"kind": "slurm"}, clusters(calls, small=RUNNING))
+    assert scheduler.statuses([Job(OURS, None)])[OURS].id == "28;small"
+
+
+def test_clusters_whose_names_are_not_told_are_no_answer_and_nothing_is_deleted_anywhere() -> None:
+    calls: list[str] = []
+
+    def away(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(argv[0])
+        return Answer(1, "", "sacctmgr: error: Problem talking to the database: Connection refused")
+
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M all"}, away)
+    with pytest.raises(NoAnswer, match="Problem talking to the database"):
+        scheduler.statuses([Job(OURS, None)])
+    assert list(scheduler.cancel([Job(OURS, None)])) == [OURS]
+    assert set(calls) == {"sacctmgr"}
+
+
+def test_a_cluster_that_is_away_hides_its_own_jobs_alone() -> None:
+    run = clusters([], big=NoAnswer("squeue: Connection refused"), small=RUNNING)
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run)
+    jobs = [Job(OURS, "28;small"), Job("there", "5;big"), Job("somewhere", None), Job("gone", "9;small")]
+    found = scheduler.statuses(jobs)
+    assert {name: status.state for name, status in found.items()} == {
+        OURS: State.RUNNING, "there": State.UNANSWERED, "somewhere": State.UNANSWERED,
+    }  # fmt: skip
+
+
+def test_the_accounting_of_each_cluster_is_asked_about_its_own_jobs() -> None:
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        if argv[0] == "squeue":
+            return Answer(0, "", "")
+        asked.append(" ".join(word for word in argv if word not in ("-X", "-n", "-P", "-S", "-o")))
+        out = f"28|COMPLETED|0:0|{OURS}\n" if argv[2] == "small" and "-j" not in argv else ""
+        return Answer(0, out, "")
+
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run)
+    found = scheduler.statuses([Job(OURS, None), Job("b", "7;big")])
+    assert found[OURS].id == "28;small"
+    columns = "now-14days jobid,state,exitcode,jobname"
+    assert asked == [
+        f"sacct -M big {columns} -j 7", f"sacct -M big {columns} --name {OURS}", f"sacct -M small {columns} --name {OURS}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["-M big", "-Mbig", "--clusters=big", "--cluster big", "--clusters big"])
+def test_a_job_cannot_send_itself_to_a_cluster_where_it_would_not_be_looked_for(words: str) -> None:
+    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=tuple(words.split()))
+    with pytest.raises(ValueError, match="the resource `slurm_extra` may not hold -"):
+        scheduler_of({"kind": "slurm"}).submit_command(request)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("slurm", "--job-nam=x"), ("slurm", "--arr=0-3"), ("slurm", "--requ"), ("pbs", "-Nx"), ("pbs", "-J1-3")]
+)  # fmt: skip
+def test_an_option_that_is_set_already_is_known_by_its_short_form_too(kind: str, word: str) -> None:
+    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
+    with pytest.raises(ValueError, match=f"the resource `{kind}_extra` may not hold -"):
+        scheduler_of({"kind": kind}).submit_command(request)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("slurm", "--wait-all-nodes=1"), ("slurm", "--overcommit"), ("slurm", "--cluster-constraint=a"), ("sge", "-tc")]
+)  # fmt: skip
+def test_an_option_with_a_like_name_is_handed_on(kind: str, word: str) -> None:
+    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
+    assert word in scheduler_of({"kind": kind}).submit_command(request)
+
+
+def test_a_person_is_told_how_to_delete_jobs_of_several_clusters() -> None:
+    slurm = scheduler_of({"kind": "slurm"})
+    assert slurm.delete_line(["28"]) == "scancel 28"
+    assert slurm.delete_line(["28;big", "3", "29;big"]) == "scancel -M big 28 29; scancel 3"
+    assert scheduler_of({"kind": "pbs"}).delete_line(["1.head", "2.head"]) == "qdel 1.head 2.head"

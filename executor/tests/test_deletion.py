@@ -1,0 +1,120 @@
+"""Deletions that fail: each job that may still be there is named, and asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from test_monitor import Bench
+
+JOBS = {
+    "slurm": [Job("a", "1"), Job("b", "2"), Job("c", "11")],
+    "sge": [Job("a", "1"), Job("b", "2"), Job("c", "11")],
+    "pbs": [Job("a", "1.head"), Job("b", "2.head"), Job("c", "11.head")],
+}
+
+
+# Slurm 22.05.8 and Grid Engine 8.1.9 as seen; PBS in the words of qdel(1B) and pbs_error(7).
+@pytest.mark.parametrize(
+    ("kind", "code", "printed", "left"),
+    [
+        ("slurm", 0, "", ""),
+        ("slurm", 210, "scancel: error: Kill job error on job id 1: Access/permission denied\n", "a"),
+        ("slurm", 1, "scancel: error: Kill job error on job id 11: Invalid job id specified\n", ""),
+        ("slurm", 1, "scancel: error: Kill job error on job id 1: Job/step already completing or completed\n", ""),
+        ("slurm", 1, "scancel: error: slurm_kill_job: Unable to contact slurm controller (connect failure)\n", "abc"),
+        ("slurm", 1, "scancel: error: a new kind of error\n", "abc"),
+        ("slurm", 1, "", "abc"),
+        ("sge", 1, "alice - you do not have the necessary privileges to delete the job \"1\"\n"
+                   "alice has registered the job 2 for deletion\ndenied: job \"11\" does not exist\n", "a"),
+        ("sge", 0, "job 1 is already in deletion\nalice has deleted job 2\nalice has deleted job 11\n", ""),
+        ("sge", 1, 'error: unable to send message to qmaster using port 11 on host "h": got send error\n', "abc"),
+        ("pbs", 0, "", ""),
+        ("pbs", 159, "qdel: Unauthorized Request 1.head\n", "a"),
+        ("pbs", 153, "qdel: Unknown Job Id 2.head\nqdel: Unauthorized Request 11.head\n", "c"),
+        ("pbs", 35, "qdel: Job has finished 1.head\n", ""),
+        ("pbs", 111, "Connection refused\nqdel: cannot connect to server head (errno=111)\n", "abc"),
+        ("pbs", 1, "qdel: a new kind of error\n", "abc"),
+    ],
+)  # fmt: skip
+def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str, left: str) -> None:
+    scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(code, "", printed))
+    found = scheduler.cancel(JOBS[kind])
+    assert "".join(sorted(found)) == left
+    assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
+
+
+@pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
+def test_a_command_that_hangs_has_deleted_nothing(kind: str) -> None:
+    def hangs(argv: Sequence[str], _limit_s: float) -> Answer:
+        raise NoAnswer(f"{argv[0]} did not answer within 90 s")
+
+    found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], Job("unknown", None)])
+    assert sorted(found) == ["a", "b", "c", "unknown"]
+
+
+def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
+    calls: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        calls.append(" ".join(argv).partition(" -u ")[0])
+        if "big" in argv:
+            return Answer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
+        return Answer(0, "", "")
+
+    jobs = [Job("a", "1;big"), Job("b", "2;small"), Job("c", "3;small"), Job("d", None), Job("e", None)]
+    found = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run).cancel(jobs)
+    assert calls == [
+        "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
+    ]  # fmt: skip
+    assert sorted(found) == ["a", "d", "e"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path / ".multinode")
+    for label in ("train a", "train b"):
+        bench.add(label)
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+    return bench
+
+
+def test_what_ctrl_c_did_not_delete_is_named_and_the_next_driver_takes_it_up(bench: Bench) -> None:
+    def denied(jobs: Sequence[Job]) -> dict[str, str]:
+        return {jobs[1].name: "qdel: Unauthorized Request 2"}
+
+    bench.scheduler.cancel = denied  # type: ignore[method-assign]
+    bench.monitor.cancel_all()
+    assert bench.told.lines[-1] == (
+        "the scheduler did not delete 1 job (qdel: Unauthorized Request 2); these may still exist: 2. "
+        "The same command adopts what still runs"
+    )
+    second = Bench(bench.folder)
+    second.add("train b")
+    second.until(lambda: second.told.lines)
+    assert second.told.lines[0].startswith("train b: adopted as 2, although its deletion was asked for")
+
+
+def test_a_job_that_was_not_deleted_after_its_end_is_asked_for_again(bench: Bench) -> None:
+    asked: list[list[str | None]] = []
+
+    def never(jobs: Sequence[Job]) -> dict[str, str]:
+        asked.append([job.id for job in jobs])
+        return {job.name: f"qdel: Unauthorized Request {job.id}" for job in jobs}
+
+    bench.scheduler.cancel = never  # type: ignore[method-assign]
+    bench.begin(0)
+    bench.end(1, 0)  # and the scheduler calls it running
+    bench.until(lambda: bench.told.failures)
+    bench.monitor.cancel_all()
+    assert asked == [["1"], ["1", "2"]]
+    said = [line for line in bench.told.lines if "did not delete" in line]
+    assert [line.partition("; ")[2] for line in said] == [
+        "these may still exist: 1. The same command adopts what still runs",
+        "these may still exist: 1 2. The same command adopts what still runs",
+    ]
+    assert "2 jobs (qdel: Unauthorized Request 2)" in said[1]  # reasons that differ by a number alone are one

@@ -1,0 +1,162 @@
+"""Limits on the jobs of a user: who waits, who does not, and what lies on disk meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode.decide import Limits
+from snakemake_executor_plugin_multinode.schedulers import LimitReached, Refused, Request, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from test_monitor import Bench
+
+WORDS = "qsub: would exceed per-user limit on resource ngpus in queue workq"
+COUNT = "sbatch: error: AssocMaxSubmitJobLimit"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / ".multinode")
+
+
+def at_most(bench: Bench, gpus: int) -> Callable[[Request], str]:
+    """A scheduler that takes no job with more GPUs."""
+
+    def submit(request: Request) -> str:
+        if request.gpus_per_node > gpus:
+            raise LimitReached(WORDS, by_size=True)
+        return str(len(bench.scheduler.submitted))
+
+    return submit
+
+
+def full(request: Request) -> str:
+    raise LimitReached(COUNT)
+
+
+def scripts(bench: Bench) -> list[Path]:
+    return list((bench.folder / "jobs").glob("*/*.sh"))
+
+
+def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_smaller_one(bench: Bench) -> None:
+    bench.scheduler.on_submit = at_most(bench, 4)
+    for label, gpus in (("train large", 8), ("train larger", 9), ("train a", 4), ("train b", 1), ("train c", 0)):
+        bench.add(label, gpus=gpus)
+    bench.rounds(6)
+    assert sum("submitted as" in line for line in bench.told.lines) == 3
+    assert len(bench.scheduler.submitted) == 4  # the second large one was not tried
+    bench.rounds(600)
+    assert len(bench.scheduler.submitted) < 20
+    assert [line for line in bench.told.lines if WORDS in line] == [
+        f"train large: the scheduler does not take a job that asks for so much now ({WORDS}); it waits until others end, "
+        "like those that ask for as much; smaller ones are submitted"
+    ]
+    assert bench.told.failures == {}
+
+
+def test_a_large_job_is_tried_again_when_another_has_ended(bench: Bench) -> None:
+    bench.scheduler.on_submit = at_most(bench, 4)
+    bench.add("train large", gpus=8)
+    bench.add("train small", gpus=1)
+    bench.rounds(300)
+    bench.scheduler.on_submit = lambda request: "77"
+    bench.end(0, next(n for n, name in enumerate(bench.scheduler.submitted) if "small" in name))
+    bench.until(lambda: "train large: submitted as 77" in bench.told.lines, 5)
+
+
+def test_a_limit_on_the_number_of_jobs_holds_up_smaller_ones_too(bench: Bench) -> None:
+    bench.scheduler.on_submit = full
+    for gpus in range(20, 0, -1):
+        bench.add(f"train {gpus}", gpus=gpus)
+    bench.rounds(300)
+    assert len(bench.scheduler.submitted) < 12
+
+
+def test_a_driver_does_not_spin_while_its_jobs_wait(bench: Bench) -> None:
+    bench.scheduler.on_submit = full
+    bench.add()
+    bench.rounds(3)
+    assert bench.monitor.pause_s() == 1.0
+
+
+def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench: Bench) -> None:
+    bench.scheduler.on_submit = full
+    bench.add(gpus=2)
+    bench.rounds(1200)
+    assert len(bench.scheduler.submitted) > 10
+    assert len(set(bench.scheduler.submitted)) == len(scripts(bench)) == 1
+    assert [event["event"] for event in bench.records.events()] == ["submitted"]
+    assert bench.records.gpu_hours() == 0.0
+    [job] = bench.monitor.jobs
+    assert not bench.records.read(job.work.key, job.work.label).open
+    bench.scheduler.on_submit = lambda request: "5"
+    bench.until(lambda: "train a: submitted as 5" in bench.told.lines)
+    assert bench.records.gpu_hours() == 2.0
+    assert bench.records.read(job.work.key, job.work.label).attempts[0].id == "5"
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert [event["event"] for event in bench.records.events()] == ["submitted", "id", "ended"]
+
+
+def test_a_job_that_waits_when_its_driver_ends_has_used_nothing(bench: Bench) -> None:
+    bench.scheduler.on_submit = full
+    bench.add(gpus=2)
+    bench.rounds(60)
+    bench.monitor.leave()
+    assert scripts(bench) == []
+    [ended] = [event for event in bench.records.events() if event["event"] == "ended"]
+    assert (ended["gpu_hours"], ended["cause"]) == (0.0, "not taken by the scheduler before its driver ended")
+
+
+def test_a_job_that_waits_when_its_driver_is_killed_is_submitted_once_by_the_next(bench: Bench) -> None:
+    bench.scheduler.on_submit = full
+    bench.add(gpus=2)
+    bench.rounds(60)
+    second = Bench(bench.folder)
+    second.scheduler.on_question = lambda jobs: {
+        name: status
+        for name, status in second.scheduler.all_running(jobs).items()
+        if name in second.scheduler.submitted
+    }
+    second.add(gpus=2)
+    second.rounds(120)
+    assert len(second.scheduler.submitted) == 1
+    [ended] = [event for event in second.records.events() if event["event"] == "ended"]
+    assert ended["name"] == bench.scheduler.submitted[0]
+    assert second.records.gpu_hours() == 2.0
+
+
+def test_what_is_refused_or_beyond_the_budget_leaves_no_script(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=3))
+
+    def refuse(request: Request) -> str:
+        raise Refused("qsub: Unknown queue")
+
+    bench.scheduler.on_submit = refuse
+    bench.add("train a", gpus=2)
+    bench.add("train b", gpus=4)
+    bench.until(lambda: len(bench.told.failures) == 2)
+    assert scripts(bench) == []
+    [ended] = [event for event in bench.records.events() if event["event"] == "ended"]
+    assert ended["cause"] == "the scheduler refused it: qsub: Unknown queue."
+    assert bench.records.gpu_hours() == 0.0
+
+
+# OpenPBS's own tests of limits: test/tests/functional/pbs_qsub_limits.py and pbs_queued_jobs_threshold.py
+@pytest.mark.parametrize(
+    ("error", "by_size"),
+    [
+        ("qsub: would exceed queue generic's per-user limit", False),
+        ("qsub: Maximum number of jobs already in queue workq", False),
+        ("qsub: would exceed limit on resource ncpus in complex for jobs in 'Q' state", True),
+        ("qsub: would exceed per-user limit on resource ncpus in queue workq for jobs in 'Q' state", True),
+        ("qsub: would exceed group staff's limit on resource ncpus in complex for jobs in 'Q' state", True),
+    ],
+)
+def test_pbs_says_whether_a_limit_is_on_jobs_or_on_what_they_ask_for(error: str, by_size: bool) -> None:
+    scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: Answer(1, "", error))
+    with pytest.raises(LimitReached) as met:
+        scheduler.submit(Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None))
+    assert met.value.by_size is by_size

@@ -1,0 +1,146 @@
+"""Page-locked batches, by a stand-in for CUDA's runtime: what is locked, for which device, and that it is given back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scalestudy.data.load import pinned
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.errors import UserError
+from scalestudy.spec import run
+from tests.unit.data.conftest import Prepared
+
+DEVICE = 3
+JPEG = {"source": "synthetic_jpeg", "samples": 24, "width": 96, "height": 64, "mean_kib": 3.0}
+TENSORS = {"source": "synthetic", "samples": 24, "shape": [3, 8, 8]}
+
+
+class StandInForCuda:
+    """What the runtime was asked for; memory is locked in name only."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.registered: dict[int, int] = {}
+        self.given_back: list[int] = []
+        self.locked: set[int] = set()
+        self.devices_of: dict[str, int] = {}
+        self.waited = 0
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self.registered[address] = size
+        return self.status
+
+    def cudaHostUnregister(self, address: int) -> int:
+        assert self.waited, "a copy may be under way"
+        self.given_back.append(address)
+        return self.status
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> StandInForCuda:
+    """A process that computes on GPU 3."""
+    stand_in = StandInForCuda()
+    empty = torch.empty
+
+    def locked_empty(*shape: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        found = empty(*shape, **options)
+        if pin_memory:
+            stand_in.locked.add(found.data_ptr())
+        return found
+
+    def lock(tensor: torch.Tensor) -> torch.Tensor:
+        copied = tensor.clone()
+        stand_in.locked.add(copied.data_ptr())
+        return copied
+
+    def is_locked(tensor: torch.Tensor) -> bool:
+        inside = any(begin <= tensor.data_ptr() < begin + size for begin, size in stand_in.registered.items())
+        return inside or tensor.data_ptr() in stand_in.locked
+
+    def waits(device: int) -> None:
+        stand_in.waited += device == DEVICE
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: DEVICE)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: stand_in)
+    monkeypatch.setattr(torch.cuda, "synchronize", waits)
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda device: stand_in.devices_of.update({threading.current_thread().name: device})
+    )
+    monkeypatch.setattr(torch, "empty", locked_empty)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lock)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", is_locked)
+    return stand_in
+
+
+def shown(prepared: Prepared, form: dict[str, Any], **options: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """All batches of a loader, as it hands them out, until it is closed."""
+    path, _ = prepared(**form)
+    spec = run.Loader.model_validate({"workers": 2, "size": 32 if form is JPEG else None, **options})
+    data = open_dataset(path, "train", spec)
+    plan = [(0, np.arange(begin, begin + 8)) for begin in (0, 8, 16)]
+    with Loader(data, plan, spec, seed=1) as loader:
+        return [(x, y) for x, y in loader]
+
+
+@pytest.mark.parametrize("form", [JPEG, TENSORS], ids=["pictures", "tensors"])
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_batches_of_pictures_and_of_tensors_are_page_locked(
+    prepared: Prepared, cuda: StandInForCuda, form: dict[str, Any], kind: str
+) -> None:
+    batches = shown(prepared, form, kind=kind)
+    assert len(batches) == 3
+    assert all(x.is_pinned() and y.is_pinned() for x, y in batches)
+
+
+@pytest.mark.parametrize("form", [JPEG, TENSORS], ids=["pictures", "tensors"])
+def test_without_a_device_or_the_wish_nothing_is_locked(
+    prepared: Prepared, cuda: StandInForCuda, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
+) -> None:
+    shown(prepared, form, pin_memory=False, kind="processes")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    shown(prepared, form, kind="processes")
+    shown(prepared, form)
+    assert not cuda.registered and not cuda.locked and not cuda.devices_of
+
+
+def test_memory_that_processes_share_is_given_back_once_and_after_its_copies(
+    prepared: Prepared, cuda: StandInForCuda
+) -> None:
+    shown(prepared, JPEG, kind="processes")
+    assert cuda.given_back == list(cuda.registered)
+    assert len(cuda.given_back) == 1
+    assert cuda.given_back[0] % 4096 == 0
+
+
+def test_threads_that_make_batches_use_the_device_of_their_rank(prepared: Prepared, cuda: StandInForCuda) -> None:
+    shown(prepared, JPEG)
+    assert cuda.devices_of == {"loader 0": DEVICE, "loader 1": DEVICE}
+
+
+def test_a_batch_that_comes_again_and_again_is_locked_once(prepared: Prepared, cuda: StandInForCuda) -> None:
+    batches = shown(prepared, TENSORS, mode="synthetic", workers=0)
+    assert len({x.data_ptr() for x, _ in batches}) == 1
+    assert len(cuda.locked) == 2
+
+
+def test_memory_that_cannot_be_locked_is_said(prepared: Prepared, cuda: StandInForCuda) -> None:
+    cuda.status = 2
+    with pytest.raises(UserError, match="of batches cannot be page-locked: cudaHostRegister: CUDA error 2") as caught:
+        shown(prepared, JPEG, kind="processes")
+    assert "`loader.pin_memory: false`" in caught.value.remedy
+
+
+def test_torchs_refusal_to_lock_is_no_lack_of_memory_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*shape: Any, **options: Any) -> torch.Tensor:
+        raise RuntimeError("CUDA error: out of memory\nmore")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(UserError, match=r"12 MiB of batches cannot be page-locked: CUDA error: out of memory\n"):
+        pinned.empty((2**21, 2, 3), DEVICE)

@@ -1,0 +1,96 @@
+"""A run that a device's memory does not suffice for, by stand-ins for the allocator: skipped, with what was found."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from scalestudy.errors import Skipped, UserError
+from scalestudy.launch import largest_batch
+from scalestudy.training.fits import no_memory_on_device, skipped_where_it_does_not_fit
+
+GIB = 2**30
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free."
+)
+AS_LIBRARIES_SAY = (
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A stand-in device of 80 GiB of which this process holds 77."""
+    found = SimpleNamespace(free=1 * GIB)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * GIB))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 76 * GIB)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 77 * GIB)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (found.free, 80 * GIB))
+    return found
+
+
+def ends(error: Exception, shares: bool = False, **measured: float) -> None:
+    job: Any = SimpleNamespace(shares_devices=shares)
+    with skipped_where_it_does_not_fit(job, lambda: measured):
+        raise error
+
+
+def test_out_of_memory_is_skipped_with_peak_device_and_prediction(device: SimpleNamespace) -> None:
+    with pytest.raises(Skipped) as caught:
+        ends(torch.OutOfMemoryError(OUT_OF_MEMORY), predicted_memory_mib=51200.0, stages=2.0)
+    assert str(caught.value) == (
+        "does not fit: 2.50 GiB more were asked for, 76.00 GiB of 80.00 GiB were allocated at the peak, "
+        "50.00 GiB were predicted; use a smaller batch, or another strategy or precision"
+    )
+
+
+@pytest.mark.parametrize("said", AS_LIBRARIES_SAY)
+def test_so_is_what_libraries_say_in_words_of_their_own(device: SimpleNamespace, said: str) -> None:
+    with pytest.raises(
+        Skipped, match=r"does not fit: .*76\.00 GiB of 80\.00 GiB were allocated at the peak; use"
+    ) as caught:
+        ends(RuntimeError(said))
+    assert said.split("\n", maxsplit=1)[0].rstrip(".") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_that_others_hold_is_no_property_of_the_run(device: SimpleNamespace, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 60 * GIB)
+    with pytest.raises(UserError, match=r"of which others hold 19\.0 GiB: 2\.50 GiB more were asked for"):
+        ends(torch.OutOfMemoryError(OUT_OF_MEMORY))
+    with pytest.raises(Skipped):  # the others are ranks of the run
+        ends(torch.OutOfMemoryError(OUT_OF_MEMORY), shares=True)
+
+
+def test_a_device_that_answers_nothing_more_hides_no_reason(device: SimpleNamespace, monkeypatch: Any) -> None:
+    def gone(*_: Any) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", gone)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", gone)
+    with pytest.raises(Skipped, match=r"does not fit: 2\.50 GiB more were asked for; use"):
+        ends(torch.OutOfMemoryError(OUT_OF_MEMORY))
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), ValueError("out of memory")):
+        assert not no_memory_on_device(error)
+        with pytest.raises(type(error)):
+            ends(error)
+
+
+@pytest.mark.parametrize("said", [OUT_OF_MEMORY, *AS_LIBRARIES_SAY])
+def test_a_batch_of_which_a_library_says_so_does_not_fit(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    def train(*_: Any) -> int:
+        raise torch.OutOfMemoryError(said) if said == OUT_OF_MEMORY else RuntimeError(said)
+
+    monkeypatch.setattr(largest_batch, "_train", train)
+    found = largest_batch._in_a_process(None, None, None, 4)  # type: ignore[arg-type]
+    assert found == largest_batch.Trial(batch=4, fits=False, peak_bytes=None)

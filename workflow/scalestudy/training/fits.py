@@ -1,0 +1,73 @@
+"""Whether a run fits in the memory of its device: what says that it does not, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import torch
+
+from scalestudy.errors import Skipped, UserError
+from scalestudy.training.job import Job
+
+NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What CUDA and its libraries say where they find no memory on the device, and torch in an error of no type of its own."""
+GIB = 2**30
+OTHERS_BYTES = 3 * GIB
+"""What others hold of a device beyond this is no property of the run. The driver and a process's own context, its libraries
+and NCCL's buffers take 1 to 2 GiB that torch's allocator does not count."""
+
+
+def no_memory_on_device(error: BaseException) -> bool:
+    """Whether an error says that a device's memory does not suffice."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+
+
+@contextmanager
+def skipped_where_it_does_not_fit(job: Job, measured: Callable[[], Mapping[str, float]] = dict) -> Iterator[None]:
+    """Raise Skipped where memory of the device runs out inside: the same happens next time.
+
+    UserError where others hold much of the device: then it may not. `measured` returns columns (spec/columns.py) that the
+    strategy knows by then, a prediction of memory perhaps among them.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not no_memory_on_device(error):
+            raise
+        print(f"{type(error).__name__}: {error}", flush=True)  # all that torch says, for the log
+        told = _told(error, measured().get("predicted_memory_mib"))
+        others = 0 if job.shares_devices else _others_bytes()
+        if others > OTHERS_BYTES:
+            what = f"memory of the device ran out, of which others hold {others / GIB:.1f} GiB: {told}"
+            raise UserError(
+                what, remedy="end the other programs on this device, then run the same command again"
+            ) from None
+        raise Skipped(f"does not fit: {told}; use a smaller batch, or another strategy or precision") from None
+
+
+def _told(error: RuntimeError, predicted_mib: float | None) -> str:
+    """What was wanted, what was in use at most, what the device has, and what was predicted."""
+    first = str(error).strip().split("\n")[0]
+    wanted = first.partition("Tried to allocate ")[2].partition(". ")[0]
+    parts = [f"{wanted} more were asked for" if wanted else first[:200].rstrip(".")]
+    with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+        if device is not None:
+            total = torch.cuda.get_device_properties(device).total_memory
+            peak = torch.cuda.max_memory_allocated(device)
+            parts.append(f"{peak / GIB:.2f} GiB of {total / GIB:.2f} GiB were allocated at the peak")
+    if predicted_mib is not None:
+        parts.append(f"{predicted_mib / 1024:.2f} GiB were predicted")
+    return ", ".join(parts)
+
+
+def _others_bytes() -> int:
+    """What is used of the device and is not this process's, as far as its allocator knows; 0 where nothing is known."""
+    with suppress(RuntimeError, AssertionError):
+        if torch.cuda.is_initialized():
+            free, total = torch.cuda.mem_get_info()
+            return int(total - free - torch.cuda.memory_reserved())
+    return 0
