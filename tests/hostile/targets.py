@@ -26,8 +26,8 @@ from scalestudy.cluster.expected import read_history
 from scalestudy.cluster.facts import facts_of
 from scalestudy.cluster.used import last_causes, read_ledger
 from scalestudy.cluster.waits import read_waits
+from scalestudy.commands.one_run import checked_run, from_settings
 from scalestudy.commands.plan import settings_of
-from scalestudy.commands.train import checked_run, from_settings
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, mapped_index, write_index
 from scalestudy.data.manifest import Manifest, read_manifest, write_manifest

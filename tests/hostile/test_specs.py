@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.commands.train import checked_run
+from scalestudy.commands.one_run import checked_run
 from scalestudy.files import read_json
 from scalestudy.spec.ids import run_id
 from tests.hostile.harness import Case, Refuse, folder, link, nothing, pipe, raw, text

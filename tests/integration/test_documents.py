@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.commands.train import checked_run, from_settings
+from scalestudy.commands.one_run import checked_run, from_settings
 from tests.integration.project import ROOT, Project, make_project
 from tests.integration.tries import completed
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from scalestudy.commands.one_run import checked_run, from_settings
 from scalestudy.commands.plan import settings_of
-from scalestudy.commands.train import checked_run, from_settings
 from scalestudy.errors import UserError
 from tests.unit.spec.bad_inputs import laughs
 

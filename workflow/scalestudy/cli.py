@@ -7,7 +7,6 @@ import importlib
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,21 +17,16 @@ from scalestudy.errors import MORE_MEMORY, UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "accept", "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
+    "accept", "agent", "build", "check", "claims", "compare", "doctor", "drive", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
-    "summarise", "summary", "table", "trend", "unstage",
+    "summarise", "summary", "table", "train", "trend", "try", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
+IN_WARM_PARENT = ("agent", "train", "try")
+"""They run in a child of the warm parent where there is one, which has NumPy already."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
 TRY_NUMPY = "import numpy, scalestudy.cli; room = bytes(8 << 20)"
-FROM = click.option(
-    "--from",
-    "init_from",
-    default=None,
-    type=click.Path(path_type=Path),
-    help="A checkpoint to begin from: a folder `step-…` below `checkpoint/` of a run that stopped.",
-)
 
 
 class LazyGroup(click.Group):
@@ -40,12 +34,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of the alphabet."""
-        return sorted({*VERBS, *super().list_commands(ctx)})
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a verb."""
         if cmd_name not in VERBS:
-            return super().get_command(ctx, cmd_name)
+            return None
         module = importlib.import_module(f"scalestudy.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
@@ -60,71 +54,10 @@ def cli() -> None:
     """
 
 
-@cli.command()
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="result.json to write; spec.json lies beside it."
-)
-def train(out: Path) -> None:
-    """Make the run described by spec.json and write result.json.
-
-    Example: scalestudy train --out results/local/runs/RUN/result.json
-    """
-    _in_warm_parent("train", "--out", str(out))
-    from scalestudy.commands.train import train_from_spec
-
-    train_from_spec(out)
-
-
-@cli.command(hidden=True)
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("index", type=int, required=False)
-def agent(folder: Path, index: int | None) -> None:
-    """One node of a run on several; started by a launcher."""
-    _in_warm_parent("agent", str(folder), *([] if index is None else [str(index)]))
-    from scalestudy.launch.agent import main as be_agent
-
-    sys.exit(be_agent(folder, index))
-
-
-@cli.command(name="try")
-@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run's files.")
-@FROM
-def try_run(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
-    """Make one run outside the DAG, with defaults for all other keys, and print its metrics.
-
-    A run that stopped on purpose (exit status 75) or was killed resumes when the same command is run again. With
-    --from, a run continues from another one's checkpoint, on another number of ranks or with another exchange.
-
-    \b
-    Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
-    Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
-    """
-    begin = ["--from", str(init_from)] if init_from else []
-    _in_warm_parent("try", *settings, "--out", str(out), *begin)
-    from scalestudy.commands.train import try_settings
-
-    try_settings(settings, out, init_from)
-
-
-def _in_warm_parent(*arguments: str) -> None:
-    """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
-    status = _from_warm_parent(*arguments)
-    if status is not None:
-        sys.exit(status)
-
-
-def _from_warm_parent(*arguments: str) -> int | None:
-    """The exit status of this command in a child of the warm parent; None where it has to be done here."""
-    from scalestudy.launch import warm
-
-    return warm.call(list(arguments)) if warm.wanted() else None
-
-
 def run_command(arguments: list[str]) -> int:
     """Run one command line; returns its exit status. What a user can remedy is said without a traceback."""
     try:
-        if arguments[:1] and arguments[0] in VERBS:
+        if arguments[:1] and arguments[0] in VERBS and arguments[0] not in IN_WARM_PARENT:
             refuse_little_memory()
         return _called(arguments)
     except UserError as error:

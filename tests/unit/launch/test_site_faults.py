@@ -167,7 +167,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     # The data is not the matter here.
     monkeypatch.setattr("scalestudy.data.prepare.datasets.prepare", lambda *_: None)
     monkeypatch.setattr("scalestudy.launch.launch.read_manifest", lambda _: SimpleNamespace(status="ready"))
-    monkeypatch.setattr("scalestudy.commands.train.read_machine", lambda _: Machine(devices_per_node=4))
+    monkeypatch.setattr("scalestudy.commands.one_run.read_machine", lambda _: Machine(devices_per_node=4))
     monkeypatch.setenv("MULTINODE_FAULT", str(tmp_path / "fault"))
     monkeypatch.setenv(OF_EXECUTOR[0], "job")
     monkeypatch.chdir(tmp_path)

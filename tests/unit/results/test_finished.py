@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy import cli
+from scalestudy.commands import options
 from scalestudy.files import read_json
 from scalestudy.results import finished
 from scalestudy.results.stored import write_result
@@ -64,7 +65,7 @@ def test_a_copy_that_is_released_restores_nothing(out: Path) -> None:
 
 @pytest.mark.parametrize("status", [0, 1, 137])
 def test_the_copy_stays_however_the_command_ends(out: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    monkeypatch.setattr(cli, "_from_warm_parent", lambda *_: status)
+    monkeypatch.setattr(options, "from_warm_parent", lambda *_: status)
     assert cli.run_command(["train", "--out", str(out)]) == status
     assert len(copies()) == 1
 

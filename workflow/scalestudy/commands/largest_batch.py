@@ -14,6 +14,6 @@ def command(settings: tuple[str, ...], memory_mib: float | None) -> None:
     \b
     Example: scalestudy largest-batch model=resnet50 data="{source: synthetic, classes: 1000}" --memory-mib 4096
     """
-    from scalestudy.commands.train import find_largest_batch
+    from scalestudy.commands.one_run import find_largest_batch
 
     find_largest_batch(settings, memory_mib)

@@ -99,7 +99,7 @@ def study_text(
     repeats: int | None = None,
 ) -> str:
     """The YAML of a study, commented; raises UserError where a setting cannot be read."""
-    from scalestudy.commands.train import setting
+    from scalestudy.commands.one_run import setting
 
     axes = dict(_axis(text) for text in vary or ("batch.per_rank=8,32",))
     base: dict[str, Any] = {

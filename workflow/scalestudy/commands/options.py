@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,3 +51,17 @@ def one_study(machine: str, scale: str, name: str) -> Study:
     from scalestudy.spec.read_study import read_studies
 
     return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+
+
+def in_warm_parent(*arguments: str) -> None:
+    """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
+    status = from_warm_parent(*arguments)
+    if status is not None:
+        sys.exit(status)
+
+
+def from_warm_parent(*arguments: str) -> int | None:
+    """The exit status of this command in a child of the warm parent; None where it has to be done here."""
+    from scalestudy.launch import warm
+
+    return warm.call(list(arguments)) if warm.wanted() else None

@@ -42,7 +42,7 @@ def command(
     """
     from scalestudy.analysis.recorded import read_records
     from scalestudy.analysis.tidy import frame_of, selected, tidy_rows, write_table
-    from scalestudy.commands.train import setting
+    from scalestudy.commands.one_run import setting
     from scalestudy.errors import UserError
     from scalestudy.figures.configurations import configuration_names
     from scalestudy.spec.layout import RESULTS

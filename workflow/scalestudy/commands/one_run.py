@@ -1,0 +1,239 @@
+"""One run, from the DAG or by hand."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalestudy.data.manifest import is_skipped
+from scalestudy.errors import Skipped, UserError, raise_all
+from scalestudy.files import checked_json, read_json, write_json
+from scalestudy.host_lock import measured_run
+from scalestudy.launch.trainer_lock import only_trainer
+from scalestudy.results import finished
+from scalestudy.spec.base import parse, printable
+from scalestudy.spec.check_run import run_problems
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.config import read_machine, read_site
+from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
+from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.sizes import in_bytes
+from scalestudy.spec.yamlfile import setting
+
+if TYPE_CHECKING:
+    from scalestudy.launch.leases import Lease
+
+SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
+         "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
+         "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
+         "stage_s", "staged_bytes", "first_batch_s", "time_to_train_s",
+         "setup_s", "trace_s", "profile_s", "search_s", "stages", "replicas", "micro_batches", "predicted_step_time_s",
+         "predicted_memory_mib", "device_memory_mib", "wall_s")  # fmt: skip
+AGAIN = "    once the cause is gone, the same command resumes the run from its last checkpoint, or starts it from the beginning"
+
+
+def train_from_spec(out: Path) -> None:
+    """Make the run whose spec.json lies in the folder of `out`; a crash ends with exit status 1 and no result."""
+    folder, file = out.parent, out.parent / "spec.json"
+    plain = read_json(file)
+    checked_json(plain, file, "delete it; the spec of this run will be written again")
+    spec = checked_run(plain, str(file))
+    if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
+        what = f"describes another run than its folder names: {identity}"
+        raise UserError(what, str(file), "delete it; the spec of this run will be written again")
+    machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
+    with only_trainer(folder):
+        result = finished.known(out, spec)  # an orphan has finished it, or its command was killed
+        if result is None:
+            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
+    print(one_line(result), flush=True)
+    for warning in result.get("warnings", []):
+        print(f"warning: {warning}", flush=True)
+
+
+def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint.
+
+    Exits with status 1 where the result is invalid.
+    """
+    spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
+    if init_from is not None:
+        from scalestudy.training import checkpoint
+
+        checkpoint.facts_to_init_from(init_from, spec)
+    identity = run_id(spec)
+    manifest = manifest_file(dataset_id(spec.data))
+    if not EXTENSIONS.parent.is_dir():
+        manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
+    if is_skipped(manifest):
+        manifest.unlink()  # what could not be had last time is looked for again
+    with only_trainer(out):
+        write_json(out / "spec.json", spec.plain())
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), init_from)
+    click.echo(f"{identity}\n{out / 'result.json'}")
+    click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
+    for warning in result.get("warnings", []):
+        click.echo(f"warning: {warning}")
+    for sentence in result.get("unchecked", []):
+        click.echo(f"unchecked: {sentence}")
+    for name in SHOWN:
+        if (value := result["metrics"].get(name)) is not None:
+            kind = result["kinds"].get(name, "")
+            click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+    if result["status"] == "invalid":
+        sys.exit(1)
+
+
+def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
+    """Print each batch that was tried, and the largest that fits."""
+    import psutil
+
+    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.launch.largest_batch import search
+    from scalestudy.launch.resolve import resolve
+    from scalestudy.training.job import Job
+
+    spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
+    if spec.accelerator is not None:
+        raise UserError("an emulated accelerator has no memory", "device", "leave it out, or use cpu or cuda")
+    resolved, _ = resolve(spec, Machine())
+    if memory_mib is None and resolved.device == "cpu":
+        memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
+    with (
+        measured_run("a search of the largest batch"),
+        tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder,
+    ):
+        identity = dataset_id(spec.data)
+        manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
+        prepared = prepare(spec.data, manifest, None, read_site())
+        if prepared.status == "skipped":
+            raise UserError(f"the data is not there: {prepared.reason}", "data")
+        job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
+        found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
+    for trial in tried:
+        peak = f"{trial.peak_bytes / 2**20:10,.0f} MiB" if trial.peak_bytes is not None else "  does not fit"
+        click.echo(f"{trial.batch:>9,} samples {peak}")
+    limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
+    click.echo(f"largest batch per rank that fits{limit}: {found:,}")
+
+
+def _make(
+    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
+) -> dict[str, Any]:
+    from scalestudy.launch.leases import leased
+
+    with leased(f"run {identity}", spec, machine) as lease:
+        return _make_on(lease, identity, spec, manifest, out, machine, init_from)
+
+
+def _make_on(
+    lease: Lease,
+    identity: str,
+    spec: RunSpec,
+    manifest: Path,
+    out: Path,
+    machine: Machine,
+    init_from: Path | None,
+) -> dict[str, Any]:
+    if _computes_here(lease, spec, machine):
+        from scalestudy.launch.preload import preload
+
+        preload()  # first: it says in one sentence what torch lacks
+    from scalestudy.data.prepare.datasets import ensure, prepare
+    from scalestudy.launch import attempts, launch
+    from scalestudy.launch.failures import NodeFailed, RankFailed
+    from scalestudy.launch.job_environment import JobEnvironment
+    from scalestudy.launch.signals import EndedBySignal
+
+    with measured_run(f"run {identity}") if lease.here else nullcontext():
+        if manifest.exists():
+            ensure(manifest, read_site())
+        else:
+            prepare(spec.data, manifest, None, read_site())
+        try:
+            return launch.run(identity, spec, manifest, out, machine, init_from=init_from, leased=lease.hosts)
+        except attempts.Stopped as stop:
+            print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
+            sys.exit(attempts.EXIT_STOPPED)
+        except (RankFailed, EndedBySignal) as error:
+            what, _, details = str(error).partition("\n")
+            if isinstance(error, NodeFailed):
+                JobEnvironment().report_fault(what)
+            message = f"scalestudy: {identity}: {what}; no result is written"
+            print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
+            sys.exit(1)
+
+
+def _computes_here(lease: Lease, spec: RunSpec, machine: Machine) -> bool:
+    """Whether ranks are forked from this process: where agents start them, it does without torch."""
+    from scalestudy.launch.allocation import where_to_run
+    from scalestudy.launch.resolve import nodes_needed
+
+    try:
+        where = where_to_run(spec, nodes_needed(spec, machine), read_site(), leased=lease.hosts)
+    except (Skipped, UserError):  # said where the run is resolved, as a result or an error of this run
+        return False
+    return where.launcher == "local"
+
+
+def checked_run(data: Any, where: str) -> RunSpec:
+    """Plain data as a run that is possible; all that is wrong with it is said together."""
+    spec, problems = parse(RunSpec, data)
+    problems = problems if spec is None else list(run_problems(spec))
+    raise_all([UserError(p.what, f"{where}: {'.'.join(map(str, p.path))}", p.remedy) for p in problems])
+    assert spec is not None
+    return spec
+
+
+def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
+    """`("strategy=allreduce", "train.epochs=3")` as nested data; text with keys below it is the name of that map.
+
+    Of one key, the last setting holds; null is its default. Raises UserError where a setting cannot be read, or would
+    drop what was given for another key.
+    """
+    data: dict[str, Any] = {}
+    given: list[str] = []
+    for text in settings:
+        key, value = setting(text, command)
+        target, last = _map_for(data, key, command)
+        if below := next((other for other in given if other.startswith(f"{key}.")), None):
+            raise UserError(f"would drop `{below}`, which was given before", f"{command}: {key}", f"give `{key}` first")
+        given.append(key)
+        target.pop(last, None)
+        if value is not None:
+            target[last] = value
+    for key, default in (("data", {"source": "digits"}), ("model", {"name": "small_cnn"})):
+        if isinstance(data.get(key), dict) and "import" not in data[key]:
+            data[key] = {**default, **data[key]}
+    return data
+
+
+def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, Any], str]:
+    """The map that the last part of a dotted key belongs in, made where there is none; and that part."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        below = data.get(parent)
+        if below is None or isinstance(below, str):
+            below = {"name": below} if below else {}
+        if not isinstance(below, dict):
+            what = f"`{parent}` was given as `{printable(str(below))}`, which has no keys"
+            raise UserError(what, f"{command}: {key}", "keep one of them")
+        data[parent] = data = below
+    return data, last
+
+
+def one_line(result: dict[str, Any]) -> str:
+    """A result in one line, for the progress display and logs."""
+    value, wall_s = (result["metrics"].get(name) for name in ("throughput_samples_per_s", "wall_s"))
+    if result["status"] == "valid" and value is not None:
+        return f"valid: {value:,.0f} samples/s"
+    if result["status"] == "valid" and wall_s is not None:
+        return f"valid: {wall_s:.1f} s in all"
+    return f"{result['status']}: {result['reason']}"
