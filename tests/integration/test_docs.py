@@ -23,6 +23,7 @@ from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import ScaleSpec, StudySpec
+from tests.browser import chromium
 from tests.integration.project import ROOT, Project, make_project
 from tests.unit.report.made_claims import made
 
@@ -131,6 +132,30 @@ def test_pages_load_nothing_from_the_network_or_by_an_absolute_path(site: Path) 
     assert outside == set()
     styles = "".join(style.read_text() for style in site.rglob("*.css"))
     assert re.findall(r"url\(\s*[\"']?(?:https?:|//)[^)]*\)|@import[^;]*http[^;]*;", styles) == []
+
+
+SEEN = (
+    "index",
+    "tutorial",
+    "gallery/index",
+    "gallery/gpu_scaling",
+    "reference/config",
+    "reference/run",
+    "explanation/numbers",
+)
+
+
+def test_pages_fit_a_desktop_and_a_phone_in_light_and_dark(site: Path, tmp_path: Path) -> None:
+    """What is wider than the window moves sideways in its own frame; the dark page is dark."""
+    brightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+    with chromium(tmp_path / "profile") as browser:
+        for page in SEEN:
+            for width, height in ((1280, 900), (390, 844)):
+                for scheme in ("light", "dark"):
+                    browser.open(site / f"{page}.html", width, height, scheme)
+                    assert browser.ask("document.documentElement.scrollWidth <= innerWidth"), (page, width)
+                    shown = sum(browser.ask(brightness)) / 3
+                    assert (shown < 60) if scheme == "dark" else (shown > 200), (page, scheme, shown)
 
 
 def test_pages_do_not_tell_where_they_were_built(site: Path) -> None:

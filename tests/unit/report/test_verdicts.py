@@ -28,7 +28,7 @@ def test_an_answer_repeats_statements_with_their_numbers_and_counts_what_no_run_
 ) -> None:
     assert answer(verdicts) == [
         ("reproduced on emulated compute", "Statement of server (0.571 [0.532 … 0.610])."),
-        ("not reproduced", "Statement of slower (0.571 [0.532 … 0.610]; needed: below 0.95)."),
+        ("not reproduced", "Statement of slower (0.571 [0.532 … 0.610]; required: below 0.95)."),
         ("inconclusive", "Statement of unsure."),
         ("not testable here", "1 claim."),
         ("consistent", "1 claim."),

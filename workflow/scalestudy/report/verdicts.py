@@ -176,6 +176,6 @@ def _told(group: Sequence[Judged]) -> str:
 def _statement(claim: Judged) -> str:
     """`A server costs time (0.57 [0.55 … 0.59]).`; with the limit where it was not met."""
     number = interval_text(claim.estimate, claim.low, claim.high, claim.unit)
-    limit = f"needed: {claim.threshold}" if claim.threshold and claim.verdict != "reproduced" else ""
+    limit = f"required: {claim.threshold}" if claim.threshold and claim.verdict != "reproduced" else ""
     found = "; ".join(filter(None, (number, limit if number else "")))
     return f"{claim.statement.rstrip('.')}{f' ({found})' if found else ''}."

@@ -45,7 +45,7 @@ class Config(Spec):
     """Name of a file in config/machines/; results are stored in results/<machine>/. `auto`: this machine, with the
     accelerators found on it; a file named after them is written if there is none."""
     campaign: Name | None = None
-    """Measures the same runs again, beside those that are there: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
+    """Measures the same runs again and keeps the earlier ones: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
