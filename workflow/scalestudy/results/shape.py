@@ -24,13 +24,13 @@ Time = Annotated[str, AfterValidator(_time)]
 Interval = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
-class _Part(BaseModel):
-    """Keys that it does not name are those of another version, and shown nowhere."""
+class Part(BaseModel):
+    """A part of what is stored. Keys that it does not name are those of another version, and shown nowhere."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class _Evaluation(_Part):
+class _Evaluation(Part):
     epoch: Seconds | None = None
     step: Count
     time_s: Seconds
@@ -39,7 +39,7 @@ class _Evaluation(_Part):
     loss: Number | None = None
 
 
-class _Resolved(_Part):
+class _Resolved(Part):
     nodes: Count | None = None
     ranks_per_node: Count | None = None
     threads_per_rank: Count | None = None
@@ -47,12 +47,14 @@ class _Resolved(_Part):
     backend: str | None = None
 
 
-class _Launch(_Part):
+class _Launch(Part):
     launcher: str | None = None
     hosts: list[str] | None = None
 
 
-class _Link(_Part):
+class Link(Part):
+    """One attempt at a run."""
+
     started: Time | None = None
     ended: Time | None = None
     job: str | None = None
@@ -61,7 +63,7 @@ class _Link(_Part):
     cause: str | None = None
 
 
-class _Result(_Part):
+class _Result(Part):
     status: Literal["valid", "invalid", "skipped"]
     spec: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
@@ -90,7 +92,7 @@ class _Result(_Part):
     staleness: dict[str, Count] | None = None
     faults: dict[str, Count] = {}
     launch: _Launch | None = None
-    links: list[_Link] | None = None
+    links: list[Link] | None = None
 
 
 def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:
