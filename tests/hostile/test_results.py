@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from scalestudy.cluster.actual import plans_file, read_plans
@@ -246,12 +248,35 @@ CLAIM = """claims:
 
 
 SUMMARY = Path("results/local/mini/studies/s/runs.parquet")
+
+
+def rewritten(change: Callable[[pd.DataFrame], pd.DataFrame], keeps_notes: bool = False) -> None:
+    """The table, changed and written by pandas, perhaps with the digest of the one before."""
+    table = pa.Table.from_pandas(change(pd.read_parquet(SUMMARY)))
+    notes = pq.read_schema(SUMMARY).metadata if keeps_notes else table.schema.metadata
+    pq.write_table(table.replace_schema_metadata(notes), SUMMARY)
+
+
 SUMMARIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing in it": (raw(str(SUMMARY), b""), ""),
     "garbage": (raw(str(SUMMARY), b"PAR1garbagePAR1"), ""),
     "cut": (cut, ""),
     "another table": (lambda project: pd.DataFrame({"step": [1]}).to_parquet(SUMMARY), "traceback"),
     "a pipe": (pipe(str(SUMMARY)), "hang"),
+    "an edited number": (
+        lambda project: rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0)),
+        "accepted",
+    ),
+    "an edited number, and the old notes": (
+        lambda project: rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0), keeps_notes=True),
+        "accepted",
+    ),
+    "columns by each other's names": (
+        lambda project: rewritten(
+            lambda rows: rows.rename(columns={"wall_s": "epoch_time_s", "epoch_time_s": "wall_s"}), keeps_notes=True
+        ),
+        "accepted",
+    ),
 }
 
 
@@ -266,6 +291,20 @@ def test_a_damaged_summary_is_made_again_from_the_results(kind: str, measured: R
     assert run(("judge", "--study", "s"), measured.capsys).status == 0
     assert pd.read_parquet(SUMMARY).equals(before)
     measured.note(Case(f"runs.parquet: {kind}", raw("", b""), "", before=broke), "made again from the results")
+
+
+def test_an_edited_table_without_results_is_refused(measured: Refuse) -> None:
+    study = measured.project / "config/studies/s.yaml"
+    study.write_text(study.read_text() + CLAIM)
+    assert run(("summarise", "--study", "s"), measured.capsys).status == 0
+    file().unlink()
+
+    def edit(_project: Path) -> None:
+        rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0), keeps_notes=True)
+
+    case = Case("an edited table without results", edit, f"{SUMMARY}: cannot be read: it was changed after it was written",
+                before="accepted")  # fmt: skip
+    measured(case, ("judge", "--study", "s"))
 
 
 def test_verdicts_that_were_edited_are_judged_anew_from_the_results(measured: Refuse) -> None:
