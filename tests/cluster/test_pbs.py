@@ -50,7 +50,7 @@ def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
     driver.kill()
     driver.wait()
     driver = workflow.start()
-    workflow.until(lambda: "long: taken up again" in driver.log.read_text(), "adoption")
+    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
     pbs.stop_server()
     time.sleep(3)
     pbs.start_server()

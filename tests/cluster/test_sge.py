@@ -51,7 +51,7 @@ def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     driver.kill()
     driver.wait()
     driver = workflow.start()
-    workflow.until(lambda: "long: taken up again" in driver.log.read_text(), "adoption")
+    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
     sge.stop_master()
     time.sleep(3)
     sge.start_master()

@@ -182,3 +182,45 @@ def test_a_damaged_checkpoint_of_another_run_is_said_before_anything_is_made(pro
     facts(lambda f: f.update(run=5))(project)
     with pytest.raises(UserError, match="its `run`"):
         checkpoint.facts_to_init_from(project / PLACE, SPEC)
+
+
+GOOD = {
+    "started": "2026-01-01T00:00:00+00:00",
+    "ended": None,
+    "job": None,
+    "hours": None,
+    "steps": None,
+    "cause": None,
+    "from_step": 0,
+}
+RECORDS: list[Any] = [
+    [], 7, {}, {"run": "r"}, {"run": "r", "links": 5, "warnings": []}, {"run": "r", "links": [5], "warnings": []},
+    {"run": "r", "links": [{}], "warnings": []}, {"run": "r", "links": [GOOD], "warnings": 5},
+    {"run": "r", "links": [GOOD], "warnings": [{}]},
+    *({"run": "r", "links": [{**GOOD, **wrong}], "warnings": []} for wrong in (
+        {"started": 5}, {"started": "yesterday"}, {"started": None}, {"from_step": "x"}, {"from_step": -1}, {"hours": "x"},
+        {"steps": [1]}, {"cause": 5})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: json.dumps(record)[:60])
+def test_a_damaged_record_of_attempts_is_said_and_holds_up_no_run(
+    record: object, project: Path, record_property: Callable[[str, object], None]
+) -> None:
+    text = json.dumps(record)
+    raw("results/local/runs/r/checkpoint/links.json", text.encode())(project)
+    with attempt("r", project / "results/local/runs/r/result.json") as chain:
+        assert chain.warnings == ["the record of earlier attempts is damaged: they are not listed"]
+        assert len(chain.attempts) == 1
+        chain.add_to({"steps_done": 1})
+    for key, value in (("case", f"links.json: {text[:60]}"), ("said", chain.warnings[0]), ("before", "traceback")):
+        record_property(key, value)
+
+
+def test_a_record_of_attempts_without_a_fault_is_taken_up(project: Path) -> None:
+    place = project / "results/local/runs/r/checkpoint/links.json"
+    raw(str(place), json.dumps({"run": "r", "links": [GOOD], "warnings": ["w"]}).encode())(project)
+    with attempt("r", project / "results/local/runs/r/result.json") as chain:
+        assert (len(chain.attempts), chain.warnings) == (2, ["w"])
+        assert chain.attempts[0].cause == "ended without a message; its time is that to its last checkpoint"
+        chain.add_to({"steps_done": 1})

@@ -97,6 +97,22 @@ def spec(content: bytes) -> Callable[[Path], object]:
     return archive(lambda files: files.update({the("spec.json", files): content}))
 
 
+def as_another_run(project: Path) -> None:
+    """The run under another id, which its result names too."""
+
+    def change(files: Files) -> None:
+        old = the("result.json", files).split("/")[3]
+        new = f"{old[:-12]}0123456789ab"
+        plain = {**json.loads(files[the("result.json", files)]), "run": new}
+        write_result(project / "other.json", plain)
+        files[the("result.json", files)] = (project / "other.json").read_bytes()
+        (project / "other.json").unlink()
+        for name in [name for name in files if old in name]:
+            files[name.replace(old, new)] = files.pop(name)
+
+    archive(change)(project)
+
+
 def with_file(name: str, content: bytes = b"x") -> Callable[[Path], object]:
     return archive(lambda files: files.update({name: content}))
 
@@ -208,7 +224,7 @@ CASES = [
     Case("a path of the system", with_file("/etc/evil"), LEAVES),
     Case("a path as on Windows", with_file("a\\..\\evil"), LEAVES),
     Case("a path with a terminal's command", with_file("../\x1b[2J"), LEAVES),
-    Case("a result that is a link", as_link, "has no digest"),
+    Case("a result that is a link", as_link, " not readable as JSON"),
     Case("a path twice", twice, f"{FILE}: holds a path twice"),
     Case("no digests", archive(sums=False), f"{FILE}: has no {SUMS}"),
     Case("digests that are not text", lambda project: (project / FILE).write_bytes(packed([*good().items(), (SUMS, b"\xff")], sums=False)),
@@ -225,7 +241,14 @@ CASES = [
     Case("a spec nested without end", spec(b'{"a":' * 100_000), "spec.json of "),
     Case("a spec as a list", spec(b"[1]"), "is not one of this version"),
     Case("a spec with an unknown key", spec(b'{"rnks": 2}'), "is not one of this version"),
-    Case("the spec of another run", spec(b'{"ranks": 2, "strategy": {"name": "allreduce"}}'), "it was measured with"),
+    Case("the spec of another run", spec(b'{"ranks": 2, "strategy": {"name": "allreduce"}}'), "is not that of its id"),
+    Case("a run by another name", as_another_run, "is not that of its id", before="accepted"),
+    Case("a digest of something else in it", archive(lambda files: files.update({the("result.json", files): json.dumps(
+        {**{k: v for k, v in json.loads(files[the("result.json", files)]).items() if k != "digest"},
+         "emulated_storage": {"digest": "x"}}).encode()})), "has no digest", before="accepted"),
+    Case("evaluations that are numbers", result(lambda r: r.update(evaluations=[5])), "its `evaluations.0` is `5`",
+         before="accepted"),
+    Case("what was resolved as a list", result(lambda r: r.update(resolved=[1])), "its `resolved` is `[1]`", before="accepted"),
     Case("another machine's name", result(lambda r: r.update(machine="abci")), "it was measured on machine `abci`"),
     Case("the result of another run", result(lambda r: r.update(run="x-0123456789ab")), "it is the result of"),
     Case("a throughput below nothing", result(lambda r: r["metrics"].update(throughput_samples_per_s=-5)), "is `-5`"),

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.hostile import archives
 from tests.hostile.harness import Case, Refuse, link, pipe, raw, run, text
+from tests.unit.data.test_hard_pictures import claiming
 
 Z = "pictures/train/cat/z.jpg"
 IN_PLACE, STORED = archives.spec("image_folder"), archives.spec("image_folder", preprocess="raw", resize=8)
@@ -82,6 +83,8 @@ PICTURES = [
     Case("only the first bytes of a PNG", raw(Z, coded("PNG")[:20]), "z.jpg: cannot be read as an image: "),
     Case("a PNG with a wrong checksum", raw(Z, coded("PNG")[:30] + b"xxxx" + coded("PNG")[34:]), "z.jpg: cannot be read as an image: "),
     Case("a PNG of 3,600,000,000 pixels", raw(Z, bomb()), "z.jpg: cannot be read as an image: "),
+    Case("a JPEG of 130 bytes that claims 65,500 x 65,500 pixels", raw(Z, claiming(65_500)),
+         "z.jpg: cannot be read as an image: it claims 65,500 x 65,500 pixels", before="damage"),
     Case("a JPEG of 60,000 x 1 pixels", raw(Z, archives.picture(0, (60_000, 1))), "z.jpg: cannot be "),
 ]  # fmt: skip
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from scalestudy.cluster.actual import plans_file, read_plans
@@ -97,7 +99,7 @@ CASES = [
     Case("nothing in it", content(b""), "not readable as JSON"),
     Case("garbage", content(b"\x80garbage"), "not readable as JSON"),
     Case("a list", content(b"[]"), "is not what belongs there"),
-    Case("an empty map", content(b"{}"), "its status is `null`"),
+    Case("an empty map", content(b"{}"), "has no digest"),
     Case("nested without end", content(b"[" * 100_000), "not readable as JSON"),
     Case("nested 900 deep", content(b'{"a":' * 900 + b"1" + b"}" * 900), "not what was measured: ", before="traceback"),
     Case("an infinity", content(b'{"metrics": {"loss": Infinity}}'), "Infinity is not a value of JSON"),
@@ -107,16 +109,27 @@ CASES = [
     Case("the result of another run", of_another_run, "it is the result of"),
     Case("another machine's result", forged(lambda r: r.update(machine="abci")), "it was measured on machine `abci`"),
     Case("a machine that is a list", forged(lambda r: r.update(machine=["local"])), "it was measured on machine"),
-    Case("an unknown status", forged(lambda r: r.update(status="great")), "its status is `great`"),
+    Case("an unknown status", forged(lambda r: r.update(status="great")), "its `status` is `great`"),
     Case("a throughput below nothing", metric(throughput_samples_per_s=-5), "its throughput_samples_per_s is `-5`"),
     Case("a throughput in words", metric(throughput_samples_per_s="fast"), "its throughput_samples_per_s is `fast`"),
     Case("a throughput that is true", metric(throughput_samples_per_s=True), "its throughput_samples_per_s is `true`"),
     Case("a share above 1", metric(accuracy=1.01), "its accuracy is `1.01`"),
     Case("metrics as a list", forged(lambda r: r.update(metrics=[1])), "its `metrics` is `[1]`"),
-    Case("a reason as a map", forged(lambda r: r.update(reason={"a": 1})), "its reason is"),
+    Case("a reason as a map", forged(lambda r: r.update(reason={"a": 1})), "its `reason` is"),
     Case("a spec as a number", forged(lambda r: r.update(spec=7)), "its `spec` is `7`"),
     Case("another batch", forged(lambda r: r["spec"].update(batch={"per_rank": 64})), "it was measured with batch.per_rank 64"),
     Case("another key in the spec", forged(lambda r: r["spec"].update(rnks=2)), "its spec is not one"),
+    Case("evaluations that are numbers", forged(lambda r: r.update(evaluations=[5])), "its `evaluations.0` is `5`",
+         before="traceback"),
+    Case("an interval in words", forged(lambda r: r.update(intervals={"training_time_s": "x"})),
+         "its `intervals.training_time_s` is `x`", before="traceback"),
+    Case("an interval of three", forged(lambda r: r.update(intervals={"training_time_s": [1, 2, 3]})),
+         "its `intervals.training_time_s` is `[1, 2, 3]`", before="traceback"),
+    Case("what was resolved as a list", forged(lambda r: r.update(resolved=[1])), "its `resolved` is `[1]`", before="traceback"),
+    Case("hosts as a number", forged(lambda r: r.update(launch={"hosts": 2})), "its `launch.hosts` is `2`", before="traceback"),
+    Case("a time that is none", forged(lambda r: r.update(ended="soon")), "its `ended` is `soon`", before="traceback"),
+    Case("an edited throughput, and no digest", unsealed_text('"throughput_samples_per_s": 100.0',
+         '"throughput_samples_per_s": 900.0'), "has no digest", before="accepted"),
     Case("an unknown end of the window", forged(lambda r: r.update(window_ended_by="luck")), "its `window_ended_by` is `luck`"),
     Case("what was not checked as text", forged(lambda r: r.update(unchecked="reads")), "its `unchecked` is `reads`"),
     Case("a terminal's command", unsealed_text('"reason": null', '"reason": "\\u001b[2J"'), "holds the character \\u001b",
@@ -235,12 +248,35 @@ CLAIM = """claims:
 
 
 SUMMARY = Path("results/local/mini/studies/s/runs.parquet")
+
+
+def rewritten(change: Callable[[pd.DataFrame], pd.DataFrame], keeps_notes: bool = False) -> None:
+    """The table, changed and written by pandas, perhaps with the digest of the one before."""
+    table = pa.Table.from_pandas(change(pd.read_parquet(SUMMARY)))
+    notes = pq.read_schema(SUMMARY).metadata if keeps_notes else table.schema.metadata
+    pq.write_table(table.replace_schema_metadata(notes), SUMMARY)
+
+
 SUMMARIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing in it": (raw(str(SUMMARY), b""), ""),
     "garbage": (raw(str(SUMMARY), b"PAR1garbagePAR1"), ""),
     "cut": (cut, ""),
     "another table": (lambda project: pd.DataFrame({"step": [1]}).to_parquet(SUMMARY), "traceback"),
     "a pipe": (pipe(str(SUMMARY)), "hang"),
+    "an edited number": (
+        lambda project: rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0)),
+        "accepted",
+    ),
+    "an edited number, and the old notes": (
+        lambda project: rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0), keeps_notes=True),
+        "accepted",
+    ),
+    "columns by each other's names": (
+        lambda project: rewritten(
+            lambda rows: rows.rename(columns={"wall_s": "epoch_time_s", "epoch_time_s": "wall_s"}), keeps_notes=True
+        ),
+        "accepted",
+    ),
 }
 
 
@@ -255,6 +291,20 @@ def test_a_damaged_summary_is_made_again_from_the_results(kind: str, measured: R
     assert run(("judge", "--study", "s"), measured.capsys).status == 0
     assert pd.read_parquet(SUMMARY).equals(before)
     measured.note(Case(f"runs.parquet: {kind}", raw("", b""), "", before=broke), "made again from the results")
+
+
+def test_an_edited_table_without_results_is_refused(measured: Refuse) -> None:
+    study = measured.project / "config/studies/s.yaml"
+    study.write_text(study.read_text() + CLAIM)
+    assert run(("summarise", "--study", "s"), measured.capsys).status == 0
+    file().unlink()
+
+    def edit(_project: Path) -> None:
+        rewritten(lambda rows: rows.assign(throughput_samples_per_s=99999.0), keeps_notes=True)
+
+    case = Case("an edited table without results", edit, f"{SUMMARY}: cannot be read: it was changed after it was written",
+                before="accepted")  # fmt: skip
+    measured(case, ("judge", "--study", "s"))
 
 
 def test_verdicts_that_were_edited_are_judged_anew_from_the_results(measured: Refuse) -> None:

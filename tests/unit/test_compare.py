@@ -317,8 +317,8 @@ def test_campaigns_are_in_the_order_of_time_or_of_names(study: Study, capsys: py
 
 
 def test_a_change_of_the_instrument_is_told_with_its_campaign(study: Study) -> None:
-    write(study, "local", steady, started="1")
-    write(study, "local+new", steady, started="2", instrument={**INSTRUMENT, "torch": "2.1"})
+    write(study, "local", steady, started="2026-01-01")
+    write(study, "local+new", steady, started="2026-01-02", instrument={**INSTRUMENT, "torch": "2.1"})
     run("trend")
     assert (
         "From new on the instrument differs: torch: 2.0 before, 2.1 after"

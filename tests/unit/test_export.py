@@ -299,7 +299,7 @@ def test_a_specification_of_another_run_is_refused(
     export()
     resealed(f"results/local/runs/{study.runs[0].id}/spec.json", spec)
     said = refused(capsys)
-    assert "it was measured with" in said or "not readable as JSON" in said or "is not one of this version" in said
+    assert "is not that of its id" in said or "not readable as JSON" in said or "is not one of this version" in said
 
 
 def test_a_table_that_is_none_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def plain_file(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _planted(Path(path)) from None
-        if error.errno in (errno.ENXIO, errno.EISDIR):
+        if error.errno == errno.ENXIO:
             raise UserError("is not a file: nothing is written to it", str(path), "move it away") from None
         raise
     if empties and found.st_nlink > 1:
@@ -254,6 +254,9 @@ def write_sealed(path: Path | str, value: dict[str, Any]) -> None:
     write_json(path, {**plain, SEAL: sha256_text(canonical_json(plain))})
 
 
+NO_DIGEST = "has no digest: it was changed after it was written, or is from before there were any"
+
+
 def _visible(value: Any) -> Any:
     """`value` with every text as messages show it: what is read back may hold nothing else."""
     if isinstance(value, str):
@@ -263,11 +266,10 @@ def _visible(value: Any) -> Any:
     return [_visible(item) for item in value] if isinstance(value, list) else value
 
 
-def read_sealed(path: Path | str, remedy: str, needs_digest: bool = False) -> dict[str, Any]:
+def read_sealed(path: Path | str, remedy: str, needs_digest: bool = True) -> dict[str, Any]:
     """Read what `write_sealed` wrote, less the digest; UserError where it is no object, or was changed since.
 
-    A file without a digest was written before files had one; only what it says can be checked. `needs_digest` refuses it,
-    for what can be made again in a moment.
+    A file without a digest is refused too: whoever edits one could delete it.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -275,7 +277,7 @@ def read_sealed(path: Path | str, remedy: str, needs_digest: bool = False) -> di
     digest = value.pop(SEAL, None)
     text = checked_json(value, path, remedy)
     if needs_digest and digest is None:
-        raise UserError("has no digest", str(path), remedy)
+        raise UserError(NO_DIGEST, str(path), remedy)
     if digest is not None and digest != sha256_text(text):
         raise UserError("was changed after it was written: its digest does not match its content", str(path), remedy)
     return value

@@ -1,21 +1,26 @@
 """One driver per folder. Snakemake's own lock does not tell a living driver from one that was killed; this one does.
 
 The file names host, process and the time it was started, and is touched while the driver lives. It is stale if its
-process is gone from its host, or, seen from another host, if it was not touched for ten minutes.
+process is gone, or, where that cannot be seen, if it was not touched for ten minutes: on another host, after a restart
+of this one, and in another container, whose hosts can have the same name.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SILENT_S = 600.0
+WRITTEN_WITHIN_S = 5.0
+"""A lock without content is that of a driver that is about to write it, on a file system without hard links."""
 TOUCH_S = 20.0
 
 
@@ -28,6 +33,8 @@ class Owner:
     started: str
     """Start time of its process, as the kernel counts it: process ids are reused."""
     token: str
+    space: str = ""
+    """Its namespace of process ids; empty: an older version did not say."""
 
 
 class Taken(Exception):
@@ -39,7 +46,7 @@ class DriverLock:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "driver.json"
-        self.me = Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", uuid.uuid4().hex)
+        self.me = Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", uuid.uuid4().hex, _space())
         self.taken_ns = 0
         self._touched = 0.0
 
@@ -50,6 +57,7 @@ class DriverLock:
             if self._create():
                 self.taken_ns = self.path.stat().st_mtime_ns
                 return before
+            self._wait_until_written()
             owner = self.owner()
             if owner is not None and self._lives(owner):
                 raise Taken(self._sentence(owner))
@@ -95,17 +103,33 @@ class DriverLock:
         temporary = self.path.with_name(f".{self.path.name}.{self.me.token}")
         try:
             temporary.write_text(json.dumps(asdict(self.me)) + "\n", encoding="utf-8")
-            os.link(temporary, self.path)  # fails if it is there, on network file systems too
+            _link(temporary, self.path)
         except FileExistsError:
             return False
         finally:
             temporary.unlink(missing_ok=True)
         return True
 
+    def _wait_until_written(self) -> None:
+        """Returns at once unless the lock is there, new and empty."""
+        end = time.monotonic() + WRITTEN_WITHIN_S
+        while time.monotonic() < end:
+            try:
+                if self.path.stat().st_size or self._silent_s() > WRITTEN_WITHIN_S:
+                    return
+            except OSError:
+                return
+            time.sleep(0.1)
+
     def _lives(self, owner: Owner) -> bool:
-        if owner.host == self.me.host:
+        if self._is_here(owner):
             return _started(owner.pid) == owner.started
         return self._silent_s() < SILENT_S
+
+    def _is_here(self, owner: Owner) -> bool:
+        """Whether its process would be seen from here: same host, boot and namespace of process ids."""
+        boots = owner.started.partition(":")[0], self.me.started.partition(":")[0]
+        return owner.host == self.me.host and boots[0] == boots[1] and owner.space in ("", self.me.space)
 
     def _silent_s(self) -> float:
         """Seconds since the time stamp of the lock was updated, by the clock of the file system."""
@@ -130,21 +154,44 @@ class DriverLock:
         except (ValueError, TypeError, RecursionError):
             found = None
         if found is not None and found != owner:
-            try:
-                os.link(aside, self.path)
-            except FileExistsError:
-                pass
+            with suppress(FileExistsError):
+                _link(aside, self.path)
         aside.unlink(missing_ok=True)
         return True
 
     def _sentence(self, owner: Owner) -> str:
         text = f"another driver works in this folder: process {owner.pid} on {owner.host}"
-        if owner.host == self.me.host:
+        if self._is_here(owner):
             return f"{text}. Wait for it, or end it: kill {owner.pid}"
         return (
             f"{text}, which was heard of {self._silent_s():.0f} s ago. "
             f"If it is dead, start again in {SILENT_S / 60:.0f} minutes or remove {self.path}"
         )
+
+
+def _link(content: Path, path: Path) -> None:
+    """Give a file another name, FileExistsError where that is taken. A copy, where the file system has no hard links."""
+    try:
+        os.link(content, path)  # fails if it is there, on network file systems too
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(content.read_text(encoding="utf-8"))
+
+
+NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+"""What link(2) says on FAT, on some FUSE and network file systems, and where the file system counts no more links."""
+
+
+def _space() -> str:
+    """The namespace of this process's id; empty where the system does not say."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _started(pid: int) -> str | None:

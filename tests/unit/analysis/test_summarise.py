@@ -239,7 +239,12 @@ def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_pa
 
     def evaluated(run: Run) -> dict[str, Any]:
         reached = run.spec.ranks == 1 or run.spec.repeat > 0
-        return {"evaluations": [{"time_s": 10, "accuracy": 0.5}, {"time_s": 20, "accuracy": 0.8 if reached else 0.6}]}
+        return {
+            "evaluations": [
+                {"step": 1, "time_s": 10, "accuracy": 0.5},
+                {"step": 2, "time_s": 20, "accuracy": 0.8 if reached else 0.6},
+            ]
+        }
 
     write_results(study, evaluated)
     rows = {row["ranks"]: row for row in summary_of(study)}

@@ -83,7 +83,19 @@ def test_exif_orientation_is_not_applied_and_lost_when_a_picture_is_made_anew(
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
+
+
+def claiming(side: int) -> bytes:
+    """A JPEG of some hundred bytes whose header claims so many rows and columns."""
+    data = bytearray(photo(16, 16))
+    at = data.index(b"\xff\xc0")
+    data[at + 5 : at + 9] = side.to_bytes(2, "big") * 2
+    return bytes(data)
+
+
+TOO_LARGE = "it claims 65,500 x 65,500 pixels, and 178,956,970 are the most that are decoded"
 DAMAGED = {
+    "bomb.jpg": (claiming(65_500), TOO_LARGE),
     "empty.jpg": (b"", "it is empty"),
     "truncated.jpg": (photo(160, 120)[:2000], "truncated"),
     "truncated.png": (photo(160, 120, "PNG")[:2000], ""),
@@ -229,3 +241,33 @@ def test_decoders_raise_only_what_counts_as_unreadable() -> None:
                 assert images.decode(bytes(data)).shape[2] == 3
             except images.UNREADABLE:
                 pass
+
+
+def test_no_memory_is_given_to_a_picture_that_claims_thousands_of_millions_of_pixels(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images.simplejpeg, "decode_jpeg", lambda *_, **__: pytest.fail("it was decoded"))
+    with pytest.raises(OSError, match=TOO_LARGE):
+        images.decode(claiming(65_500))
+    monkeypatch.undo()
+    path, _ = prepared(**folder(tmp_path / "p", {"a.jpg": claiming(65_500), "good.jpg": photo(40, 32)}))
+    with pytest.raises(UserError, match=f"sample 0 cannot be read: {TOO_LARGE}"):
+        open_dataset(path, "train").batch(np.arange(2), size=8, augment="none", seed=0, epoch=0, train=False)
+
+
+def test_a_picture_that_memory_does_not_suffice_for_is_named_or_left_out(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = folder(tmp_path / "p", {"large.jpg": photo(160, 120), "good.jpg": photo(40, 32), "other.jpg": photo(48, 32)})
+    decode = images.decode
+
+    def short(data: bytes, *rest: Any) -> np.ndarray:
+        if images.header(data) == (120, 160):
+            raise MemoryError
+        return decode(data, *rest)
+
+    monkeypatch.setattr(images, "decode", short)
+    with pytest.raises(UserError, match=r"large\.jpg: cannot be read as an image: memory ran out"):
+        prepared("fails", **spec, preprocess="resized")
+    _, manifest = prepared("skips", **spec, preprocess="resized", on_error="skip")
+    assert (manifest.train.samples, manifest.left_out) == (2, 1)

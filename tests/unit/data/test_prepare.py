@@ -161,7 +161,7 @@ def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
 
 
 def test_a_file_that_is_not_a_manifest_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"id": "x"}')
+    write_sealed(tmp_path / "manifest.json", {"id": "x"})
     with pytest.raises(UserError, match="is not a manifest"):
         read_manifest(tmp_path / "manifest.json")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scalestudy.files import write_json
+from scalestudy.files import write_sealed
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
@@ -40,7 +40,7 @@ def claims_of(study: Study) -> list[dict[str, Any]]:
 
 def write_claims(study: Study, claims: list[dict[str, Any]] | None = None) -> None:
     """The file of a study's verdicts."""
-    write_json(
+    write_sealed(
         claims_file(MACHINE, study.scale, study.name),
         {
             "study": study.name,

@@ -77,7 +77,7 @@ def test_of_results_that_did_not_change_none_is_read_and_of_those_touched_only_t
     assert (current(study), reads) == (before, [touched])
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "[1, 2]", '{"a": 7}', "\x00"])
+@pytest.mark.parametrize("content", [None, "", "[]", "[1, 2]", '{"a": 7}', '{"a": []}', '{"a": ["x"]}', "\x00"])
 def test_what_is_kept_is_only_a_cache(study: Study, content: str | None, reads: list[Path]) -> None:
     write_results(study)
     before = current(study)
@@ -87,6 +87,7 @@ def test_what_is_kept_is_only_a_cache(study: Study, content: str | None, reads: 
         kept.unlink()
     else:
         kept.write_text(content)
+    assert freshness.is_current(study, MACHINE)
     reads.clear()
     assert current(study) == before
     assert len(reads) == len(study.runs)

@@ -18,6 +18,7 @@ from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
 
 Change = Callable[[dict[str, Any]], Any]
+GOOD = {"epoch": 1, "step": 10, "time_s": 2.5, "accuracy": 0.5, "auroc": None}
 
 
 def stored(run: Run) -> Path:
@@ -79,9 +80,9 @@ def test_the_result_of_another_run_is_named(study: Study) -> None:
         (lambda c: c.update(window_ended_by="luck"), "its `window_ended_by` is `luck`"),
         (lambda c: c["metrics"].update(accuracy=1.01), "its accuracy is `1.01`"),
         (lambda c: c["metrics"].update(step_time_s=True), "its step_time_s is `true`"),
-        (lambda c: c.update(status="great"), "its status is `great`"),
+        (lambda c: c.update(status="great"), "its `status` is `great`"),
         (lambda c: c.update(metrics=[1, 2]), "its `metrics` is `[1, 2]`"),
-        (lambda c: c.update(reason={"a": 1}), 'its reason is `{"a": 1}`'),
+        (lambda c: c.update(reason={"a": 1}), 'its `reason` is `{"a": 1}`'),
         (lambda c: c.update(spec=7), "its `spec` is `7`"),
         (lambda c: c.update(machine="tsubame3"), "it was measured on machine `tsubame3` and lies below results/fake"),
         (lambda c: c.update(machine=["fake"]), 'it was measured on machine `["fake"]` and lies below results/fake'),
@@ -111,13 +112,52 @@ def test_a_file_that_is_not_a_result_is_invalid(study: Study, content: str) -> N
     assert found["status"] == "invalid"
 
 
-def test_a_result_from_before_there_were_digests_counts(study: Study) -> None:
+def test_a_result_whose_digest_was_deleted_with_the_edit_is_invalid(study: Study) -> None:
+    def without_digest(content: dict[str, Any]) -> None:
+        content["metrics"]["throughput_samples_per_s"] = 99999.0
+        del content["digest"]
+
+    found = edited(study.runs[0], without_digest)
+    assert (found["status"], found["metrics"]) == ("invalid", {})
+    assert found["reason"].startswith("not what was measured: has no digest: it was changed after it was written, or")
+
+
+NESTED = {
+    "evaluations.0": {"evaluations": [5]},
+    "evaluations.1.time_s": {"evaluations": [GOOD, {**GOOD, "time_s": "x"}]},
+    "evaluations.0.accuracy": {"evaluations": [{**GOOD, "accuracy": 7}]},
+    "intervals.training_time_s": {"intervals": {"training_time_s": "x"}},
+    "intervals.training_time_s.1": {"intervals": {"training_time_s": [1, "x"]}},
+    "kinds.training_time_s": {"kinds": {"training_time_s": 5}},
+    "resolved": {"resolved": [1]},
+    "resolved.nodes": {"resolved": {"nodes": "many"}},
+    "launch.hosts": {"launch": {"hosts": "here"}},
+    "instrument.cpu": {"instrument": {"cpu": ["a"]}},
+    "warnings": {"warnings": "x"},
+    "links.0.hours": {"links": [{"hours": "x"}]},
+    "started": {"started": "yesterday"},
+    "emulated": {"emulated": "no"},
+    "steps_done": {"steps_done": -1},
+    "stage.0": {"stage": [1]},
+}
+
+
+@pytest.mark.parametrize("place", NESTED)
+def test_a_part_of_a_wrong_type_is_named_however_deep_it_lies(study: Study, place: str) -> None:
+    found = forged(study.runs[0], lambda content: content.update(NESTED[place]))
+    assert found["reason"].startswith(f"not what was measured: its `{place}` is ")
+    assert study_rows(study, MACHINE)["status"].tolist()[0] == "invalid"
+
+
+def test_a_result_whose_spec_is_that_of_another_run_is_not_compared(study: Study) -> None:
+    write_results(study)
     run = study.runs[0]
-    file = stored(run)
-    content = json.loads(file.read_text())
-    del content["digest"]
-    file.write_text(json.dumps(content))
-    assert read_result(MACHINE, run) == result_of(run)
+    other = {**run.spec.plain(), "batch": {"per_rank": 64}}
+    write_result(result_file(MACHINE, run.id), {**result_of(run), "spec": other})
+    named = {record.run: record.result.get("reason") for record in read_records(MACHINE).runs}
+    left = dict(read_records(MACHINE).unreadable)
+    assert run.id not in named and "its `spec` is not that of the run" in left[run.id]
+    assert len(named) == len(study.runs) - 1
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,15 @@ from scalestudy.analysis.drift import round_effects
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
+from scalestudy.analysis.sealed_table import read_table, write_table
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, sha256_text, write_text, write_with
+from scalestudy.files import canonical_json, sha256_text, write_text
 from scalestudy.results import freshness
 from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
 from scalestudy.spec.emulated import is_emulated
-from scalestudy.spec.layout import run_folder, study_folder
+from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
@@ -39,7 +40,7 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     made_from = freshness.of_study(study, machine)  # first: what changes from now on counts as changed
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
-    write_with(folder / "runs.parquet", storable(rows).to_parquet)
+    write_table(folder / "runs.parquet", storable(rows))
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
@@ -83,14 +84,19 @@ def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 class Damaged(UserError):
-    """runs.parquet is there and cannot be read."""
+    """runs.parquet is there and cannot be read, or was changed after it was written."""
 
 
 def repair_summary(study: Study, machine: str) -> None:
-    """Summarise a study again where runs.parquet is damaged: Snakemake sees only that the file is there."""
+    """Summarise a study again where runs.parquet is damaged: Snakemake sees only that the file is there.
+
+    Raises UserError where no result is here that it could be made from.
+    """
     try:
         read_rows(study, machine)
     except Damaged:
+        if not any(result_file(machine, run.id).exists() for run in study.runs):
+            raise
         summarise(study, machine)
     except UserError:
         pass  # said by what reads the rows
@@ -105,7 +111,7 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
     if not file.is_file():
         raise Damaged("is not a file", str(file), f"remove it, then {remedy}")
     try:
-        rows = pd.read_parquet(file)
+        rows = read_table(file)
         runs = list(rows["run"])
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise Damaged(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None

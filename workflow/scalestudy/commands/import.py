@@ -139,8 +139,9 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
     """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
     import tempfile
 
-    from scalestudy.results.stored import checked_result
+    from scalestudy.results.stored import differences
     from scalestudy.spec.base import parse
+    from scalestudy.spec.ids import is_named
     from scalestudy.spec.run import RunSpec
 
     if not {"spec.json", "result.json"} <= files.keys():
@@ -156,13 +157,15 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
         file = Path(folder) / run / "result.json"
         file.parent.mkdir()
         file.write_bytes(files["result.json"])
-        sealed = read_sealed(file, REMEDY) if b'"digest"' in files["result.json"] else None
-        result = checked_result(file, run, spec, machine)
+        try:
+            wrong = next(differences(read_sealed(file, REMEDY), run, spec, machine), None)
+        except UserError as error:
+            raise UserError(f"the result of {run} {error.what}", place, REMEDY) from None
         checked_json(plain, f"{place}: spec.json of {run}", REMEDY)
-    if sealed is None:
-        raise UserError(f"the result of {run} has no digest", place, REMEDY)
-    if result is not None and str(result.get("reason") or "").startswith("not what was measured"):
-        raise UserError(f"run {run}: {result['reason']}", place, REMEDY)
+    if not is_named(run, plain):
+        raise UserError(f"the specification of {run} is not that of its id", place, REMEDY)
+    if wrong is not None:
+        raise UserError(f"the result of {run} is not what was measured: {wrong}", place, REMEDY)
     for name, data in files.items():
         if name.endswith(".parquet"):
             _check_parquet(data, f"{run}/{name}", place)

@@ -18,6 +18,7 @@ from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
+from scalestudy.results.shape import Count, Link, Part, Time
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
 from scalestudy.training import notices
 
@@ -70,6 +71,19 @@ class Attempt:
     def entry(self) -> dict[str, Any]:
         """As `links` of result.json lists it."""
         return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause")}
+
+
+class _Noted(Link):
+    started: Time
+    from_step: Count
+
+
+class _Record(Part):
+    """What RECORD holds."""
+
+    run: str
+    links: list[_Noted]
+    warnings: list[str]
 
 
 @dataclass
@@ -184,9 +198,10 @@ def _read_record(chain: Chain) -> None:
         return
     try:
         record = read_json(file)
-        run, attempts = record["run"], [Attempt(**entry) for entry in record["links"]]
-        warnings = list(record["warnings"])
-    except (UserError, KeyError, TypeError):
+        noted = _Record.model_validate(record)
+        run, attempts = noted.run, [Attempt(**vars(link)) for link in noted.links]
+        warnings = noted.warnings
+    except (UserError, ValueError):
         chain.warnings.append("the record of earlier attempts is damaged: they are not listed")
         return
     _must_be_of_this_run(chain, run)

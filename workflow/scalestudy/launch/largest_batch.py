@@ -19,6 +19,7 @@ import torch._dynamo  # the optimisers import it on first use: once here, and no
 
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
+from scalestudy.locks import Patience
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
 from scalestudy.training.fits import no_memory_on_device
@@ -32,6 +33,7 @@ STEPS = 2
 MOST = 1 << 20
 HELD = 2
 """Batches that the loader holds on a GPU (data/load/loader.py: on_device)."""
+LOOK_S = 1.0
 DISTINCT = 16
 """Samples that are read; a batch repeats them."""
 
@@ -72,7 +74,8 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
     def fits(batch: int) -> bool:
         try:
             if batch not in tried:
-                tried[batch] = _in_a_process(job, data, limit_bytes, batch)
+                smaller_fits = any(trial.fits for trial in tried.values() if trial.batch < batch)
+                tried[batch] = _in_a_process(job, data, limit_bytes, batch, smaller_fits)
         except UserError:
             if batch > 1:
                 raise
@@ -87,14 +90,19 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
     return found, list(tried.values())
 
 
-def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> Trial:
+def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> Trial:
     """Train in a separate process: what did not fit leaves nothing behind.
 
-    What fails under the limit and works without it did not fit: not every library reports that memory ran out.
+    What fails under the limit and works with more did not fit: not every library reports that memory ran out. More is
+    twice the limit, or what is free where that is less: the memory of others is not touched. Where that leaves it open,
+    and a smaller batch fits (`smaller_fits`), memory is what differs.
     """
     answer = _answer_of_child(job, data, limit_bytes, batch)
-    if "error" in answer and limit_bytes is not None and "error" not in _answer_of_child(job, data, None, batch):
-        answer = {}
+    if "error" in answer and limit_bytes is not None:
+        more = min(2 * limit_bytes, max(limit_bytes, _free_bytes()))
+        open_still = more < 2 * limit_bytes and smaller_fits
+        if open_still or "error" not in _answer_of_child(job, data, more, batch):
+            answer = {}
     if "error" in answer:
         raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
     peak = answer.get("peak_bytes")
@@ -108,6 +116,9 @@ def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: in
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))
     child.start()
     sending.close()
+    patience = Patience(lambda: f"process {child.pid}, which tries a batch of {batch}")
+    while not receiving.poll(LOOK_S):
+        patience.look(0.0)
     try:
         answer: dict[str, Any] | None = receiving.recv()
     except EOFError:
@@ -143,7 +154,8 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     device = world.device
     before, code_before = _status_bytes("VmRSS"), _status_bytes("RssFile")
     if device.type == "cuda" and limit_bytes is not None:
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / torch.cuda.get_device_properties(device).total_memory)
+        whole = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / whole))
     elif limit_bytes is not None:
         most = _status_bytes("VmData") + limit_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -163,6 +175,13 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
         return int(torch.cuda.max_memory_reserved(device))
     code = _status_bytes("RssFile") - code_before  # pages of libraries, which no limit counts
     return _status_bytes("VmHWM") - before - code
+
+
+def _free_bytes() -> int:
+    """Memory that this machine can give without swapping."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
 
 
 def _status_bytes(name: str) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(".scalestudy/digests")
 
+KINDS = [int, int, int, int, str]
 Contents = dict[str, list[Any]]
 """By run: size, times of change of content and of inode (ns), inode, and the SHA-256 of the content."""
 
@@ -72,4 +73,6 @@ def _known(file: Path) -> Contents:
         known = read_json(file)
     except (UserError, OSError):
         return {}
-    return {run: entry for run, entry in known.items() if isinstance(entry, list)} if isinstance(known, dict) else {}
+    if not isinstance(known, dict):
+        return {}
+    return {run: entry for run, entry in known.items() if isinstance(entry, list) and [type(x) for x in entry] == KINDS}

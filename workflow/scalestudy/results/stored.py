@@ -9,16 +9,14 @@ from typing import Any
 
 from scalestudy.errors import UserError, visible
 from scalestudy.files import canonical_json, read_json, read_sealed, write_sealed
+from scalestudy.results.shape import wrong_parts
 from scalestudy.spec.base import parse, shown_safely
 from scalestudy.spec.columns import METRICS, SHARES, columns_of
+from scalestudy.spec.ids import is_named
 from scalestudy.spec.layout import STATE_FILE, machine_and_campaign, result_file
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
-STATUSES = ("valid", "invalid", "skipped")
-ENDS_OF_WINDOW = (None, "limit", "precision")
-"""None: the run was the whole training, or was measured before this was recorded."""
-MAPS = ("metrics", "kinds", "intervals", "instrument", "spec")
 REMEDY = "measure it again: scalestudy forget"
 
 
@@ -75,25 +73,15 @@ def _not_measured(run: str, spec: RunSpec | None, difference: str) -> dict[str, 
 
 def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
-    if result.get("status") not in STATUSES:
-        yield f"its status is {shown_safely(result.get('status'))}"
     if result.get("run") != run:
         yield f"it is the result of {shown_safely(result.get('run'))}"
     if machine is not None and not _is_of(machine, result.get("machine")):
         yield f"it was measured on machine {shown_safely(result['machine'])} and lies below results/{machine}"
-    for key in MAPS:
-        if not isinstance(result.get(key, {}), Mapping):
-            yield f"its `{key}` is {shown_safely(result[key])}"
-            return
-    if not isinstance(result.get("reason") or "", str):
-        yield f"its reason is {shown_safely(result['reason'])}"
-    if not isinstance(result.get("disturbed", False), bool):
-        yield f"its `disturbed` is {shown_safely(result['disturbed'])}"
-    if result.get("window_ended_by") not in ENDS_OF_WINDOW:
-        yield f"its `window_ended_by` is {shown_safely(result['window_ended_by'])}"
-    unchecked = result.get("unchecked", [])
-    if not isinstance(unchecked, list) or not all(isinstance(sentence, str) for sentence in unchecked):
-        yield f"its `unchecked` is {shown_safely(unchecked)}"
+    for wrong in wrong_parts(result):
+        yield wrong
+        return  # what follows takes every part for what it should be
+    if spec is None and not is_named(run, result.get("spec") or {}):
+        yield f"its `spec` is not that of the run {shown_safely(run)}"
     if spec is not None and (difference := _other_question(result.get("spec"), spec)):
         yield difference
     for name, value in (result.get("metrics") or {}).items():

@@ -18,6 +18,9 @@ TRAINER_VERSION = 4
 """Raised by hand when a commit changes what a run computes or measures. 4: parts of a step are means that sum to it over
 all ranks; an emulated accelerator waits for no conversion; a window that others disturbed is taken once more."""
 
+KNOWN_VERSIONS = 100
+"""Below it lie all trainer versions, also later ones than this, whose results are taken in and compared."""
+
 DATA_VERSION = 1
 """Raised by hand when a commit changes the bytes that a dataset is made of."""
 
@@ -38,6 +41,18 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
     slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}{where}.r{spec.repeat}"
     return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
+
+
+def is_named(run: str, plain: Mapping[str, Any]) -> bool:
+    """Whether an id is that of a spec, as a result holds it, by this version or another.
+
+    Code of one's own is part of an id, and not here where the result is somebody else's: such an id is believed.
+    """
+    if any(isinstance(part := plain.get(key), Mapping) and "import" in part for key in ("model", "data")):
+        return True
+    versions = [TRAINER_VERSION, *(version for version in range(1, KNOWN_VERSIONS) if version != TRAINER_VERSION)]
+    questions = ({"trainer_version": version, **plain} for version in versions)
+    return any(sha256_text(canonical_json(question))[:12] == run[-12:] for question in questions)
 
 
 def configuration_id(spec: RunSpec) -> str:

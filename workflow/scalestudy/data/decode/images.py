@@ -27,8 +27,19 @@ Pixels = NDArray[np.uint8]
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Uniform numbers that one random view takes."""
-UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    KeyError,
+    struct.error,
+    Image.DecompressionBombError,
+    MemoryError,
+)
 """What decoders raise on damaged images; pillow has SyntaxError for broken PNG."""
+MOST_PIXELS = 2 * 89_478_485
+"""Of one image, as in Pillow (DecompressionBombError): a few hundred bytes can claim 4 thousand million, 13 GB of memory."""
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 """Formats that are read, by their first bytes: names of files cannot be trusted. Pillow may try no others, because some
 of its loaders start programs on the data (Ghostscript on PostScript)."""
@@ -77,9 +88,25 @@ def header(data: Any) -> tuple[int, int]:
     if bytes(data[:2]) == b"\xff\xd8":
         with contextlib.suppress(ValueError, KeyError):  # pillow may know more
             height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-            return height, width
+            return limited(height, width)
     with _opened(data) as image:
-        return image.height, image.width
+        return limited(image.height, image.width)
+
+
+class TooLarge(OSError):
+    """A picture that no memory should be given to. (Not a ValueError: no other decoder is tried.)"""
+
+
+def reason(error: BaseException) -> str:
+    """Why a picture cannot be read, of what UNREADABLE lists."""
+    return str(error) or ("memory ran out" if isinstance(error, MemoryError) else type(error).__name__)
+
+
+def limited(height: int, width: int) -> tuple[int, int]:
+    """The size that a header states; TooLarge where it is one that nothing should be decoded at."""
+    if height * width > MOST_PIXELS:
+        raise TooLarge(f"it claims {width:,} x {height:,} pixels, and {MOST_PIXELS:,} are the most that are decoded")
+    return height, width
 
 
 def _opened(data: Any) -> Image.Image:
@@ -101,12 +128,13 @@ def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
     JPEG be decoded smaller by about that factor, never by more.
     """
     if bytes(data[:2]) == b"\xff\xd8":
-        height, width = header(data) if shrink > 1 else (0, 0)
+        height, width = header(data)
         least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
         suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
         with suppressed:  # it refuses images that can be repaired; pillow decides
             return simplejpeg.decode_jpeg(data, "RGB", **least)
     with _opened(data) as image:
+        limited(image.height, image.width)
         if image.mode.startswith("I"):  # 16 bits of grey, which pillow would cut off at 255
             grey = np.clip(np.array(image) // 256, 0, 255).astype(np.uint8)
             return np.repeat(grey[:, :, None], 3, axis=2)

@@ -77,7 +77,7 @@ class StoredPictures:
                 data = self.reader.read(sample, epoch)
                 self._show(sample, data, numbers if augment == "crop_flip" else None, flip, out[row])
             except images.UNREADABLE as error:
-                raise self.unreadable(sample, error) from None
+                raise self.unreadable(sample, images.reason(error)) from None
         progress[0] = NO_SAMPLE
 
     def unreadable(self, sample: int, error: object) -> UserError:
@@ -93,7 +93,8 @@ class StoredPictures:
             images.show_pixels(data, height, width, view_of(height, width, draws, flip), out)
             return
         fast = kernel.loaded()
-        height, width = (fast.header(data) if fast else None) or images.header(data)
+        stated = fast.header(data) if fast else None
+        height, width = images.limited(*stated) if stated else images.header(data)
         view = view_of(height, width, draws, flip)
         shrink = images.shrink_for(view, out.shape[0])
         if fast is not None:

@@ -45,6 +45,8 @@ def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) ->
         image = images.stored_form(images.decode(data), spec.resize, crop=pixels)
     except images.UNREADABLE as error:
         remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
-        raise Unreadable(f"cannot be read as an image: {error}", source.name(split, number), remedy) from None
+        raise Unreadable(
+            f"cannot be read as an image: {images.reason(error)}", source.name(split, number), remedy
+        ) from None
     stored = image.tobytes() if pixels else images.encode(image, spec.quality)
     return Converted(stored, image.shape[1], image.shape[0], len(data))

@@ -27,6 +27,8 @@ ROOM = "room.lock"
 WAIT_S = 0.02
 """How often who waits for copies looks whether they are there: it is part of the time that a run needs for them."""
 LARGER = "free some space there, or set `scratch` of the site to a larger place"
+FACTS: dict[str, Any] = {"state": "", "bytes": 0, "boot": "", "private": False}
+"""What is recorded about a set of copies, where nothing is."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -67,11 +69,12 @@ class Entry:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is recorded about it; empty where nothing is."""
+        """What is recorded about it; FACTS where nothing is, or it is damaged: then copies are made anew."""
         with contextlib.suppress(UserError, FileNotFoundError):
-            found: dict[str, Any] = read_json(self._facts)
-            return found
-        return {}
+            found = read_json(self._facts)
+            if isinstance(found, dict) and all(type(found.get(key, fact)) is type(fact) for key, fact in FACTS.items()):
+                return {**FACTS, **found}
+        return dict(FACTS)
 
     def record(self, facts: dict[str, Any]) -> None:
         """Record its dataset, size and state."""

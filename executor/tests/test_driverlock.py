@@ -1,0 +1,79 @@
+"""Whose a lock of a folder is where hosts share a name, and where a file system has no hard links."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from snakemake_executor_plugin_multinode import driverlock
+from snakemake_executor_plugin_multinode.driverlock import DriverLock, Owner, Taken
+
+
+def held_by(folder: Path, owner: Owner) -> None:
+    (folder / "driver.json").write_text(json.dumps(asdict(owner)))
+
+
+def gone(folder: Path) -> Owner:
+    """A driver of this host whose process is not here."""
+    return replace(DriverLock(folder).me, pid=2**22 + 1, token="other")
+
+
+def test_a_driver_that_is_gone_from_this_host_holds_up_nobody(tmp_path: Path) -> None:
+    held_by(tmp_path, gone(tmp_path))
+    assert DriverLock(tmp_path).take() == gone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"started": "another-boot:5"}, {"space": "pid:[1]"}], ids=["boot", "namespace of process ids"]
+)
+def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(
+    elsewhere: dict[str, str], tmp_path: Path
+) -> None:
+    held_by(tmp_path, replace(gone(tmp_path), **elsewhere))
+    with pytest.raises(Taken, match=r"which was heard of 0 s ago\. If it is dead, start again in 10 minutes"):
+        DriverLock(tmp_path).take()
+    os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
+    assert DriverLock(tmp_path).take() is not None
+
+
+def test_a_lock_of_an_older_version_is_understood(tmp_path: Path) -> None:
+    plain = asdict(gone(tmp_path))
+    del plain["space"]
+    (tmp_path / "driver.json").write_text(json.dumps(plain))
+    assert DriverLock(tmp_path).take() is not None
+
+
+@pytest.fixture
+def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("no_hard_links")
+def test_one_driver_has_the_folder_where_there_are_no_hard_links(tmp_path: Path) -> None:
+    lock = DriverLock(tmp_path)
+    lock.take()
+    assert lock.owner() == lock.me
+    with pytest.raises(Taken, match=f"process {os.getpid()} on "):
+        DriverLock(tmp_path).take()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_hard_links")
+def test_a_lock_that_is_being_written_is_not_taken_for_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driverlock, "WRITTEN_WITHIN_S", 30.0)
+    (tmp_path / "driver.json").touch()
+    living = DriverLock(tmp_path).me
+    threading.Timer(0.5, held_by, [tmp_path, living]).start()
+    with pytest.raises(Taken, match=f"process {living.pid} on "):
+        DriverLock(tmp_path).take()

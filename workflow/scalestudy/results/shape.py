@@ -1,0 +1,119 @@
+"""What a result holds, and as what: every part that something here reads, however deep it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from scalestudy.spec.base import shown_safely
+
+
+def _time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+Time = Annotated[str, AfterValidator(_time)]
+Interval = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
+
+
+class Part(BaseModel):
+    """A part of what is stored. Keys that it does not name are those of another version, and shown nowhere."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Evaluation(Part):
+    epoch: Seconds | None = None
+    step: Count
+    time_s: Seconds
+    accuracy: Share | None = None
+    auroc: Share | None = None
+    loss: Number | None = None
+
+
+class _Resolved(Part):
+    nodes: Count | None = None
+    ranks_per_node: Count | None = None
+    threads_per_rank: Count | None = None
+    device: str | None = None
+    backend: str | None = None
+
+
+class _Launch(Part):
+    launcher: str | None = None
+    hosts: list[str] | None = None
+
+
+class Link(Part):
+    """One attempt at a run."""
+
+    started: Time | None = None
+    ended: Time | None = None
+    job: str | None = None
+    hours: Seconds | None = None
+    steps: Count | None = None
+    cause: str | None = None
+
+
+class _Result(Part):
+    status: Literal["valid", "invalid", "skipped"]
+    spec: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    """Looked at one by one, in stored.py: which values are possible depends on the metric."""
+    reason: str | None = None
+    started: Time | None = None
+    ended: Time | None = None
+    kinds: dict[str, str] = {}
+    intervals: dict[str, Interval] = {}
+    extrapolation: dict[str, Number] | None = None
+    emulated: bool = False
+    oversubscribed: bool = False
+    disturbed: bool = False
+    window_ended_by: Literal["limit", "precision"] | None = None
+    """None: the run was the whole training, or was measured before this was recorded."""
+    unchecked: list[str] = []
+    warnings: list[str] = []
+    evaluations: list[_Evaluation] | None = None
+    checkpoints: list[dict[str, Any]] | None = None
+    steps_done: Count | None = None
+    samples_seen: Count | None = None
+    resolved: _Resolved | None = None
+    stage: list[dict[str, Any]] | None = None
+    emulated_storage: dict[str, Any] | None = None
+    instrument: dict[str, str | Number | None] = {}
+    staleness: dict[str, Count] | None = None
+    faults: dict[str, Count] = {}
+    launch: _Launch | None = None
+    links: list[Link] | None = None
+
+
+def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:
+    """What a result holds as no run writes it, one sentence each."""
+    try:
+        _Result.model_validate(result)
+    except ValidationError as error:
+        for one in error.errors(include_url=False, include_context=False):
+            path, value = _reached(result, one["loc"])
+            yield f"its {path} is {shown_safely(value)}"
+
+
+def _reached(result: Mapping[str, Any], location: tuple[int | str, ...]) -> tuple[str, Any]:
+    """The part of a result at the place of an error, and its path: a place also names the types that were tried."""
+    path, value = [], result
+    for key in location:
+        if (isinstance(value, Mapping) and key in value) or (isinstance(value, list) and isinstance(key, int)):
+            path.append(str(key))
+            value = value[key]  # type: ignore[index]
+        elif not path or isinstance(value, Mapping):
+            path.append(str(key))
+            value = None  # type: ignore[assignment]
+            break
+    return f"`{'.'.join(path)}`", value
