@@ -19,8 +19,8 @@ from typing import Any
 from scalestudy.cluster.probe_job import MAIN
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
-from scalestudy.launch.job_environment import DEADLINES, FAULTS, NODE_LISTS
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE
+from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.site_fault import SITE
 from scalestudy.spec.config import read_site
 
 FOLDER = Path(".scalestudy/drive")
@@ -39,8 +39,6 @@ LEAVE_S = 120.0
 """It is killed where it has not left by then; its jobs continue in any case."""
 AGAIN_S = 30.0
 """Pause between attempts at submitting the successor."""
-OF_THIS_JOB = ("SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_")
-KEPT = ("SLURM_CONF",)
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,10 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
     """Run the driver until it ends or has to leave; its exit status, or 0 where a successor was submitted."""
     given = read_json(folder / PLAN)
     plan = DrivePlan(**{**given, "options": tuple(given["options"])})
-    end_s = end_of_job(plan, environment)
+    of_job = JobEnvironment(environment)
+    end_s = of_job.end_s or time.time() + 60.0 * plan.runtime_min
     leave_s = end_s - min(MARGIN_S, 12.0 * plan.runtime_min)
-    driver = subprocess.Popen(plan.command, env=of_driver(environment), stdin=subprocess.DEVNULL)
+    driver = subprocess.Popen(plan.command, env=of_job.without_job(), stdin=subprocess.DEVNULL)
     told = _pass_on(driver)
     while driver.poll() is None and not told and time.time() < leave_s:
         try:
@@ -137,22 +136,6 @@ def in_job(folder: Path, environment: Mapping[str, str] = os.environ) -> int:
     if time.time() < leave_s:
         return driver.wait()
     return _submit_successor(dataclasses.replace(plan, number=plan.number + 1), end_s)
-
-
-def end_of_job(plan: DrivePlan, environment: Mapping[str, str]) -> float:
-    """When the scheduler ends this job, seconds since 1970."""
-    known = environment.get("SLURM_JOB_END_TIME", "")
-    return float(known) if known.isdigit() else time.time() + 60.0 * plan.runtime_min
-
-
-def of_driver(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment less what describes this job, which neither the driver's own commands nor its jobs are part of."""
-    names = {*JOB_IDS, *NODE_LISTS, *DEADLINES, *FAULTS, *OF_EXECUTOR, "SGE_TASK_ID"}
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in KEPT or (name not in names and not name.startswith(OF_THIS_JOB))
-    }
 
 
 def _pass_on(driver: subprocess.Popen[bytes]) -> list[int]:

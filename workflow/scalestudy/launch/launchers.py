@@ -117,7 +117,7 @@ def srun(hosts: Sequence[str], script: Path, options: Sequence[str] = ()) -> lis
 
 def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
-    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
+    return site.srun_mpi is not None and JobEnvironment(environment).is_of_slurm
 
 
 def srun_of_ranks(job: Job, script: Path, site: Site) -> list[str]:
