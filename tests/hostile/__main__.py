@@ -33,7 +33,7 @@ DOORS = {
     "test_a_wrong_list_of_classes_is_refused": ("Lists of classes", "`scalestudy prepare`"),
     "test_a_wrong_table_of_published_numbers_is_refused": ("Tables of published numbers", "`scalestudy check`"),
     "test_a_wrong_folder_is_refused": ("Folders of images", "`scalestudy prepare`"),
-    "test_a_wrong_picture_is_refused": ("Pictures", "`scalestudy prepare`"),
+    "test_a_wrong_picture_is_refused": ("Images", "`scalestudy prepare`"),
     "test_a_wrong_tar_is_refused": ("Tars", "`scalestudy prepare`"),
     "test_a_wrong_manifest_is_refused": ("Manifests", "`scalestudy try`"),
     "test_a_wrong_index_is_refused": ("Indexes of prepared data", "opening it"),
@@ -75,17 +75,17 @@ DOORS = {
 }
 """By the test that hands an input over: the door, and who reads there."""
 HEAD = """\
-# Wrong input and what is said about it
+# Invalid input and its messages
 
 <!-- Written by `python -m tests.hostile`. -->
 
-{attempts:,} wrong or hostile inputs, handed to every door of scalestudy by tests/hostile. Of each is promised: one message, which says what is wrong and where (file, line and key where there are lines) in text that a terminal shows as it is; an exit status other than 0; no traceback; nothing changed on the disk outside of what the command makes. A wrong result, log or line of a ledger is no error of a command: it is left out, and named.
+{attempts:,} invalid and hostile inputs, given by tests/hostile to every entry point of scalestudy. The promise for each: one message that says what is wrong and where (file, line and key where there are lines), in text that a terminal shows unchanged; an exit status other than 0; no traceback; no change on the disk outside of what the command makes. An invalid result, log or ledger line is not an error of a command: it is left out and named.
 
-**{held:,} of {attempts:,} are answered so.** Each door has a test with the same input unspoilt, which is accepted.
+**The promise holds for {held:,} of {attempts:,}.** Each entry point also has a test with valid input, which is accepted.
 
 Made with Python {python} on {system}.
 
-| door | read by | inputs | answered as promised |
+| entry point | read by | inputs | answered as promised |
 |---|---|---|---|
 {rows}
 """

@@ -144,7 +144,7 @@ def test_another_user_who_holds_the_lock_of_all_is_waited_for_a_limited_time(
     with holder(FLOCK, str(folder / "scalestudy-host.lock")) as other:
         with measured_run("mine"):
             assert other.poll() is None
-        assert "continuing beside it" in capsys.readouterr().err
+        assert "continuing at the same time" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -87,7 +87,9 @@ def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
             if not waits and not _is_still(file, descriptor):
                 continue  # it was removed and made anew
             if waits and limit_s is not None and time.monotonic() - begin > limit_s:
-                _say(f"waited {limit_s / 60:.0f} minutes for another user's work on this host; continuing beside it")
+                _say(
+                    f"waited {limit_s / 60:.0f} minutes for another user's work on this host; continuing at the same time"
+                )
                 waits = False
             if not waits:
                 yield

@@ -112,7 +112,7 @@ def me() -> Note:
 def sign(stream: IO[Any], note: Note) -> None:
     """Write a note into a lock that is held. ValueError where the file holds something else: it is left as it is."""
     if os.fstat(stream.fileno()).st_size and note_in(stream) is None:
-        raise ValueError("it is not a lock of ours")
+        raise ValueError("it is not a lock of scalestudy")
     os.ftruncate(stream.fileno(), 0)
     os.pwrite(stream.fileno(), json.dumps(note).encode(), 0)
 

@@ -39,7 +39,7 @@ THROTTLE_REASONS = {
 COMPUTE_MODES = {
     1: "compute mode exclusive to one thread: processes cannot share the device",
     2: "compute mode prohibited: no process can compute on the device",
-    3: "compute mode exclusive to one process: ranks cannot share the device, and no other program can use it beside a run",
+    3: "compute mode exclusive to one process: ranks cannot share the device, and no other program can use it during a run",
 }
 """nvmlComputeMode_t; 0 is the usual one."""
 MIG = "MIG is on: what a process sees is a part of the device"

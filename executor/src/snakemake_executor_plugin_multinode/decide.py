@@ -89,7 +89,7 @@ class Action(Enum):
     WAIT = "wait"
     ASK = "wait, and ask the scheduler soon"
     KEEP = "take it as one whose deletion was never asked for"
-    FORBID = "forbid it to begin, if it has not"
+    FORBID = "prevent it from starting, if it has not started"
     REQUEUED = "let its scheduler run it a second time"
     SUCCEED = "report its success"
     CONTINUE = "submit another attempt that continues it"

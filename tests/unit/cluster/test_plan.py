@@ -99,7 +99,7 @@ def test_what_nobody_knows_is_in_what_is_requested_and_in_no_percentile(folder: 
     data = show.as_json(plan, {})
     assert data["unknown"] == {"jobs": 1, "gpu_hours_requested": 2, "node_hours_requested": 0.5}
     said = show.table(plan)
-    assert "Unknown      1 calibration run, with 2.0000 GPU h requested: nobody knows what such a job takes." in said
+    assert "Unknown      1 calibration run, with 2.0000 GPU h requested: no estimate is available." in said
     assert plan.makespan_percentiles_s[0] >= 1800  # its whole walltime
     project = Project({"machine": "unknown"})
     page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))

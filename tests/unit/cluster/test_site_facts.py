@@ -122,7 +122,7 @@ def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
         ({"queues": {"gpu": {"most_nodes": 9}}}, {}, f"{MACHINE}: `queues.gpu.most_nodes: 9`, and Slurm has 3 nodes in gpu", "would never run"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
         ({"queues": {"admins": {}}}, {}, f"{MACHINE}: `queues.admins`: Slurm has no open queue `admins`", "valid: cpu, gpu"),
-        ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is none of yours", "did you mean `physics`?"),
+        ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is not among your accounts", "did you mean `physics`?"),
     ],
 )  # fmt: skip
 def test_what_differs_is_said_with_the_file_that_is_wrong(

@@ -126,7 +126,7 @@ def test_a_word_for_nodes_means_nothing_in_another_key() -> None:
     ("data", "what"),
     [
         ({"hosts": ["a", "a"]}, "names `a` twice"),
-        ({"hosts": ["a", "localhost"], "ranks": 2}, "`localhost` is the host where the command is started, and no node beside"),
+        ({"hosts": ["a", "localhost"], "ranks": 2}, "`localhost` is the host where the command is started, and cannot be combined"),
         ({"hosts": ["a"], "nodes": 2, "ranks": 2}, "1 host is named, and `nodes` is 2"),
         ({"hosts": ["a", "b"], "ranks": 3}, "3 ranks cannot be divided equally among 2 nodes"),
         ({"hosts": ["a", "b"], "ranks": 4, "ranks_per_node": 4}, "2 nodes of 4 ranks are not 4 ranks"),

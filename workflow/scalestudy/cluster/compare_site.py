@@ -122,7 +122,7 @@ def _of_time(machine: Machine, file: str, queue: str | None, facts: ClusterFacts
 def _accounts(settings: Any, file: str, facts: ClusterFacts) -> Iterator[Finding]:
     if settings.account and facts.accounts and settings.account not in facts.accounts:
         yield Finding(
-            f"{file}: `scheduler.account: {settings.account}` is none of yours",
+            f"{file}: `scheduler.account: {settings.account}` is not among your accounts",
             nearest(settings.account, facts.accounts),
         )
     if not settings.account and len(facts.accounts) > 1:

@@ -92,7 +92,7 @@ def _question(study: Study) -> str:
 def _request(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
     _, middle, high = plan.percentiles(plan.submitted, unit)
     unknown = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
-    more = f", and {unknown:,} as the whole walltime of jobs of which nobody knows what they take" if unknown else ""
+    more = f", and {unknown:,} as the whole walltime of jobs without an estimate" if unknown else ""
     yield Paragraph(
         f"Requested: **{high + unknown:,} {hours}**: {high:,}, which the jobs exceed in one case out of ten{more}. "
         f"Half of the time {middle + unknown:,} are enough."

@@ -129,7 +129,7 @@ def unknown(plan: Plan, unit: Unit) -> Iterator[str]:
         of = ", ".join(f"{many} {what}{'s' * (many > 1)}" for what, many in counts.items())
         asked = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
         said = "GPU" if unit == "gpu" else "node"
-        yield f"{of}, with {asked:,} {said} h requested: nobody knows what such a job takes. It is not in P10, P50 and P90;"
+        yield f"{of}, with {asked:,} {said} h requested: no estimate is available. It is not in P10, P50 and P90;"
         yield "in the makespan it takes its whole walltime"
     if plan.awaiting:
         first = {job.awaits for job in plan.awaiting}

@@ -49,7 +49,7 @@ def chosen(scale: str | None = None) -> Choice:
     if found.unusable:
         what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
         raise UserError(
-            what, remedy="mend that first (`scalestudy doctor` says more); `make run SCALE=mini` measures the CPU"
+            what, remedy="fix that first (`scalestudy doctor` says more); `make run SCALE=mini` measures the CPU"
         )
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))

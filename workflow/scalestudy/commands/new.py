@@ -164,7 +164,7 @@ def _scales(scale: str) -> list[str]:
     if scale == "paper":
         return ["# The file is scale paper. Smaller scales are changes to it: scales: {mini: {base: {…}, vary: {…}}}"]
     return [
-        "# The file as it stands is scale paper; a scale below holds what it changes: base, vary, repeats, figures, …",
+        "# All of the above is scale paper; a scale below lists what it changes: base, vary, repeats, figures, …",
         "scales:",
         f"  {scale}: {{}}",
     ]

@@ -96,8 +96,8 @@ def facts(comparison: MachineComparison) -> list[str]:
         + f"; a change is that of the speed, with the 95 % interval of the mean of paired log-ratios (t). Margin {margin}.",
         f"slower, faster: beyond the margin at {LEVEL:.0%} over all configurations together (Holm). same: the 90 % "
         "interval lies inside the margin. undecided: neither.",
-        "The interval holds what differs between repeats of one campaign. What differs from night to night, such as "
-        "another tenant of the machine, it does not hold: measure again, or see scalestudy trend.",
+        "The interval covers variation between repeats of one campaign, not variation from night to night, such as "
+        "another tenant of the machine: for that measure again, or see scalestudy trend.",
     ]
     mean = geometric_mean([row.change for row in comparison.compared])
     if mean is not None and len(comparison.compared) > 1:

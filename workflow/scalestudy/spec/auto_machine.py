@@ -44,7 +44,7 @@ def auto_machine(folder: Path = FOLDER) -> str:
         return named
     found = accelerators()
     if not found.count:
-        remedy = f"mend that, or choose `machine: local` and {ON_PURPOSE}" if found.unusable else USE_LOCAL
+        remedy = f"fix that, or choose `machine: local` and {ON_PURPOSE}" if found.unusable else USE_LOCAL
         raise UserError(_nothing(found), "machine: auto", remedy)
     facts = facts_of(found)
     name = name_of(found)

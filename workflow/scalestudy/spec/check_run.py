@@ -175,7 +175,7 @@ def _host_problems(spec: RunSpec) -> Iterator[Problem]:
     if twice := next((host for host in hosts if hosts.count(host) > 1), None):
         yield Problem(("hosts",), f"names {shown(twice)} twice", "name each host once")
     if THIS_HOST in hosts and len(hosts) > 1:
-        what = f"`{THIS_HOST}` is the host where the command is started, and no node beside others"
+        what = f"`{THIS_HOST}` is the host where the command is started, and cannot be combined with other nodes"
         yield Problem(("hosts",), what, "name the nodes as their scheduler does")
     if hosts and spec.nodes is not None and spec.nodes != len(hosts):
         what = f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named, and `nodes` is {spec.nodes}"

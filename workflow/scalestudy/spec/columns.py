@@ -30,8 +30,8 @@ METRICS: dict[str, Column] = {
     "step_time_s": Column(
         "Step time",
         "s",
-        "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. What "
-        "lies between two steps counts in the throughput, not here",
+        "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. Time "
+        "between two steps counts in the throughput, not here",
     ),
     "window_half_width": Column(
         "Half-width of the window",
@@ -157,7 +157,7 @@ METRICS: dict[str, Column] = {
     "j_per_sample": Column(
         "Energy per sample",
         "J",
-        "Energy of the run's accelerators from the window's begin to its end, what lies between its steps included, over the "
+        "Energy of the run's accelerators from the start of the window to its end, time between steps included, over the "
         "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power",
     ),
     "memory_errors_corrected": Column(

@@ -164,7 +164,7 @@ class Slurm(Scheduler):
             return ""
         return (
             f"this Slurm has no accounting and forgets jobs soon after their end (MinJobAge below {REMEMBERED_S} s): a job "
-            "that vanishes from the queue counts as deleted by somebody, and is not submitted again"
+            "that vanishes from the queue counts as deleted by a user, and is not submitted again"
         )
 
     def submit_command(self, request: Request) -> list[str]:
