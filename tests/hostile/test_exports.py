@@ -257,7 +257,7 @@ CASES = [
     Case("a result without a digest", archive(lambda files: files.update({the("result.json", files): json.dumps(
         {k: v for k, v in json.loads(files[the("result.json", files)]).items() if k != "digest"}).encode()})), "has no digest"),
     Case("a reason that clears the screen", archive(lambda files: files.update({the("result.json", files): files[
-        the("result.json", files)].replace(b'"reason": null', b'"reason": "\\u001b[2J"')})), "holds the character \\u001b",
+        the("result.json", files)].replace(b'"reason": null', b'"reason": "\\u001b[2J"')})), "contains the character \\u001b",
          before="unclear"),
     Case("a table that is none", archive(lambda files: files.update({the("steps.parquet", files): b"PAR1 not"})), "is not a Parquet file"),
     Case("a table that is cut", archive(lambda files: files.update(

@@ -83,9 +83,9 @@ CASES = [
     Case("an unknown format", sealed(lambda m: m.update(format="pickle")), HERE + NOT_ONE + "`format`"),
     Case("an unknown key", sealed(lambda m: m.update(setup="rm")), HERE + NOT_ONE + "`setup`"),
     Case("a terminal's command", lambda project: (project / M).write_text('{"reason": "\\u001b[2J"}'),
-         HERE + "holds the character \\u001b", before="accepted"),
+         HERE + "contains the character \\u001b", before="accepted"),
     Case("half of a character", lambda project: (project / M).write_text('{"reason": "\\ud800"}'),
-         HERE + "holds the character \\ud800", before="unclear"),
+         HERE + "contains the character \\ud800", before="unclear"),
 ]  # fmt: skip
 
 

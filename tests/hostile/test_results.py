@@ -132,9 +132,9 @@ CASES = [
          '"throughput_samples_per_s": 900.0'), "has no digest", before="accepted"),
     Case("an unknown end of the window", forged(lambda r: r.update(window_ended_by="luck")), "its `window_ended_by` is `luck`"),
     Case("what was not checked as text", forged(lambda r: r.update(unchecked="reads")), "its `unchecked` is `reads`"),
-    Case("a terminal's command", unsealed_text('"reason": null', '"reason": "\\u001b[2J"'), "holds the character \\u001b",
+    Case("a terminal's command", unsealed_text('"reason": null', '"reason": "\\u001b[2J"'), "contains the character \\u001b",
          before="unclear"),
-    Case("half of a character", unsealed_text('"reason": null', '"reason": "\\ud800"'), "holds the character \\ud800",
+    Case("half of a character", unsealed_text('"reason": null', '"reason": "\\ud800"'), "contains the character \\ud800",
          before="traceback"),
 ]  # fmt: skip
 

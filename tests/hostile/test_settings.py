@@ -66,10 +66,10 @@ SPECS = [
     Case("a size that is none", nothing, "--spec: data.scale: `1.2.3 MiB` is not a size",
          ('{"source": "digits", "scale": "1.2.3 MiB"}',), "traceback"),
     Case("a size of dots", nothing, "--spec: data.scale: ", ('{"source": "digits", "scale": "... MiB"}',), "traceback"),
-    Case("half of a character", nothing, "--spec: holds the character \\ud800", ('{"source": "\\ud800"}',)),
-    Case("a terminal's command", nothing, "--spec: holds the character \\u001b",
+    Case("half of a character", nothing, "--spec: contains the character \\ud800", ('{"source": "\\ud800"}',)),
+    Case("a terminal's command", nothing, "--spec: contains the character \\u001b",
          ('{"source": "image_folder", "root": "\\u001b[2J"}',), "unclear"),
-    Case("a root with NUL", nothing, "--spec: holds the character \\u0000",
+    Case("a root with NUL", nothing, "--spec: contains the character \\u0000",
          ('{"source": "image_folder", "root": "a\\u0000b"}',), "unclear"),
     Case("a folder in the place of the root", nothing, "holds no images", ('{"source": "caltech256", "root": "256_ObjectCategories"}',)),
 ]  # fmt: skip

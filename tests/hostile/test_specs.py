@@ -47,9 +47,9 @@ CASES = [
     Case("an impossible run", plain(strategy={"name": "single"}), f"{S}: ranks: "),
     Case("a size that is none", plain(data={"source": "digits", "scale": "1.2.3 MiB"}), f"{S}: data.scale: "),
     Case("a terminal's command", text(S, '{"data": {"source": "image_folder", "root": "\\u001b[2J"}}'),
-         f"{S}: holds the character \\u001b", before="unclear"),
-    Case("half of a character", text(S, '{"device": "\\ud800"}'), f"{S}: holds the character \\ud800", before="unclear"),
-    Case("a key with a terminal's command", text(S, '{"\\u001b[2J": 1}'), f"{S}: holds the character \\u001b", before="unclear"),
+         f"{S}: contains the character \\u001b", before="unclear"),
+    Case("half of a character", text(S, '{"device": "\\ud800"}'), f"{S}: contains the character \\ud800", before="unclear"),
+    Case("a key with a terminal's command", text(S, '{"\\u001b[2J": 1}'), f"{S}: contains the character \\u001b", before="unclear"),
 ]  # fmt: skip
 
 

@@ -297,7 +297,7 @@ def checked_json(value: Any, path: Path | str, remedy: str) -> str:
     except (ValueError, RecursionError):
         raise UserError("is nested too deep, or contains an invalid number", str(path), remedy) from None
     if found := UNSEEN.search(PAIR.sub("", text)):
-        raise UserError(f"contains the character {found[1]}, which scalestudy never writes", str(path), remedy)
+        raise UserError(f"contains the character {found[1]}, which is not allowed", str(path), remedy)
     return text
 
 
