@@ -168,7 +168,7 @@ class ArrayDataset(TensorDataset):
     def keep(self) -> None:
         """Read everything now, and keep it in the memory of this process. UserError where it is not what was prepared."""
         self._x = np.array(self._x)
-        if self._digest not in (None, xxhash.xxh3_128_hexdigest(self._x)):
+        if self._digest not in (None, xxhash.xxh3_128_hexdigest(self._x.data)):
             what = "is not what was prepared: the digest of its values is not the one in the manifest"
             raise UserError(what, str(self._file), "prepare it again")
 
