@@ -9,6 +9,7 @@
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make pack FILE=scalestudy.tar.zst  the environment in one file, for `packed` of a site file
 # make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
+# make audit  known weaknesses of what the lock pins, by pip-audit; fails where the index of packages has no advisories
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -17,7 +18,7 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup pack check lint docs gallery test coverage quick format lock schemas bench-loader box sbom
+.PHONY: run all soak setup pack check lint docs gallery test coverage quick format lock schemas bench-loader box sbom audit
 
 # The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
@@ -77,6 +78,9 @@ box: setup
 
 sbom: setup
 	@python envs/sbom.py --lock envs/requirements$(if $(LOCK),-$(LOCK)).txt --out build/sbom.json
+
+audit: setup
+	@python envs/audit.py --lock envs/requirements$(if $(LOCK),-$(LOCK)).txt
 
 format: .venv-dev
 	ruff check --fix-only --quiet .

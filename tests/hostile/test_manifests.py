@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scalestudy.data.digests import digests_of
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.stage.wanted import Share, wanted
 from scalestudy.errors import UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.ids import dataset_id
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import Loader, RunSpec
 from tests.hostile import archives
 from tests.hostile.harness import Case, Refuse, digest, folder, pipe, raw, run, text
 
@@ -106,6 +107,13 @@ SHARDS = archives.spec("image_folder", preprocess="resized", resize=8, shard={"f
 MADE, INDEX = Path("made/manifest.json"), Path("made/bulk/index.npz")
 
 
+def fit_digests() -> None:
+    """The manifest says of its files what they are now, as somebody can make it who means harm."""
+    plain = json.loads(MADE.read_text())
+    plain["digests"] = digests_of(MADE.parent / "bulk", plain["digests"])
+    write_sealed(MADE, plain)
+
+
 def arrays(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
     """The index, with other arrays."""
 
@@ -117,6 +125,14 @@ def arrays(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], objec
             np.savez(stream, **fields)
 
     return make
+
+
+def swapped_in_place(_project: Path) -> None:
+    place = MADE.with_name("index.npz")
+    fields = dict(np.load(place))
+    fields["train_labels"] = fields["train_labels"][::-1].copy()
+    with open(place, "wb") as stream:
+        np.savez(stream, **fields)
 
 
 def names(*paths: str) -> Callable[[dict[str, Any]], object]:
@@ -173,6 +189,7 @@ def test_a_wrong_index_is_refused(case: Case, refuse: Refuse) -> None:
     assert run(PICTURES, refuse.capsys).status == 0
     open_dataset(MADE, "train")
     case.make(refuse.project)
+    fit_digests()
     before = digest(refuse.project.parent)
     with pytest.raises(UserError) as raised:
         open_dataset(MADE, "train")
@@ -186,8 +203,60 @@ def test_an_index_of_more_shards_than_there_are_is_refused_before_they_are_liste
     assert run(SHARDS, refuse.capsys).status == 0
     open_dataset(MADE, "train")
     arrays(lambda fields: fields["train_shard"].__setitem__(0, 2**31 - 1))(refuse.project)
+    fit_digests()
     with pytest.raises(UserError, match="the index has 2,147,483,648 shards, the manifest "):
         open_dataset(MADE, "train")
+
+
+def swapped_labels(fields: dict[str, Any]) -> None:
+    fields["train_labels"] = fields["train_labels"][::-1].copy()
+
+
+CHANGED = {
+    "labels by each other's pictures": (PICTURES, "index.npz", arrays(swapped_labels)),
+    "the list of shards": (SHARDS, "test.json", lambda _project: Path("made/bulk/test.json").write_text("{}")),
+    "labels of tensors": (("prepare", "--spec", '{"source": "digits"}', "--out", str(MADE)), "train_labels.npy",
+                          lambda _project: np.save("made/bulk/train_labels.npy", np.load("made/bulk/train_labels.npy")[::-1])),
+    "labels of pixels": (archives.spec("image_folder", preprocess="raw", resize=8), "train_labels.npy",
+                         lambda _project: np.save("made/bulk/train_labels.npy", np.load("made/bulk/train_labels.npy")[::-1])),
+    "the index of pictures used where they lie": (archives.spec("image_folder"), "made/index.npz", swapped_in_place),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_what_says_what_samples_are_is_held_against_its_digest_and_made_again(kind: str, refuse: Refuse) -> None:
+    words, name, change = CHANGED[kind]
+    archives.folders(refuse.project / "pictures")
+    assert run(words, refuse.capsys).status == 0
+    before = digest(refuse.project / "made")
+    change(refuse.project)
+    with pytest.raises(
+        UserError, match=rf"{name}: is not what was prepared: its digest is not the one in the manifest"
+    ) as said:
+        opened_for(name)
+    refuse.note(Case(f"changed: {kind}", raw("", b""), "", before="accepted"), str(said.value))
+    assert run(words, refuse.capsys).status == 0
+    assert {path: what for path, what in digest(refuse.project / "made").items() if "manifest" not in path} == {
+        path: what for path, what in before.items() if "manifest" not in path
+    }
+
+
+def opened_for(name: str) -> None:
+    """Uses the data as what reads that file does."""
+    if name == "test.json":
+        wanted(MADE, read_manifest(MADE), Share(), lambda name: 0)
+    else:
+        open_dataset(MADE, "train")
+
+
+def test_values_of_an_array_are_looked_at_where_all_of_them_are_read(refuse: Refuse) -> None:
+    assert run(("prepare", "--spec", '{"source": "digits"}', "--out", str(MADE)), refuse.capsys).status == 0
+    open_dataset(MADE, "train", Loader(mode="memory"))
+    values = np.load("made/bulk/train.npy")
+    np.save("made/bulk/train.npy", values[::-1])
+    open_dataset(MADE, "train")
+    with pytest.raises(UserError, match=r"train\.npy: is not what was prepared: the digest of its values"):
+        open_dataset(MADE, "train", Loader(mode="memory"))
 
 
 LIST = Path("made/bulk/test.json")
@@ -223,9 +292,10 @@ STAGED = [
 def test_a_wrong_list_of_shards_is_refused(case: Case, refuse: Refuse) -> None:
     archives.folders(refuse.project / "pictures")
     assert run(SHARDS, refuse.capsys).status == 0
-    manifest = read_manifest(MADE)
-    wanted(MADE, manifest, Share(), lambda name: 0)
+    wanted(MADE, read_manifest(MADE), Share(), lambda name: 0)
     case.make(refuse.project)
+    fit_digests()
+    manifest = read_manifest(MADE)
     with pytest.raises(UserError) as raised:
         wanted(MADE, manifest, Share(), lambda name: 0)
     refuse.note(case, str(raised.value))

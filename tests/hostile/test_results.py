@@ -163,6 +163,7 @@ def test_a_wrong_result_is_left_out_and_named(case: Case, measured: Refuse) -> N
     assert case.says in said
     assert not UNSEEN.search(seen.out + seen.said)
     assert digest(measured.project.parent) == before
+    assert run(("summarise", "--study", "s"), measured.capsys).status == 0
 
 
 STATES = [

@@ -265,24 +265,6 @@ def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
     assert not used.manifest.parent.exists()
 
 
-DAMAGED_FACTS = ["", "[]", "7", "{", '{"state": "copying"}', '{"state": "copying", "bytes": "x"}', '{"state": 5, "bytes": []}',
-                 '{"state": "whole", "bytes": {}, "private": 3}', '{"state": "whole", "boot": [1]}']  # fmt: skip
-
-
-@pytest.mark.parametrize("facts", DAMAGED_FACTS)
-def test_damaged_notes_about_copies_are_made_anew(facts: str, prepared: Prepared, site: Site) -> None:
-    first, second = (prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62)))
-    copies = staged(first, Options(), Share(), site)
-    copies.release()
-    note = copies.entry.root / f"{copies.entry.name}.json"
-    note.write_text(facts)
-    roomy = site.model_copy(update={"staged_gib": 1.0})
-    staged(second, Options(), Share(), roomy).release()  # looks at the notes of all others
-    again = staged(first, Options(), Share(), site)
-    again.release()
-    assert again.entry.facts["state"] == "whole" and again.entry.facts["bytes"] == copies.bytes
-
-
 def thesis_in(folder: Path) -> Path:
     """A file of the user's in a folder where copies would lie."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,11 @@ def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     assert "the data was cached" in str(judged(COLD, {"read_bytes": 899 * MIB}).invalid)
 
 
+def test_small_data_that_was_cached_is_told_in_its_own_unit() -> None:
+    said = str(judged(COLD, {"read_bytes": 0}, size_mib=1, epochs=0.25).invalid)
+    assert said == "0 bytes were read from storage, at least 256 KiB were expected: the data was cached"
+
+
 def test_reads_that_the_kernel_does_not_count_make_a_run_unchecked_and_never_invalid() -> None:
     found = judged(COLD, LUSTRE)
 

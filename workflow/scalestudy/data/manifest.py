@@ -85,6 +85,9 @@ class Manifest:
     """By split, the files below `bulk` that byte ranges lie in, where they were there before; empty: named by rule."""
     fingerprint: str = ""
     """SHA-256 over what is stored (images by their CRC-32) or, used where it lies, over its names and sizes."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """XXH3 (128 bits) of the files that say what the samples are, by name: index, labels, lists of shards; of `tensors`
+    also of the values of each array. Compared when the data is opened; empty: prepared before there were any."""
     seconds: Amount = 0.0
     """What preparing took."""
     width: Amount | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError
@@ -31,9 +32,12 @@ def contents(machine: str, runs: Iterable[str], known: Contents) -> Contents:
     for run in runs:
         file = result_file(machine, run)
         try:
-            state = _state(file.stat())
-            before = known.get(run, [])
-            found[run] = before if before[:-1] == state else [*state, sha256_file(file)]
+            stat = file.stat()
+            state, before = _state(stat), known.get(run, [])
+            if not S_ISREG(stat.st_mode):
+                found[run] = [*state, "not a file"]  # a pipe would be waited for
+            else:
+                found[run] = before if before[:-1] == state else [*state, sha256_file(file)]
         except OSError:
             continue  # no result, or none that can be read: what reads it says so
     return found

@@ -110,4 +110,7 @@ def _hosts(reports: Sequence[Report]) -> float | None:
 
 
 def _mib(value: float) -> str:
-    return f"{value / 2**20:,.0f} MiB"
+    """Bytes in the unit in which they are not 0."""
+    if value >= 2**20:
+        return f"{value / 2**20:,.0f} MiB"
+    return f"{value / 2**10:,.0f} KiB" if value >= 2**10 else f"{value:.0f} bytes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
@@ -40,6 +41,7 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
     yield from _node_problems(spec)
     yield from _loader_problems(spec)
     yield from _stage_problems(spec)
+    yield from _secret_problems(spec)
     for index, fault in enumerate(spec.faults):
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
@@ -112,6 +114,25 @@ def _loader_problems(spec: RunSpec) -> Iterator[Problem]:
     if loader.memory_limit_mib is not None and format == "database":
         what = "the pages of a database are mapped and cannot be dropped"
         yield Problem(("loader", "memory_limit_mib"), what, "use shards, or limit `loader.storage`")
+
+
+def _secret_problems(spec: RunSpec) -> Iterator[Problem]:
+    """Addresses with a password or a key in them: they would stand in specs, results, exports and messages."""
+    for path, address in ((("loader", "origin"), spec.loader.origin), (("stage", "from"), spec.stage.from_)):
+        if address is None or "://" not in address:
+            continue
+        scheme, _, rest = address.partition("://")
+        user, at, _ = rest.partition("/")[0].rpartition("@")
+        # An address of Azure names a container before the @.
+        login = at and (":" in user or not scheme.startswith("abfs"))
+        if login or SECRET.search(address.partition("?")[2]):
+            what = "the address holds a login or a key, which would stand in specs, results and exports"
+            remedy = "leave it out of the address: stores read theirs from the environment (AWS_…, GOOGLE_…, AZURE_…)"
+            yield Problem(path, what, remedy)
+
+
+SECRET = re.compile(r"(?i)(?:^|[&;])[a-z_-]*(?:sig|signature|token|secret|password|key|credential)[a-z_-]*=")
+"""Parts of an address that give access: signed addresses of S3, Azure and Google have them."""
 
 
 def _stage_problems(spec: RunSpec) -> Iterator[Problem]:

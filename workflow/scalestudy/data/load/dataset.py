@@ -11,15 +11,17 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+import xxhash
 from numpy.typing import NDArray
 
+from scalestudy.data.digests import VALUES, place_of, unchanged
 from scalestudy.data.index import DAMAGED
 from scalestudy.data.labels import check_labels
 from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
 from scalestudy.data.load.readers import How, Recipe
 from scalestudy.data.load.readers.memory import MemoryReader
 from scalestudy.data.load.sampler import StorageOrder
-from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
+from scalestudy.data.manifest import Manifest, Split, Task, read_manifest
 from scalestudy.data.modes import MODES
 from scalestudy.data.sources.samples import Indices, SplitOfData, TensorDataset
 from scalestudy.errors import UserError
@@ -121,7 +123,7 @@ def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
         what = "samples that are tensors, or are made while they are read, have no storage to choose"
         raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     if manifest.bulk:
-        data: Any = ArrayDataset(manifest, recipe.split, bulk_folder(recipe.manifest, manifest))
+        data: Any = ArrayDataset(manifest, recipe.split, recipe.manifest)
         check_labels(data.labels, manifest.classes, recipe.manifest)
     else:
         from scalestudy.data.sources import source_module
@@ -147,10 +149,11 @@ def mapped(path: Path) -> NDArray[Any]:
 class ArrayDataset(TensorDataset):
     """Arrays in .npy files, mapped, so that ranks of a node share their pages."""
 
-    def __init__(self, manifest: Manifest, split: Split, bulk: Path) -> None:
+    def __init__(self, manifest: Manifest, split: Split, manifest_path: Path) -> None:
         super().__init__(manifest, split)
-        self._file = bulk / f"{split}.npy"
-        self._x, self.labels = mapped(self._file), mapped(bulk / f"{split}_labels.npy")
+        self._file = place_of(manifest_path, manifest, f"{split}.npy")
+        self._digest = manifest.digests.get(VALUES.format(split))
+        self._x, self.labels = mapped(self._file), mapped(unchanged(manifest_path, manifest, f"{split}_labels.npy"))
         if not len(self._x) == len(self.labels) == self.samples or self._x.dtype != np.uint8:
             what = f"{self._x.dtype} {self._x.shape} with {len(self.labels):,} labels are not {self.samples:,} samples"
             raise UserError(what, str(self._file), "prepare it again")
@@ -163,8 +166,11 @@ class ArrayDataset(TensorDataset):
         return torch.from_numpy(self._x[indices]), torch.from_numpy(self.labels[indices])
 
     def keep(self) -> None:
-        """Read everything now, and keep it in the memory of this process."""
+        """Read everything now, and keep it in the memory of this process. UserError where it is not what was prepared."""
         self._x = np.array(self._x)
+        if self._digest not in (None, xxhash.xxh3_128_hexdigest(self._x.data)):
+            what = "is not what was prepared: the digest of its values is not the one in the manifest"
+            raise UserError(what, str(self._file), "prepare it again")
 
 
 class SyntheticBatches(SplitOfData):

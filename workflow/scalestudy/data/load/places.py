@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.digests import unchanged
 from scalestudy.data.index import DAMAGED, Index, mapped_index
 from scalestudy.data.labels import check_labels
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_path
+from scalestudy.data.manifest import INDEX, Manifest, Split, bulk_folder, shard_path
 from scalestudy.errors import UserError
 
 
@@ -39,8 +40,8 @@ def places_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> Pl
 
 def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Places:
     if manifest.format == "raw":
-        return _raw_places(bulk_folder(manifest_path, manifest), split)
-    index = mapped_index(index_file(manifest_path, manifest), split)
+        return _raw_places(manifest_path, manifest, split)
+    index = mapped_index(unchanged(manifest_path, manifest, INDEX), split)
     if manifest.format != "shards":
         return Places(index, index.path, None)
     bulk = bulk_folder(manifest_path, manifest)
@@ -52,11 +53,12 @@ def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Plac
     return Places(index, lambda sample: names[index.shard[sample]], names)
 
 
-def _raw_places(bulk: Path, split: Split) -> Places:
+def _raw_places(manifest_path: Path | str, manifest: Manifest, split: Split) -> Places:
     """Images of one size in one .npy file."""
+    bulk = bulk_folder(manifest_path, manifest)
     try:
         pixels = np.load(bulk / f"{split}.npy", mmap_mode="r")
-        labels = np.array(np.load(bulk / f"{split}_labels.npy"))
+        labels = np.array(np.load(unchanged(manifest_path, manifest, f"{split}_labels.npy")))
         if not isinstance(pixels, np.memmap):
             raise ValueError("it is no array")
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.dtype.kind not in "if":

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data.catalogue import AnyData
+from scalestudy.data.digests import changed
 from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import (
     REMEDY,
@@ -144,15 +145,18 @@ def _whole(manifest_path: Path, manifest: Manifest) -> bool:
         return True
     bulk = bulk_folder(manifest_path, manifest)
     if is_in_place(manifest):
-        return bulk.is_dir() and index_file(manifest_path, manifest).is_file()
+        there = bulk.is_dir() and index_file(manifest_path, manifest).is_file()
+        return there and not changed(manifest_path, manifest)
     found = _found(bulk, manifest.id)
     return found is not None and found.fingerprint == manifest.fingerprint
 
 
 def _found(bulk: Path, identity: str) -> Manifest | None:
-    """The record of a bulk, where it is that of this dataset and none of its files was purged."""
+    """The record of a bulk, where it is that of this dataset and none of its files was purged, or changed."""
     try:
         record = read_manifest(bulk / RECORD)
     except UserError:
         return None
-    return record if record.id == identity and is_whole(bulk, record) else None
+    if record.id != identity or not is_whole(bulk, record) or changed(bulk / RECORD, record):
+        return None
+    return record

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.digests import digests_of
 from scalestudy.data.index import Index, joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
@@ -50,6 +51,7 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
         cost=PreparationCost(bytes_in=bytes_in),
+        digests=digests_of(folder, [INDEX]),
     )
     return describe_pictures(manifest, spec, source, selection, indexes, left_out)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.digests import VALUES, digests_of
 from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, Payload, PreparationCost, Split, SplitInfo
 from scalestudy.data.prepare import lmdb_store, parts, pixel_array, shard
@@ -25,6 +27,8 @@ from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, Pictures
 from scalestudy.errors import UserError
 
+LABELS = tuple(f"{split}_labels.npy" for split in SPLITS)
+LISTS = tuple(f"{split}.json" for split in SPLITS)
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
 
@@ -33,23 +37,29 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
     """<split>.npy uint8 [samples, C, H, W] and <split>_labels.npy int64 [samples]; UserError where there is no room."""
     digest = hashlib.sha256()
     infos: dict[str, Any] = {}
+    digests: dict[str, str] = {}
     for split in SPLITS:
         x, y = source.splits[split]
         count = wanted_samples(scale, len(x), x[0].nbytes) if split == "train" else len(x)
         _require_room(folder, count * x[0].nbytes)
         order = chosen(y, count)
         stored = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
+        values = xxhash.xxh3_128()
         for begin in range(0, count, BLOCK_SAMPLES):
             block = x[order[begin : begin + BLOCK_SAMPLES]]
             stored[begin : begin + len(block)] = block
             digest.update(block.tobytes())
+            values.update(block.tobytes())
         stored.flush()
         np.save(folder / f"{split}_labels.npy", y[order])
         digest.update(y[order].tobytes())
+        digests[VALUES.format(split)] = values.hexdigest()
         infos[split] = SplitInfo(count, stored.nbytes)
     cost = PreparationCost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
     shape = shape_of(stored.shape[1:])
-    return dataclasses.replace(manifest, **infos, **shape, task=task_of(y), fingerprint=digest.hexdigest(), cost=cost)
+    digests |= digests_of(folder, LABELS)
+    more = {**infos, **shape, "task": task_of(y), "fingerprint": digest.hexdigest(), "digests": digests}
+    return dataclasses.replace(manifest, **more, cost=cost)
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path) -> Manifest:
@@ -75,7 +85,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if manifest.format == "files" else size_of(folder)
     cost = PreparationCost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
     left_out = [name for part in everything for name in part.left_out]
-    manifest = dataclasses.replace(manifest, cost=cost)
+    manifest = dataclasses.replace(manifest, cost=cost, digests=digests_of(folder, (INDEX, *LABELS, *LISTS)))
     return describe_pictures(manifest, spec, source, selection, indexes, left_out, shards)
 
 

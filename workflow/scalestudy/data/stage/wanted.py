@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.digests import unchanged
 from scalestudy.data.index import mapped_index
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_name
+from scalestudy.data.manifest import INDEX, Manifest, Split, shard_name
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
@@ -88,7 +89,7 @@ def _sized(names: list[str], size_of: Callable[[str], int]) -> Wanted:
 
 def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
     """Images, a file each."""
-    file = index_file(manifest_path, manifest)
+    file = unchanged(manifest_path, manifest, INDEX)
     train, test = mapped_index(file, "train"), mapped_index(file, "test")
     mine = np.arange(share.part, len(train), share.of)
 
@@ -102,11 +103,10 @@ def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
 
 def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
     """Shards, from the lists that were written with them."""
-    bulk = bulk_folder(manifest_path, manifest)
     rows: list[tuple[str, int, int]] = []
     splits: tuple[Split, Split] = ("train", "test")
     for split in splits:
-        listed = _listed(bulk / f"{split}.json", split, manifest)
+        listed = _listed(unchanged(manifest_path, manifest, f"{split}.json"), split, manifest)
         rows += listed[share.part :: share.of] if split == "train" else listed
     names = [name for name, _, _ in rows]
     sizes = np.array([size for _, size, _ in rows], np.int64)
@@ -132,7 +132,7 @@ def _listed(file: Path, split: Split, manifest: Manifest) -> list[tuple[str, int
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
     """[samples] the training samples that a node with this share has, in ascending order."""
-    index = mapped_index(index_file(manifest_path, manifest), "train")
+    index = mapped_index(unchanged(manifest_path, manifest, INDEX), "train")
     if share.whole:
         return np.arange(len(index))
     number = index.shard if len(index.shard) else np.arange(len(index))
