@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tarfile
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,9 @@ from torch.autograd import DeviceType
 
 from scalestudy.models.build import build
 from scalestudy.spec.run import RunSpec
-from tests.gpu import checks
+from tests.gpu import bring, checks, groups, measures
+from tests.gpu.groups import Group
+from tests.gpu.suite import Suite, Values, paired, tf32
 
 
 def of_profile(name: str, where: Any, microseconds: float, begin: float = 0.0, annotation: bool = False) -> Any:
@@ -70,3 +76,101 @@ def test_models_that_are_compared_bit_for_bit_have_no_operation_that_differs_on_
     )
     assert not [node.name() for node in names if any(word in node.name() for word in refused)]
     assert settings in "".join((*checks.EXACT["cuda"], "model=mlp"))
+
+
+def suite(folder: Path, seconds: float = 60.0) -> Suite:
+    folder.mkdir(exist_ok=True)
+    return Suite(folder, time.monotonic() + seconds, torch.device("cpu"))
+
+
+def first(_: Suite) -> Values:
+    return {}
+
+
+def second(_: Suite) -> Values:
+    return {}
+
+
+GROUP = Group("checks", "stand-in", (first, second), limit_s=20)
+CODE = """
+import json, os, sys, time
+file = sys.argv[sys.argv.index("--outcomes") + 1]
+with open(file, "a") as stream:
+    stream.write(json.dumps({"part": "checks", "name": "first", "status": "passed", "seconds": 0.1, "text": ""}) + "\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [("os.abort()", "its process ended with status -6"), ("time.sleep(60)", "killed 1 s after its group began")],
+)
+def test_what_a_group_did_not_come_to_has_failed_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, said: str
+) -> None:
+    monkeypatch.setattr(groups, "ALLOWANCE_S", 0.5)
+    words = [sys.executable, "-c", CODE + then]
+    found = groups.run_apart(suite(tmp_path, 0.6 if "sleep" in then else 60), GROUP, words)
+    assert [(outcome.name, outcome.status) for outcome in found] == [("first", "passed"), ("second", "failed")]
+    assert found[1].text.startswith(said)
+
+
+def test_a_group_in_a_process_of_its_own_hands_its_outcomes_back(tmp_path: Path) -> None:
+    whole = next(group for group in checks.GROUPS if group.name == "loader")
+    one = whole.only("normalising")
+    words = groups.own_command(tmp_path, "--only", "normalising")
+    (outcome,) = groups.run_apart(suite(tmp_path), one, words)
+    assert (outcome.name, outcome.status) == ("normalising_on_the_device_equals_the_cpu", "passed")
+    assert outcome.values["largest_difference"] == 0.0
+
+
+def test_a_group_that_no_time_is_left_for_starts_no_process(tmp_path: Path) -> None:
+    found = groups.run_apart(suite(tmp_path, -1.0), GROUP, ["no such program"])
+    assert {outcome.status for outcome in found} == {"no time left"}
+
+
+def test_the_archive_holds_what_matters_first_and_says_what_did_not_fit(tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    for name, size in {"kept/study/figures/a.svg": 100, "kept/big.zip": 9000, "files/run/result.json": 50,
+                       "files/run/log/rank.0.log": 60, "files/run/weights.safetensors": 70}.items():  # fmt: skip
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_bytes(bytes(size))
+    out.mkdir()
+    (out / "gpu.json").write_text("{}")
+    left_out = bring.archive(out, bring.to_bring(out, work), most_bytes=8000)
+    assert left_out == ["kept/big.zip"]
+    with tarfile.open(out / bring.ARCHIVE) as packed:
+        assert packed.getnames() == [
+            "gpu.json", "kept/study/figures/a.svg", "runs/run/result.json", "runs/run/log/rank.0.log", "left_out.txt",
+        ]  # fmt: skip
+    assert sorted(path.name for path in out.iterdir()) == ["gpu.json", "gpu.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bfloat16"),
+    [("NVIDIA H100 80GB HBM3", 989.5), ("NVIDIA H100 NVL", 835.5), ("NVIDIA H100 PCIe", None), ("NVIDIA H100", None)],
+)
+def test_peaks_are_those_of_the_gpu_of_exactly_that_name(name: str, bfloat16: float | None) -> None:
+    assert measures.peak_tflops(name, "bfloat16") == bfloat16
+
+
+def test_tf32_is_as_before_after_a_measure() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    with tf32(True):
+        assert torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
+    with pytest.raises(ValueError, match="a measure"), tf32(False):
+        assert not torch.backends.cuda.matmul.allow_tf32 and not torch.backends.cudnn.allow_tf32
+        raise ValueError("a measure")
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+
+
+def test_a_ratio_is_a_mean_over_turns_with_either_first_in_every_second(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def took(name: str, seconds: float) -> float:
+        order.append(name)
+        return seconds
+
+    on_gpu = Suite(tmp_path, time.monotonic(), torch.device("cuda"))
+    found = paired(on_gpu, lambda: took("one", 2.2), lambda: took("other", 2.0))
+    assert (found.count, round(found.value, 6)) == (7, 1.1)
+    assert order == ["other", "one", "one", "other"] * 4
