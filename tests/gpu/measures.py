@@ -198,7 +198,7 @@ def cores_that_this_gpu_needs(suite: Suite) -> Values:
                      "from_memory_utilisation": from_memory["device_utilisation"]}  # fmt: skip
     for count in workers[: suite.size(len(workers), 1)]:
         loader = (
-            f"loader={{workers: {count}, augment: crop_flip, cache: warm}}",
+            f"loader={{workers: {count}, augment: crop_flip, cache: warm, size: {crop}}}",
             f"measure.loader_batches={suite.size(8 * count, 2)}",
         )
         metrics = valid(tried(suite, f"fed-by-{count}", *common, pictures, *loader), measured=True)

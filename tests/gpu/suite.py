@@ -173,8 +173,8 @@ def paired(suite: Suite, one: Callable[[], float], other: Callable[[], float], t
 
 def estimate(name: str, found: Estimate) -> Values:
     """A ratio and its interval by name, and in how many turns it was taken."""
-    low, high = f"{found.low:.4f}", f"{found.high:.4f}"
-    return {name: found.value, f"{name}_interval": f"[{low} .. {high}] of {found.count}"}
+    interval = f"[{found.low:.4f} .. {found.high:.4f}] of {found.count} turns"
+    return {name: found.value, f"{name}_interval": interval if found.high < float("inf") else "none of one turn"}
 
 
 def seconds_of(device: torch.device, work: Callable[[], Any]) -> float:

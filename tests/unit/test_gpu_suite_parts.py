@@ -15,7 +15,8 @@ from torch.autograd import DeviceType
 
 from scalestudy.models.build import build
 from scalestudy.spec.run import RunSpec
-from tests.gpu import bring, checks, groups, measures
+from scalestudy.spec.step_times import emulated_step_time
+from tests.gpu import bring, checks, devices, groups, measures
 from tests.gpu.groups import Group
 from tests.gpu.suite import Suite, Values, paired, tf32
 
@@ -174,3 +175,76 @@ def test_a_ratio_is_a_mean_over_turns_with_either_first_in_every_second(tmp_path
     found = paired(on_gpu, lambda: took("one", 2.2), lambda: took("other", 2.0))
     assert (found.count, round(found.value, 6)) == (7, 1.1)
     assert order == ["other", "one", "one", "other"] * 4
+
+
+class WithGpu(Suite):
+    """A suite that takes the way of a GPU, with runs that are made up."""
+
+    @property
+    def dry(self) -> bool:
+        return False
+
+
+def metrics_of(rate: float) -> dict[str, Any]:
+    metrics = {"throughput_samples_per_s": rate, "loader_samples_per_s": 4000.0, "device_utilisation": 0.9}
+    return {"status": "valid", "reason": None, "metrics": metrics}
+
+
+@pytest.mark.parametrize(("emulated", "passes"), [(970.0, True), (900.0, False)])
+def test_an_emulated_device_waits_as_long_as_the_real_one_was_measured_to_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated: float, passes: bool
+) -> None:
+    seen: list[float] = []
+
+    def tried(_: Suite, name: str, *settings: str, cwd: Path) -> dict[str, Any]:
+        if "device=emulated:this_gpu" in settings:
+            seen.append(emulated_step_time("resnet50", "this_gpu", 64, cwd / "config/reference/step_times.csv"))
+        return metrics_of(2560.0 if name == "real-alone" else emulated if "emulated" in name else 1000.0)
+
+    monkeypatch.setattr(measures, "tried", tried)
+    of_gpu = WithGpu(tmp_path, time.monotonic() + 60, torch.device("cpu"))
+    if passes:
+        found = measures.an_emulated_device_is_as_fast_as_the_real_one(of_gpu)
+        assert found["1_workers_emulated_over_real"] == 0.97
+    else:
+        with pytest.raises(AssertionError, match="more than 5 % apart"):
+            measures.an_emulated_device_is_as_fast_as_the_real_one(of_gpu)
+    assert set(seen) == {0.025}
+
+
+def test_cores_that_a_gpu_needs_follow_from_the_loader_and_from_what_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measures, "tried", lambda *_: metrics_of(2000.0))
+    monkeypatch.setattr(measures.os, "sched_getaffinity", lambda _: set(range(16)))
+    found = measures.cores_that_this_gpu_needs(WithGpu(tmp_path, time.monotonic() + 60, torch.device("cpu")))
+    assert found["workers_needed"] == 8.0
+    assert {"1_workers_utilisation", "8_workers_utilisation", "16_workers_utilisation"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "passes"),
+    [
+        (("the measured window is 2 steps", "does not fit: 2 GiB more were asked for"), True),
+        (("does not fit: 1 GiB more", "does not fit: 2 GiB more"), False),
+        (("the measured window is 2 steps", "the measured window is 2 steps"), False),
+    ],
+)
+def test_the_largest_batch_is_judged_by_training_with_it_and_with_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, str], passes: bool
+) -> None:
+    made = iter(reasons)
+
+    def tried(*_: Any) -> dict[str, Any]:
+        reason = next(made)
+        return {"status": "skipped" if reason.startswith("does not") else "invalid", "reason": reason, "metrics": {}}
+
+    said = SimpleNamespace(returncode=0, stdout="    1,024 samples\nlargest batch per rank that fits: 1,000\n")
+    monkeypatch.setattr(devices, "tried", tried)
+    monkeypatch.setattr(devices, "scalestudy", lambda *_: said)
+    of_gpu = WithGpu(tmp_path, time.monotonic() + 60, torch.device("cpu"))
+    if passes:
+        assert devices.the_largest_batch_is_the_largest(of_gpu)["largest_batch"] == 1000
+    else:
+        with pytest.raises(AssertionError, match="found 1000"):
+            devices.the_largest_batch_is_the_largest(of_gpu)
