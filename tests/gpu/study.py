@@ -44,14 +44,12 @@ def a_study_at_scale_node(suite: Suite, name: str) -> Values:
     assert source.is_file(), f"there is no study `{name}`"
     shutil.copy(source, clone / "config" / "studies")
     machine = "local" if suite.dry else "auto"
-    before = _machines(clone)
     words = ["snakemake", name, "--profile", "profiles/local", *(["-n"] if suite.dry else []), "--config"]
     ended, said = _until_the_time_is_over(suite, clone, [*words, "scale=node", f"machine={machine}"])
     if suite.dry:
         assert ended == 0, said[-3000:]
         return {"planned": said.count("rule train:")}
-    named = sorted(_machines(clone) - before) or sorted(path.name for path in (clone / "results").glob("*/node"))
-    found = _keep(suite, clone, name, named)
+    found = _keep(suite, clone, name, measured_machines(clone))
     assert ended == 0, f"status {ended}; {found}\n{said[-3000:]}"
     about = said.partition("Found about the accelerators:")[2].strip().splitlines()
     assert about, said[-2000:]
@@ -77,8 +75,9 @@ def _clone(suite: Suite) -> Path:
     return clone
 
 
-def _machines(clone: Path) -> set[str]:
-    return {path.stem for path in (clone / "config" / "machines").glob("*.yaml")}
+def measured_machines(clone: Path) -> list[str]:
+    """The machines on which there are results: in a copy made for this call, the one that `machine: auto` found."""
+    return sorted({path.parents[2].name for path in clone.glob("results/*/runs/*/result.json")})
 
 
 def _in_clone(clone: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from torch.autograd import DeviceType
 from scalestudy.models.build import build
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
-from tests.gpu import bring, checks, devices, groups, measures
+from tests.gpu import bring, checks, devices, groups, measures, study
 from tests.gpu.groups import Group
 from tests.gpu.suite import Suite, Values, paired, tf32
 
@@ -248,3 +248,22 @@ def test_the_largest_batch_is_judged_by_training_with_it_and_with_more(
     else:
         with pytest.raises(AssertionError, match="found 1000"):
             devices.the_largest_batch_is_the_largest(of_gpu)
+
+
+def test_a_study_is_packed_from_the_machine_that_has_results(tmp_path: Path) -> None:
+    for name in ("h100_x1/runs/a", "h100_x1/runs/b", "local/runs/unfinished"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+    for name in ("a", "b"):
+        (tmp_path / "results/h100_x1/runs" / name / "result.json").write_text("{}")
+    assert study.measured_machines(tmp_path) == ["h100_x1"]
+
+
+def test_a_study_that_would_outlast_the_time_is_interrupted_and_what_it_said_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text("import time; print('begun', flush=True); time.sleep(60)")
+    monkeypatch.setattr(study, "END_S", 0.2)
+    ended, said = study._until_the_time_is_over(suite(tmp_path, 1.5), tmp_path, ["slow", "name"])
+    assert ended != 0
+    assert said.startswith("begun")
+    assert (tmp_path / "kept/name.log").read_text() == said
