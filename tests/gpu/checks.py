@@ -70,9 +70,14 @@ def step_times_add_up_to_wall_time(suite: Suite) -> Values:
     return {"span_over_wall": ratio, "parts_over_wall": inside}
 
 
+def _is_annotation(row: Any) -> bool:
+    """Whether a row is a name given to a stretch of work, which holds kernels; some versions of torch have none such."""
+    return bool(getattr(row, "is_user_annotation", False))
+
+
 def kernel_seconds(rows: Iterable[Any]) -> float:
     """Time of the device in rows of a profile: those of the device alone, since rows of the CPU carry their kernels' too."""
-    on_device = [row for row in rows if row.device_type == DeviceType.CUDA and not row.is_user_annotation]
+    on_device = [row for row in rows if row.device_type == DeviceType.CUDA and not _is_annotation(row)]
     return float(sum(row.self_device_time_total for row in on_device)) / 1e6
 
 
@@ -339,7 +344,7 @@ def copies_are_hidden_behind_compute(suite: Suite) -> Values:
 
 def copies_and_kernels(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
     """When the device copied from the host, and, sorted, when a kernel computed; events of the device alone."""
-    of_device = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    of_device = [event for event in events if event.device_type == DeviceType.CUDA and not _is_annotation(event)]
     spans = [(event.name, (event.time_range.start, event.time_range.end)) for event in of_device]
     copies = [span for name, span in spans if "HtoD" in name]
     return copies, sorted(span for name, span in spans if "Memcpy" not in name and "Memset" not in name)

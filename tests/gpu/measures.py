@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.gpu.checks import _pictures
 from tests.gpu.groups import Group
-from tests.gpu.loops import CASES, Case, compared
+from tests.gpu.loops import CASES, Case, compared, pageable_over_pinned
 from tests.gpu.suite import NotHere, Suite, Values, as_text, estimate, paired, seconds_of, synchronise, tf32
 from tests.gpu.tries import ROOT, tried, valid
 
@@ -107,6 +107,14 @@ def the_loop_beside_a_bare_loop(suite: Suite) -> Values:
             torch.cuda.empty_cache()
     assert suite.dry or not missed, f"more than {MOST}: {', '.join(missed)}; {as_text(found)}"
     return found
+
+
+def pageable_memory_beside_pinned(suite: Suite) -> Values:
+    """ResNet-50 in bfloat16, batches of 64: a step with pageable batches over one with pinned ones, copied ahead."""
+    model, side = ("small_cnn", 8) if suite.dry else ("resnet50", 224)
+    return estimate(
+        "pageable_over_pinned", pageable_over_pinned(suite, suite.size(64, 8), suite.size(20, 10), model, side)
+    )
 
 
 # The loader beside others
@@ -338,7 +346,7 @@ def _training_step(
 
 GROUPS = (
     Group("measures", "peaks", (matrix_products_per_precision, copy_bandwidths), 60),
-    Group("measures", "loop", (the_loop_beside_a_bare_loop,), 240),
+    Group("measures", "loop", (pageable_memory_beside_pinned, the_loop_beside_a_bare_loop), 240),
     Group("measures", "mfu", (model_flops_utilisation,), 90),
     Group("measures", "loader", (the_loader_beside_torchvision, decoding_on_the_device), 120),
     Group("measures", "feeding", (cores_that_this_gpu_needs, an_emulated_device_is_as_fast_as_the_real_one), 150),
