@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from tests.gpu.suite import Suite, Values, paired, seconds_of, synchronise
+from tests.gpu.groups import Group
+from tests.gpu.suite import Suite, Values, as_text, estimate, paired, seconds_of, synchronise
 from tests.gpu.tries import DETERMINISTIC, ROOT, call_after, environment, tried, valid
 
 Span = tuple[float, float]
@@ -69,9 +70,14 @@ def step_times_add_up_to_wall_time(suite: Suite) -> Values:
     return {"span_over_wall": ratio, "parts_over_wall": inside}
 
 
+def _is_annotation(row: Any) -> bool:
+    """Whether a row is a name given to a stretch of work, which holds kernels; some versions of torch have none such."""
+    return bool(getattr(row, "is_user_annotation", False))
+
+
 def kernel_seconds(rows: Iterable[Any]) -> float:
     """Time of the device in rows of a profile: those of the device alone, since rows of the CPU carry their kernels' too."""
-    on_device = [row for row in rows if row.device_type == DeviceType.CUDA and not row.is_user_annotation]
+    on_device = [row for row in rows if row.device_type == DeviceType.CUDA and not _is_annotation(row)]
     return float(sum(row.self_device_time_total for row in on_device)) / 1e6
 
 
@@ -97,9 +103,10 @@ def measuring_costs_at_most_one_percent(suite: Suite) -> Values:
     def plain() -> float:
         return seconds_of(suite.device, lambda: [work() for _ in range(steps)])
 
-    ratio, low, high = paired(suite, lambda: _timed_steps(suite, steps, work)[1], plain)
-    assert suite.dry or low <= 1.01, f"with the timer {ratio:.4f} [{low:.4f} .. {high:.4f}] of the time without"
-    return {"with_over_without": ratio, "low": low, "high": high}
+    found = paired(suite, lambda: _timed_steps(suite, steps, work)[1], plain)
+    values = estimate("with_over_without", found)
+    assert suite.dry or found.low <= 1.01, f"{as_text(values)}: more than 1.01"
+    return values
 
 
 # The same weights
@@ -122,7 +129,7 @@ def two_runs_have_the_same_weights_bit_for_bit(suite: Suite) -> Values:
     found: Values = {}
     for name, settings in kinds.items():
         for turn in ("a", "b"):
-            epochs = f"train.epochs={suite.size(40 if name == 'mlp' else 3, 1)}"
+            epochs = f"train.epochs={suite.size(100 if name == 'mlp' else 3, 1)}"
             valid(tried(suite, f"twice-{name}-{turn}", *settings, *KEPT, epochs, before=DETERMINISTIC))
         found[name] = _largest_difference(*(_weights(suite, f"twice-{name}-{turn}") for turn in ("a", "b")))
     assert set(found.values()) == {0.0}, f"weights differ by up to {found}"
@@ -138,11 +145,14 @@ def a_run_that_was_stopped_ends_with_the_same_weights(suite: Suite) -> Values:
     words = ["try", f"device={suite.device.type}", *settings, "--out", str(out)]
     process = subprocess.Popen([sys.executable, "-c", call_after(DETERMINISTIC), *words], cwd=ROOT, env=environment(),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
-    end = time.monotonic() + 120
+    end = time.monotonic() + min(120, suite.left_s)
     while process.poll() is None and time.monotonic() < end and not list(out.glob("checkpoint/step-*")):
         time.sleep(0.02)
     (out / "stop").touch()
-    output, _ = process.communicate(timeout=120)
+    try:
+        output, _ = process.communicate(timeout=min(120, suite.left_s))
+    finally:
+        process.kill()
     stopped = process.returncode == 75
     result = tried(suite, "stopped", *settings, before=DETERMINISTIC)
     valid(result)
@@ -169,7 +179,7 @@ def mixed_precision_learns_as_well(suite: Suite) -> Values:
     for name in ("float32", *types):
         settings = [] if name == "float32" else [f"autocast={name}"]
         result = tried(
-            suite, f"learns-{name}", "model=small_cnn", f"train.epochs={suite.size(8, 4)}", "optimiser.learning_rate=0.05",
+            suite, f"learns-{name}", "model=small_cnn", f"train.epochs={suite.size(30, 4)}", "optimiser.learning_rate=0.05",
             *settings,
         )  # fmt: skip
         accuracies[name] = valid(result)["accuracy"]
@@ -187,7 +197,8 @@ def _losses(suite: Suite, name: str) -> np.ndarray:
 def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
     """The loss curve of 40 steps in float64, against the plain one: the largest difference relative to the first loss.
 
-    In float32 the rounding of another order of sums grows with every step of a network with BatchNorm, up to tenths.
+    The first ten steps are held to 1e-6. The rounding of another order of sums grows with every step of a network with
+    BatchNorm, in float32 up to tenths; how far it has come at the end is told.
     """
     side, batch = suite.size(64, 32), suite.size(32, 8)
     data = f"data={{source: synthetic, samples: {16 * batch}, shape: [3, {side}, {side}]}}"
@@ -201,8 +212,9 @@ def channels_last_and_compile_learn_alike(suite: Suite) -> Values:
     forms = {"channels_last": "memory_format=channels_last"} | ({} if suite.dry else {"compile": "compile=true"})
     for name, setting in forms.items():
         tried(suite, f"curve-{name}", *common, setting)
-        found[name] = float(np.abs(_losses(suite, f"curve-{name}") - plain).max() / plain[0])
-    assert max(found.values()) <= 1e-6, f"{found}"
+        apart = np.abs(_losses(suite, f"curve-{name}") - plain) / plain[0]
+        found[f"{name}_first_10"], found[f"{name}_all"] = float(apart[:10].max()), float(apart.max())
+    assert max(value for name, value in found.items() if name.endswith("_first_10")) <= 1e-6, f"{found}"
     return found
 
 
@@ -228,7 +240,7 @@ def _loader(suite: Suite, manifest: Path, batch: int, **options: Any) -> Any:
     from scalestudy.data.load.loader import Loader
     from scalestudy.spec.run import Loader as LoaderSpec
 
-    spec = LoaderSpec(workers=suite.size(8, 1), augment="crop_flip", **options)
+    spec = LoaderSpec.model_validate({"workers": suite.size(8, 1), "augment": "crop_flip", **options})
     dataset = open_dataset(manifest, "train", spec)
     order = np.arange(dataset.samples)
     plan = [(0, order[i : i + batch]) for i in range(0, len(order) - batch + 1, batch)]
@@ -239,31 +251,73 @@ def batches_lie_in_pinned_memory(suite: Suite) -> Values:
     """What `loader.pin_memory` promises."""
     suite.need_gpu("page-locked memory")
     torch.zeros(1, device=suite.device)
-    with contextlib.closing(_loader(suite, _pictures(suite, 256), 32)) as loader:
-        pinned = [bool(x.is_pinned()) for x, _ in loader]
-    assert pinned, "the loader gave no batch"
-    assert all(pinned), f"{pinned.count(False)} of {len(pinned)} batches are pageable"
-    return {"batches": len(pinned)}
+    found: Values = {}
+    for kind in ("threads", "processes", "threads"):  # memory of processes is given back before the last
+        with contextlib.closing(_loader(suite, _pictures(suite, 256), 32, kind=kind)) as loader:
+            pinned = [bool(x.is_pinned() and y.is_pinned()) for x, y in loader]
+        assert pinned, "the loader gave no batch"
+        assert all(pinned), f"{kind}: {pinned.count(False)} of {len(pinned)} batches are pageable"
+        found[kind] = len(pinned)
+    return found
+
+
+class BusyCopyEngines:
+    """Keeps the engines that copy from host to device at work, so that a copy that is queued behind begins much later."""
+
+    def __init__(self, suite: Suite, streams: int = 4, mib: int = 256) -> None:
+        self.device, size = suite.device, mib << 20
+        self.streams = [] if suite.dry else [torch.cuda.Stream(suite.device) for _ in range(streams)]
+        pinned = not suite.dry
+        self.source = torch.empty(size if pinned else 0, dtype=torch.uint8, pin_memory=pinned)
+        self.targets = [torch.empty(size, dtype=torch.uint8, device=suite.device) for _ in self.streams]
+
+    def queue(self, copies: int) -> None:
+        """So many copies of 256 MiB on each stream, of 5 ms or more each."""
+        for stream, target in zip(self.streams, self.targets, strict=True):
+            with torch.cuda.stream(stream):
+                for _ in range(copies):
+                    target.copy_(self.source, non_blocking=True)
+
+
+def without_waiting(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """As `on_device`, but a batch's buffer returns to the loader before its copy has ended: the control, which is wrong."""
+    side = torch.cuda.Stream(device)
+    for x, y in batches:
+        with torch.cuda.stream(side):
+            copied = x.to(device, non_blocking=True), y
+        yield copied
 
 
 def no_batch_is_overwritten_while_it_is_copied(suite: Suite) -> Values:
-    """A consumer whose queue is always full sees the pixels that a loader without a GPU shows."""
+    """While other copies hold the engines up, batches have the pixels of a loader without a GPU.
+
+    The same without the wait for each copy has to show wrong pixels: else nothing was provoked.
+    """
     from scalestudy.data.load.loader import on_device
 
-    manifest, wrong, count = _pictures(suite, suite.size(2048, 64)), 0, 0
-    work = _matrices(suite, suite.size(4096, 64))
-    with contextlib.closing(_loader(suite, manifest, 32)) as loader:
-        here = []
-        for x, _ in on_device(loader, suite.device):
-            for _ in range(suite.size(8, 1)):
-                work()  # the device is far behind
-            here.append(x.clone())
-    with contextlib.closing(_loader(suite, manifest, 32, pin_memory=False)) as loader:
-        for seen, (x, _) in zip(here, loader, strict=True):
-            wrong += not torch.equal(seen.cpu(), x)
-            count += 1
-    assert wrong == 0, f"{wrong} of {count} batches differ from what was decoded"
-    return {"batches": count}
+    manifest, batch = _pictures(suite, suite.size(2048, 64)), 32
+    few = {"workers": suite.size(4, 1), "prefetch": 1}  # few buffers, which come round soon
+    with contextlib.closing(_loader(suite, manifest, batch, pin_memory=False)) as loader:
+        right = [x.clone() for x, _ in loader]
+
+    def wrong(copier: Any, at_first: int, at_each: int) -> int:
+        busy = BusyCopyEngines(suite)
+        with contextlib.closing(_loader(suite, manifest, batch, **few)) as loader:
+            busy.queue(at_first)
+            seen = []
+            for x, _ in copier(loader, suite.device):
+                busy.queue(at_each)
+                seen.append(x.clone() if copier is on_device else x)
+            synchronise(suite.device)
+            return sum(not torch.equal(one.cpu(), other) for one, other in zip(seen, right, strict=True))
+
+    differing = wrong(on_device, 1, 1)
+    assert differing == 0, f"{differing} of {len(right)} batches differ from what was decoded"
+    if suite.dry:
+        return {"batches": len(right)}
+    control = wrong(without_waiting, 100, 0)
+    assert control > 0, f"without the wait no batch of {len(right)} is wrong either: nothing was provoked"
+    return {"batches": len(right), "wrong_without_the_wait": control}
 
 
 def copies_are_hidden_behind_compute(suite: Suite) -> Values:
@@ -290,7 +344,7 @@ def copies_are_hidden_behind_compute(suite: Suite) -> Values:
 
 def copies_and_kernels(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
     """When the device copied from the host, and, sorted, when a kernel computed; events of the device alone."""
-    of_device = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    of_device = [event for event in events if event.device_type == DeviceType.CUDA and not _is_annotation(event)]
     spans = [(event.name, (event.time_range.start, event.time_range.end)) for event in of_device]
     copies = [span for name, span in spans if "HtoD" in name]
     return copies, sorted(span for name, span in spans if "Memcpy" not in name and "Memset" not in name)
@@ -319,17 +373,23 @@ def normalising_on_the_device_equals_the_cpu(suite: Suite) -> Values:
     return {"largest_difference": difference}
 
 
-ALL = (
-    step_times_add_up_to_wall_time,
-    step_times_agree_with_the_profiler,
-    measuring_costs_at_most_one_percent,
-    two_runs_have_the_same_weights_bit_for_bit,
-    a_run_that_was_stopped_ends_with_the_same_weights,
-    float64_agrees_with_the_cpu,
-    mixed_precision_learns_as_well,
-    channels_last_and_compile_learn_alike,
-    batches_lie_in_pinned_memory,
-    no_batch_is_overwritten_while_it_is_copied,
-    copies_are_hidden_behind_compute,
-    normalising_on_the_device_equals_the_cpu,
-)
+GROUPS = (
+    Group("checks", "clocks", (
+        step_times_add_up_to_wall_time,
+        step_times_agree_with_the_profiler,
+        measuring_costs_at_most_one_percent,
+    ), 90),
+    Group("checks", "loader", (
+        batches_lie_in_pinned_memory,
+        no_batch_is_overwritten_while_it_is_copied,
+        copies_are_hidden_behind_compute,
+        normalising_on_the_device_equals_the_cpu,
+    ), 90),
+    Group("checks", "weights", (
+        two_runs_have_the_same_weights_bit_for_bit,
+        a_run_that_was_stopped_ends_with_the_same_weights,
+        float64_agrees_with_the_cpu,
+        mixed_precision_learns_as_well,
+        channels_last_and_compile_learn_alike,
+    ), 240),
+)  # fmt: skip

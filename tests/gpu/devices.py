@@ -15,7 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from scalestudy.hardware import bus_ids
+from scalestudy.nvml import COMPUTE_MODES, MIG, unusual_modes
 from tests.gpu.checks import _matrices
+from tests.gpu.groups import Group
 from tests.gpu.suite import NotHere, Suite, Values, synchronise
 from tests.gpu.tries import CALL, ROOT, environment, scalestudy, tried, valid
 
@@ -23,7 +26,7 @@ from tests.gpu.tries import CALL, ROOT, environment, scalestudy, tried, valid
 def nccl_works_with_one_rank(suite: Suite) -> Values:
     """DistributedDataParallel over NCCL on one GPU; on a CPU over gloo."""
     result = tried(
-        suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", f"train.epochs={suite.size(12, 1)}"
+        suite, "nccl", "model=small_cnn", "strategy=allreduce", "ranks=1", f"train.epochs={suite.size(60, 1)}"
     )
     valid(result)
     backend = result["resolved"]["backend"]
@@ -49,7 +52,7 @@ def two_ranks_share_one_gpu_over_gloo(suite: Suite) -> Values:
             "model=small_cnn",
             f"strategy={strategy}",
             f"ranks={ranks}",
-            f"train.epochs={suite.size(4, 1)}",
+            f"train.epochs={suite.size(20, 1)}",
             "launch.oversubscribe=true",
         )
         result = tried(suite, f"shared-{strategy}", *settings)
@@ -106,53 +109,60 @@ def the_doctor_reports_this_machine(suite: Suite) -> Values:
 
 
 def visible_devices_are_counted_as_cuda_does(suite: Suite) -> Values:
-    """`CUDA_VISIBLE_DEVICES` as indices, UUID, empty and -1."""
+    """`CUDA_VISIBLE_DEVICES` unset, as indices, UUID, empty and -1, against what the CUDA runtime counts itself."""
     suite.need_gpu("CUDA's own count")
     uuid = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     first = re.search(r"GPU-[0-9a-f-]+", uuid)
-    forms = ["0", "", "-1", "0,99", *([first[0]] if first else [])]
-    code = (
-        "import torch; from scalestudy.hardware import accelerators as a; print(a().count, torch.cuda.device_count())"
-    )
+    forms = [None, "0", "", "-1", "0,99", "99,0", *([first[0], first[0][:12]] if first else [])]
+    # Not torch.cuda.device_count(), which asks NVML as we do.
+    code = "import torch; from scalestudy.hardware import accelerators as a; print(a().count, torch._C._cuda_getDeviceCount())"
     found: Values = {}
     for form in forms:
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(CUDA_VISIBLE_DEVICES=form),
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        found[form or "empty"] = done.stdout.strip()
+        place = environment() if form is None else environment(CUDA_VISIBLE_DEVICES=form)
+        if form is None:
+            place.pop("CUDA_VISIBLE_DEVICES", None)
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=place, capture_output=True, text=True,
+                              check=True, timeout=min(60, suite.left_s))  # fmt: skip
+        found["unset" if form is None else form or "empty"] = done.stdout.strip()
     wrong = {form: text for form, text in found.items() if len(set(text.split())) > 1}
     assert not wrong, f"ours and CUDA's: {wrong}"
     return found
 
 
+PICTURES = "data={{source: synthetic, samples: {samples}, shape: [3, 224, 224]}}"
+
+
 def a_batch_that_does_not_fit_says_so(suite: Suite) -> Values:
-    """Out of memory is a skipped run with a reason, not a crash."""
+    """Out of memory is a skipped run with a reason, not a crash; the reason has the allocator's peak."""
     suite.need_gpu("its memory as a limit")
-    result = tried(suite, "too-large", "model=resnet50", "batch.per_rank=40000", "measure.steps=2", "measure.warmup_steps=0",
-                   "data={source: synthetic, samples: 40000, shape: [3, 224, 224]}")  # fmt: skip
+    result = tried(suite, "too-large", "model=resnet50", "batch.per_rank=8192", "measure.steps=2", "measure.warmup_steps=0",
+                   PICTURES.format(samples=8192), "train.evaluate_every_epochs=0")  # fmt: skip
     assert result["status"] == "skipped", f"{result['status']}: {result['reason']}"
-    assert "fit" in result["reason"], result["reason"]
+    assert result["reason"].startswith("does not fit: ") and "allocated at the peak" in result["reason"], result[
+        "reason"
+    ]
     return {"reason": result["reason"]}
 
 
 def the_largest_batch_is_the_largest(suite: Suite) -> Values:
     """What `largest-batch` finds trains; 5 % more does not."""
     suite.need_gpu("its memory as a limit")
-    settings = ("model=resnet50", "data={source: synthetic, samples: 4096, shape: [3, 224, 224]}")
-    done = scalestudy("largest-batch", *settings)
+    done = scalestudy(suite, "largest-batch", "model=resnet50", "device=cuda", PICTURES.format(samples=4096))
     assert done.returncode == 0, done.stdout[-1500:]
     found = int(done.stdout.strip().split("\n")[-1].rpartition(":")[2].replace(",", ""))
     steps = ("measure.steps=2", "measure.warmup_steps=1", "train.evaluate_every_epochs=0")
-    fits = {}
+    said = {}
     for batch in (found, round(1.05 * found)):
-        data = f"data={{source: synthetic, samples: {3 * batch}, shape: [3, 224, 224]}}"
-        out = suite.folder(f"largest-{batch}")
-        words = ("try", "model=resnet50", data, f"batch.per_rank={batch}", "device=cuda", *steps, "--out", str(out))
-        scalestudy(*words)
-        file = out / "result.json"
-        fits[batch] = file.exists() and '"status": "skipped"' not in file.read_text()
-        shutil.rmtree(out, ignore_errors=True)
-    assert list(fits.values()) == [True, False], f"found {found}; fits: {fits}"
-    return {"largest_batch": found}
+        name = f"largest-{batch}"
+        result = tried(
+            suite, name, "model=resnet50", PICTURES.format(samples=3 * batch), f"batch.per_rank={batch}", *steps
+        )
+        said[batch] = f"{result['status']}: {result['reason']}"
+        shutil.rmtree(suite.folder(name) / "data", ignore_errors=True)
+    reasons = list(said.values())
+    assert not reasons[0].startswith("skipped"), f"found {found}: {said}"
+    assert reasons[1].startswith("skipped: does not fit"), f"found {found}: {said}"
+    return {"largest_batch": found, "more": reasons[1]}
 
 
 def a_killed_rank_frees_the_device(suite: Suite) -> Values:
@@ -165,7 +175,7 @@ def a_killed_rank_frees_the_device(suite: Suite) -> Values:
     process = subprocess.Popen([sys.executable, "-c", CALL, *words], cwd=ROOT, env=environment(),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
     try:
-        pids = _pids_on_device(process.pid, 90)
+        pids = _pids_on_device(process.pid, min(90, suite.left_s))
         os.kill(pids[0], signal.SIGKILL)
         output, _ = process.communicate(timeout=60)
     finally:
@@ -210,7 +220,6 @@ def _maps(pid: int) -> str:
 
 def nvml_reads_the_device_at_the_stated_rate(suite: Suite) -> Values:
     """Utilisation, memory, power, clock, throttling and energy while the device is busy; what is absent is said."""
-    from scalestudy.hardware import bus_ids
     from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, mean_of
     from scalestudy.measure.system import INTERVAL_S, Sampler
 
@@ -244,37 +253,47 @@ def nvml_reads_the_device_at_the_stated_rate(suite: Suite) -> Values:
 
 def a_run_has_energy_per_sample(suite: Suite) -> Values:
     """The columns `j_per_sample`, `device_utilisation` and `device_power_w` of a run of some seconds."""
-    steps, side, samples = suite.size(200, 20), suite.size(96, 8), suite.size(65536, 2048)
-    data = f"data={{source: synthetic, samples: {samples}, shape: [3, {side}, {side}]}}"
+    side, window = suite.size(96, 8), "measure.steps=20" if suite.dry else "measure.minutes=0.1"
+    data = f"data={{source: synthetic, samples: {suite.size(1 << 20, 2048)}, shape: [3, {side}, {side}]}}"
     result = tried(suite, "energy", "model=resnet50" if not suite.dry else "model=small_cnn", data, "batch.per_rank=64",
-                   "loader.mode=synthetic", f"measure.steps={steps}", "train.evaluate_every_epochs=0")  # fmt: skip
-    metrics = valid(result)
+                   "loader.mode=synthetic", window, "train.evaluate_every_epochs=0")  # fmt: skip
+    metrics = valid(result, measured=True)
     names = ("j_per_sample", "device_utilisation", "device_power_w")
     assert all((metrics[name] is None) == suite.dry for name in names), {name: metrics[name] for name in names}
     return {name: metrics[name] if metrics[name] is not None else "none on a CPU" for name in names}
 
 
 def modes_of_the_device_are_said(suite: Suite) -> Values:
-    """MIG and compute mode, which are never changed, and whether NVML answers."""
+    """MIG and compute mode as NVML and `nvidia-smi` have them; they are never changed."""
     suite.need_gpu("nvidia-smi")
-    asked = "mig.mode.current,compute_mode,persistence_mode,power.draw,clocks.sm,clocks_event_reasons.active"
-    done = subprocess.run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"], capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    asked = "mig.mode.current,compute_mode,persistence_mode,power.limit,clocks.max.sm,clocks_event_reasons.active"
+    done = subprocess.run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"], capture_output=True,
+                          text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return dict(zip(asked.split(","), map(str.strip, done.stdout.split(",")), strict=False))
+    told = dict(zip(asked.split(","), map(str.strip, done.stdout.split(",")), strict=False))
+    ours = unusual_modes(bus_ids(1))
+    assert (MIG in ours) == (told["mig.mode.current"] == "Enabled"), f"{ours}; nvidia-smi: {told}"
+    assert any(one in COMPUTE_MODES.values() for one in ours) == (told["compute_mode"] != "Default"), f"{ours}; {told}"
+    return {**told, "ours": "; ".join(ours) or "as usual"}
 
 
-ALL = (
-    nccl_works_with_one_rank,
-    more_ranks_than_devices_are_refused_in_a_sentence,
-    two_ranks_share_one_gpu_over_gloo,
-    the_machine_file_matches_the_data_sheet,
-    the_doctor_reports_this_machine,
-    visible_devices_are_counted_as_cuda_does,
-    a_batch_that_does_not_fit_says_so,
-    the_largest_batch_is_the_largest,
-    a_killed_rank_frees_the_device,
-    nvml_reads_the_device_at_the_stated_rate,
-    a_run_has_energy_per_sample,
-    modes_of_the_device_are_said,
-)
+GROUPS = (
+    Group("checks", "exchange", (
+        nccl_works_with_one_rank,
+        more_ranks_than_devices_are_refused_in_a_sentence,
+        two_ranks_share_one_gpu_over_gloo,
+    )),
+    Group("checks", "machine", (
+        the_machine_file_matches_the_data_sheet,
+        the_doctor_reports_this_machine,
+        visible_devices_are_counted_as_cuda_does,
+        modes_of_the_device_are_said,
+        nvml_reads_the_device_at_the_stated_rate,
+        a_run_has_energy_per_sample,
+    )),
+    Group("checks", "memory", (
+        a_batch_that_does_not_fit_says_so,
+        a_killed_rank_frees_the_device,
+        the_largest_batch_is_the_largest,
+    ), 280),
+)  # fmt: skip

@@ -322,3 +322,10 @@ def test_why_the_last_job_of_a_run_ended_is_in_the_ledger(tmp_path: Path) -> Non
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "submi')
     assert last_causes(ledger) == {run: "out of memory"}
     assert last_causes(tmp_path / "none") == {}
+
+
+def test_data_that_is_made_while_it_is_read_is_stored_in_no_file() -> None:
+    made = RunSpec.model_validate({"data": {"source": "synthetic", "samples": 1281167}, "batch": {"per_rank": 8}})
+    pictures = RunSpec.model_validate({"data": {"source": "synthetic_jpeg", "samples": 100}, "batch": {"per_rank": 8}})
+    assert (costs.stored_files(made), costs.stored_bytes(made)) == (0, 0)
+    assert costs.stored_files(pictures) == 110

@@ -99,9 +99,9 @@ def stored_bytes(spec: RunSpec) -> int:
 
 
 def stored_files(spec: RunSpec) -> int:
-    """About how many files preparing the data writes: one per image, or its shards."""
+    """About how many files preparing the data writes: one per image, or its shards; none of data made while it is read."""
     data = data_of(spec)
-    if data is None or used_in_place(spec):
+    if data is None or used_in_place(spec) or isinstance(spec.data, Synthetic):
         return 0
     shard = spec.data.shard
     if shard.format == "files":

@@ -62,6 +62,9 @@ class BatchMaker:
 
     def batch(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
         """Make one batch in this thread."""
+        if self.device is not None:
+            # A thread begins with the first GPU: every rank would take memory of that one too.
+            torch.cuda.set_device(self.device)
         self.slow_down(progress)
         if isinstance(self.dataset, PictureDataset):
             x = self.slot(task.slot, len(task.indices), self.dataset.side(self.spec.size))

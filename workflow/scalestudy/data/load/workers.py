@@ -79,9 +79,6 @@ class Threads(Workers):
 
     def _work(self, number: int) -> None:
         torch.set_num_threads(1)
-        if self.maker.device is not None:
-            # A thread begins with the first GPU: every rank would take memory of that one too.
-            torch.cuda.set_device(self.maker.device)
         while (task := self._tasks.get()) is not None and not self.maker.closed.is_set():
             task.worker = number
             try:
