@@ -379,9 +379,24 @@ def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
     attempt.nothing_is_left()
 
 
-def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str]) -> None:
-    ssh_nodes.needs("mpiexec")
-    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **nodes)
+FAMILIES = ("openmpi", "mpich")
+"""Endings of Debian's mpirun and mpiexec. Intel MPI is not in Debian; its launcher is that of MPICH."""
+
+
+def with_mpi(folder: Path, family: str, environment: dict[str, str]) -> dict[str, str]:
+    """The environment in which mpirun and mpiexec are those of a family; both may be installed side by side."""
+    folder.mkdir()
+    for name in ("mpirun", "mpiexec"):
+        ssh_nodes.needs(f"{name}.{family}")
+        (folder / name).write_text(f'#!/bin/sh\nexec {shutil.which(f"{name}.{family}")} "$@"\n')
+        (folder / name).chmod(0o700)
+    return {**environment, "PATH": f"{folder}:{environment['PATH']}"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str], family: str) -> None:
+    there = with_mpi(tmp_path / "bin", family, nodes)
+    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **there)
     assert made(attempt.process.returncode, attempt.said), attempt.said
     assert attempt.result["launch"] == {"launcher": "mpiexec", "hosts": ["alpha", "beta"]}
     attempt.nothing_is_left()
@@ -398,17 +413,19 @@ class Asks(torch.nn.Sequential):
         from mpi4py import MPI
 
         world = MPI.COMM_WORLD
+        print(MPI.Get_library_version().splitlines()[0], flush=True)
         print(f"MPI {world.rank} of {world.size}, {os.environ['LOCAL_RANK']} of {os.environ['LOCAL_WORLD_SIZE']}", flush=True)
         assert world.allreduce(2**world.rank) == 2**world.size - 1
         super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, classes))
 """
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
-    tmp_path: Path, nodes: dict[str, str]
+    tmp_path: Path, nodes: dict[str, str], family: str
 ) -> None:
-    ssh_nodes.needs("mpirun")
     pytest.importorskip("mpi4py")
+    nodes = with_mpi(tmp_path / "bin", family, nodes)
     extensions = tmp_path / "config" / "extensions"
     extensions.mkdir(parents=True)
     (extensions / "asks.py").write_text(MODEL_THAT_ASKS_MPI)
@@ -432,7 +449,9 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
     attempt = Attempt(tmp_path, process, there)
     assert made(process.wait(120), attempt.said), attempt.said
-    logs = [(attempt.out / "log" / f"rank.{rank}.log").read_text().splitlines()[0] for rank in range(4)]
+    said = [(attempt.out / "log" / f"rank.{rank}.log").read_text().splitlines() for rank in range(4)]
+    assert {lines[0].split()[0].rstrip(":") for lines in said} == {{"openmpi": "Open", "mpich": "MPICH"}[family]}
+    logs = [lines[1] for lines in said]
     assert logs == ["MPI 0 of 4, 0 of 2", "MPI 1 of 4, 1 of 2", "MPI 2 of 4, 0 of 2", "MPI 3 of 4, 1 of 2"]
     assert held(attempt.result)
 

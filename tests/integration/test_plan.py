@@ -59,7 +59,7 @@ def announced(output: str) -> dict[str, dict[str, str]]:
 def test_the_plan_has_the_jobs_and_resources_of_a_real_dry_run_and_the_table_stands_under_it(
     project: Project, planned: dict[str, Any]
 ) -> None:
-    done = project.run("snakemake", *PBS, *PAPER, "-n")
+    done = project.run("snakemake", *PBS, *PAPER, "-n", "-p")
     assert done.returncode == 0, done.stdout
     real = announced(done.stdout)
     runs = {job["name"]: job["resources"] for job in planned["jobs"] if job["rule"] == "train"}
@@ -139,6 +139,21 @@ def test_over_budget_is_an_error_that_lists_the_runs_by_gpu_hours(project: Proje
     assert hours == sorted(hours, reverse=True)
     rows = list(csv.DictReader(io.StringIO((project.folder / "plan.csv").read_text())))
     assert {row["study"] for row in rows} == {"data", "tiny"}
+
+
+def test_a_dry_run_is_a_count_per_rule_and_the_plan_unless_each_job_is_asked_for(project: Project) -> None:
+    short = project.run("snakemake", *PBS, *PAPER, "-n")
+    assert short.returncode == 0, short.stdout
+    assert announced(short.stdout) == {}
+    assert short.stdout.count("Job stats:") == 1
+    assert "Plan for machine flow_type2, scale paper" in short.stdout
+    assert short.stdout.rstrip().endswith("Each job with its command: the same with --printshellcmds")
+    assert len(short.stdout.splitlines()) < 60
+    long = project.run("snakemake", *PBS, *PAPER, "-n", "--verbose")
+    assert len(announced(long.stdout)) >= 4
+    wrong = project.run("snakemake", *PBS, *PAPER, "-n", "nosuchtarget")
+    assert wrong.returncode != 0
+    assert "nosuchtarget" in wrong.stdout
 
 
 def test_a_cap_on_the_geometry_is_refused_in_words(project: Project) -> None:

@@ -43,7 +43,7 @@ def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(
     assert (project.folder / f"config/machines/{name}.yaml").is_file()
 
     words = project.run("scalestudy", "here", "--words", **seen).stdout.splitlines()[-1].split()
-    planned = project.snakemake("-n", "all", "--config", *words, **seen)
+    planned = project.snakemake("-n", "-p", "all", "--config", *words, **seen)
     assert planned.returncode == 0, planned.stdout
     assert f"results/{name}/node/studies/batch_and_precision" in planned.stdout
     trained = re.search(r"^train +(\d+)$", planned.stdout, re.MULTILINE)

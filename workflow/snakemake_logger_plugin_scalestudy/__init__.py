@@ -1,7 +1,8 @@
 """Progress of a run of the DAG: what runs, how many of how many, how long still, one line per finished run.
 
-A dry run keeps Snakemake's own output, and under it stands the plan: what the jobs would cost. On a terminal the last
-lines are live; elsewhere all lines are plain.
+A dry run is short: a count of jobs per rule, why they would run, and the plan: what they would cost. With
+`--printshellcmds` or `--verbose` Snakemake's own list of all jobs stands above the plan. On a terminal the last lines are
+live; elsewhere all lines are plain.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ TAIL_LINES = 20
 QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
+LONGER = ("printshellcmds", "verbose", "debug_dag")
+"""Options with which a dry run shows every job."""
+ABOVE = "    (check individual jobs above for details)\n"
+HOW_TO_SEE_MORE = "Each job with its command: the same with --printshellcmds"
 KEEP_S = 1.0
 """The file that `scalestudy status` reads is written at most this often, and also when a run ends."""
 KEEP_SHARE, KEEP_QUICK_S = 0.01, 0.1
@@ -82,6 +87,7 @@ class LogHandler(LogHandlerBase):
         self.changes = threading.RLock()
         self.kept_at = self.keep_took_s = 0.0
         self.announced: list[dict[str, Any]] = []
+        self.counted = False
         self.jobs_file: Path | None = getattr(self.settings, "jobs_file", None)
         if self.jobs_file is None and Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
@@ -92,8 +98,14 @@ class LogHandler(LogHandlerBase):
 
     @property
     def writes_to_stream(self) -> bool:
-        """In place of Snakemake's own lines, but for a dry run of a user's."""
-        return self.jobs_file is not None or not self.common_settings.dryrun
+        """In place of Snakemake's own lines, unless a dry run is to show every job."""
+        return self.jobs_file is not None or not self.common_settings.dryrun or self.is_short
+
+    @property
+    def is_short(self) -> bool:
+        """Whether this is a dry run of a user's in which each job is not shown."""
+        settings = self.common_settings
+        return settings.dryrun and self.jobs_file is None and not any(getattr(settings, name) for name in LONGER)
 
     @property
     def writes_to_file(self) -> bool:
@@ -132,6 +144,28 @@ class LogHandler(LogHandlerBase):
             self.write(self.announced[-1])
         elif record.levelno >= logging.ERROR:
             self.write({"error": record.getMessage()})
+        if self.is_short:
+            self.shorten(record)
+
+    def shorten(self, record: LogRecord) -> None:
+        """Of what Snakemake says in a dry run, all but the jobs: their count, once, warnings and errors, and why they
+        would run, which it says after them."""
+        event = getattr(record, "event", None)
+        is_count = event == LogEvent.RUN_INFO and not self.counted
+        after = event is None and record.levelno == logging.INFO and bool(self.announced)
+        if record.levelno >= logging.WARNING or is_count or after or str(record.msg).startswith(OUR_LINES):
+            self.counted = self.counted or is_count
+            if record.levelno >= logging.ERROR or not self.is_silent:
+                self.say(record.getMessage().replace(ABOVE, ""))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether `--quiet all` is given."""
+        return any("all" in str(what).lower() for what in self.common_settings.quiet or ())
+
+    def say(self, text: str) -> None:
+        """Print where Snakemake prints."""
+        print(text, file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
 
     def write(self, line: dict[str, Any]) -> None:
         """Add a line to the file that was requested."""
@@ -142,12 +176,13 @@ class LogHandler(LogHandlerBase):
     def show_plan(self) -> None:
         """The plan, under what Snakemake says about a dry run."""
         jobs, self.announced = self.announced, []
-        quiet = self.common_settings.quiet or ()
-        if not jobs or self.planned.project is None or any("all" in str(what).lower() for what in quiet):
+        if not jobs or self.planned.project is None or self.is_silent:
             return
         text = plan.plan_text(self.planned.project, jobs)
         if text:
-            print(f"\n{text}", file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
+            self.say(f"\n{text}")
+        if self.is_short:
+            self.say(HOW_TO_SEE_MORE)
 
     def handle_event(self, event: Any, record: LogRecord) -> None:
         """What each kind of event shows."""

@@ -47,7 +47,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
         ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than `devices_per_node: 4` of the machine file", "devices_per_node"),
         ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "n1 has an accelerator of a type that runs cannot use", "device: cpu"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
-        ({"mpi": None}, "n1 has no mpirun", "Open MPI module"),
+        ({"mpi": None}, "n1 has no mpirun", "a module of MPI"),
         ({"skew_s": -40.0}, "n1 has a clock that differs by more than a second from", "administrators"),
         ({"data_roots": {"image_folder": False}}, "n1 lacks a folder of `data_roots`", "site.yaml"),
     ],

@@ -16,7 +16,7 @@ from scalestudy.cluster.known import Known, remarks
 from scalestudy.cluster.left import Left
 from scalestudy.cluster.plan import make_plan
 from scalestudy.cluster.planned import Amounts, Plan, Seen, over_budget
-from scalestudy.cluster.proposal import check_suffix, halved, proposal, write_proposal
+from scalestudy.cluster.proposal import check_suffix, halved, proposal, rounded, write_proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
@@ -104,7 +104,7 @@ def test_what_nobody_knows_is_in_what_is_requested_and_in_no_percentile(folder: 
     project = Project({"machine": "unknown"})
     page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
     high = plan.percentiles(plan.submitted, "gpu")[2]
-    assert f"Requested: **{high + 2:,} GPU h**" in page
+    assert f"Requested: **{rounded(high + 2)} GPU h**" in page
 
 
 def test_preparing_data_is_expected_between_the_assumed_and_the_measured_rate(folder: Path) -> None:
@@ -272,13 +272,46 @@ def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_e
     page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
     assert "What does it cost?" in page
     _, middle, high = plan.percentiles(plan.submitted, "gpu")
-    assert f"Requested: **{high:,} GPU h**" in page
-    assert f"Half of the time {middle:,} are enough" in page
+    assert f"Requested: **{rounded(high)} GPU h**" in page
+    assert f"Half of the time {rounded(middle)} are enough" in page
     assert "8 runs: published training times of this machine, or published step times" in page
     assert "begun on 2026-01-31" in page
     rows = [line for line in page.splitlines() if line.startswith("| long: ")]
-    assert [line.split(" | ")[0:2] for line in rows] == [
-        ["| long: repeats", "4"], ["| long: strategy", "4"], ["| long: ranks", "4"],
+    assert sorted(line.split(" | ")[0:2] for line in rows) == [
+        ["| long: ranks", "4"], ["| long: repeats", "4"], ["| long: strategy", "4"],
+    ]  # fmt: skip
+    saved = [float(line.rstrip(" |").rpartition(" ")[2].replace(",", "")) for line in rows]
+    assert saved == sorted(saved, reverse=True)
+
+
+def test_a_proposal_says_what_queues_have_to_take_and_how_much_runs_at_the_same_time(folder: Path) -> None:
+    def page() -> str:
+        project = Project({"machine": "known"})
+        return as_markdown(proposal(plan_of(project, "known"), project, Known(date(2026, 1, 31))))
+
+    before = page()
+    (small, large) = [line.split(" | ") for line in before.splitlines() if line.startswith(("| 1 | ", "| 2 | "))]
+    assert (small[0], small[3:5], large[3:5]) == ("| 1", ["4", "230"], ["4", "230"])
+    assert int(small[1]) > 5  # the data, and chains of runs on one node
+    assert "if all 16 nodes can be had at the same time, since no limit of one user is known" in before
+    with open(folder / "config/machines/known.yaml", "a") as file:
+        file.write("limits: {most_jobs: 3, most_nodes_running: 4}\n")
+    assert "with at most 3 jobs and 4 nodes of one user at the same time" in page()
+
+
+def test_jobs_of_days_are_said_where_no_longest_job_is_known(folder: Path) -> None:
+    assert not planned("known").unlimited
+    known = folder / "config/machines/known.yaml"
+    known.write_text(known.read_text().replace("walltime_limit_h: 24\n", ""))
+    project = Project({"machine": "known"})
+    plan = plan_of(project, "known")
+    assert "config/machines/known.yaml has no `walltime_limit_h`" in show.table(plan)
+    assert "No limit of a job's walltime is known" in as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
+
+
+def test_hours_of_a_proposal_have_the_digits_that_a_plan_can_be_held_to() -> None:
+    assert [rounded(Decimal(text)) for text in ("20332.63", "99.94", "1.04", "0.173", "0")] == [
+        "20,333", "99.9", "1.0", "0.17", "0",
     ]  # fmt: skip
 
 

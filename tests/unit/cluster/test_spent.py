@@ -141,6 +141,18 @@ def test_a_command_that_does_not_tell_is_said_and_ends_nothing(accounting: Accou
     assert sentence in said
 
 
+def test_pbs_tells_nothing_and_what_to_write_instead_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site.yaml").write_text("scheduler: {kind: pbs, request: '-l select={nodes}'}\n")
+    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+    monkeypatch.chdir(tmp_path)
+    found, [said] = left_by_asking(Accounting(), MACHINE)
+    assert found == []
+    assert said == (
+        "not known: pbs keeps no account of granted time: name the site's own command as `accounting.left` in "
+        "site.yaml, or the grants as `accounting.allocations`"
+    )
+
+
 def test_without_a_scheduler_nobody_knows_what_is_left(ledger: Path) -> None:
     text, data = spent(MACHINE, TODAY)
     assert "Not ended    1 jobs, which may use 4.0000 GPU h, 1.0000 node h, 16.0000 core h, 2,160.0000 points" in text

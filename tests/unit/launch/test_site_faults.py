@@ -16,7 +16,7 @@ from scalestudy.errors import Skipped
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.launch import resolve
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.launch.launchers import is_open_mpi
+from scalestudy.launch.mpi import family
 from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE, SiteFault, in_job
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
@@ -101,13 +101,13 @@ def test_mpi4py_is_told_from_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_launcher_that_a_jobs_node_lacks_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Skipped):
-        is_open_mpi("mpiexec")
+        family("mpiexec")
     monkeypatch.setenv("JOB_ID", "7")
     with pytest.raises(SiteFault, match="there is no `mpiexec` here"):
-        is_open_mpi("mpiexec")
+        family("mpiexec")
     site_of(tmp_path, monkeypatch, "lacks: [mpirun]\n")
     with pytest.raises(Skipped):
-        is_open_mpi("mpiexec")
+        family("mpiexec")
 
 
 def test_data_that_a_jobs_node_cannot_fetch_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def _checks(machine: Machine, file: str) -> list[Check]:
         (lambda r: "error" in r["torch"], "cannot import torch", f"name the software of jobs in {site}: `modules`, `conda`, `container`, or `scheduler.setup`"),
         (lambda r: r.get("code") not in (None, code_digest()), "runs another scalestudy than this one", "install this one there too; build the container's image again"),
         (lambda r: "error" in r["scratch"], "cannot write its scratch", f"set `scratch` in {site} to the node's own disk"),
-        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "has no mpirun: runs that need MPI will fail", f"load an Open MPI module: `modules` in {site}; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
+        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "has no mpirun: runs that need MPI will fail", f"load a module of MPI: `modules` in {site}; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
         (lambda r: r["torch"].get("accelerator", "cuda") != "cuda", "has an accelerator of a type that runs cannot use", "set `device: cpu` to measure the CPU"),
         (lambda r: cuda and not devices(r), "has no GPU that torch can use", f"check the request of GPUs in {site}, the driver, and that torch is a CUDA build; without GPUs, set `device: cpu` in {file}"),
         (lambda r: cuda and 0 < devices(r) < gpus, f"has fewer GPUs than `devices_per_node: {gpus}` of {file}", f"correct `devices_per_node` there, or request whole nodes in {site}"),

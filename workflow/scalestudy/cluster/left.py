@@ -10,6 +10,7 @@ from datetime import date
 from scalestudy.cluster.spent import LedgerJob, used_between
 from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
+from scalestudy.site_fault import site_file
 from scalestudy.spec.accounting import Accounting, LeftCommand, Unit
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
@@ -67,7 +68,7 @@ def _by_command(told: LeftCommand, machine: Machine) -> Left:
     from snakemake_executor_plugin_multinode.schedulers import NoAnswer
     from snakemake_executor_plugin_multinode.schedulers.command import run_command
 
-    name, where = told.command[0], "site file: accounting.left"
+    name, where = told.command[0], f"{site_file()}: accounting.left"
     try:
         answer = run_command(told.command, COMMAND_S)
     except NoAnswer as error:
@@ -94,11 +95,13 @@ def _by_scheduler() -> Iterator[Left]:
 
     scheduler = scheduler_of_site()
     if scheduler is None:
-        raise UserError("the profile names no scheduler", "site file: scheduler", "name one")
+        raise UserError("the profile names no scheduler", f"{site_file()}: scheduler", "name one")
     try:
         found = balances(scheduler)
     except NoAnswer as error:
-        raise UserError(f"{error}", "scheduler", "ask the site") from None
+        raise UserError(
+            f"{error}: name the site's own command as `accounting.left` in {site_file()}, or the grants as `accounting.allocations`"
+        ) from None
     if not found:
         raise UserError("the scheduler has no limit of this project", "scheduler", "ask the site")
     for one in found:

@@ -12,7 +12,7 @@ import numpy as np
 
 from scalestudy.cluster import spread
 from scalestudy.cluster.expected import Estimate, kinds_of
-from scalestudy.cluster.resources import Resources
+from scalestudy.cluster.resources import Resources, limit_min
 from scalestudy.cluster.spread import Draws
 from scalestudy.cluster.storage import NOTHING, Peak, Stored
 from scalestudy.cluster.waits import Waited, Waits
@@ -22,6 +22,8 @@ from scalestudy.spec.machine import Machine
 SUBMITTED = ("train", "dataset", "horovod")
 """Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
 Unit = Literal["gpu", "node", "cpu"]
+LONG_MIN = 24 * 60
+"""Minutes of a job beyond which most sites have a limit."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,12 @@ class Plan:
     def unknown(self) -> list[PlannedJob]:
         """The jobs that are requested, and in none of the percentiles: nobody knows what they take."""
         return [job for job in self.submitted if not job.estimate.known and not job.awaits]
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether a job requests more than a day on a machine of which no longest job is known."""
+        asked = [job.resources for job in self.submitted if (job.resources.runtime or 0) > LONG_MIN]
+        return any(limit_min(self.machine, one.queue) is None for one in asked)
 
     @functools.cached_property
     def _columns(self) -> dict[int, int]:

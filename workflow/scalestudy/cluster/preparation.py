@@ -47,7 +47,7 @@ def expected(spec: RunSpec, start_up_s: Span, attempts: Iterable[LedgerAttempt])
         note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
     else:
         slow, fast = rates(spec)
-        note = f"{slow:,.0f} (assumed) to {fast:,.0f} (measured) samples per second"
+        note = f"{slow:,.0f} to {fast:,.0f} samples per second"
     low, high = start_up_s
     return Estimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
 

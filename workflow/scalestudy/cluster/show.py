@@ -98,6 +98,9 @@ def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
     limits = plan.machine.limits
     if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"             with all {plan.machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
+    if plan.unlimited:
+        longest = max(job.resources.runtime or 0 for job in plan.submitted)
+        yield f"             with jobs of up to {minutes(longest)}: {machine_file(plan.machine_name)} has no `walltime_limit_h`"
     requested, low, high = map(span, plan.critical_s)
     yield f"Critical path {low} to {high} expected, {requested} requested: the time with unlimited nodes"
     for waited in plan.waited[:5]:

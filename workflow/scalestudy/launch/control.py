@@ -22,6 +22,7 @@ from scalestudy.launch.failures import SETTLE_S, Failure, raise_cause
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.launcher_processes import LauncherProcesses
 from scalestudy.measure.devices import COLUMNS, ERRORS
+from scalestudy.spec.config import read_site
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -68,7 +69,8 @@ class Control:
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
             stream.write(config.to_json())
-        self.launchers.start(launchers.write_script(self.job.folder))
+        by_mpirun = self.launcher == "mpirun" and not launchers.mpi_by_srun(read_site())
+        self.launchers.start(launchers.write_script(self.job.folder, by_mpirun=by_mpirun))
 
     def start(self) -> None:
         """All agents are there: every rank may start."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scalestudy.launch import warm
+from scalestudy.launch import mpi, warm
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.passed_on import passed_on
-from scalestudy.site_fault import lacking
 from scalestudy.spec.config import Site, read_site
 from scalestudy.training.job import Job
 
@@ -31,8 +28,10 @@ OF_IMAGE = Path("/.singularity.d")
 """A folder that every image has in which Apptainer runs something, and no node."""
 
 
-def write_script(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """The script that starts an agent on a node."""
+def write_script(folder: Path, environment: Mapping[str, str] = os.environ, *, by_mpirun: bool = False) -> Path:
+    """The script that starts an agent on a node, or each of those that mpirun starts."""
+    if by_mpirun:
+        environment = {**environment, **mpi.variables_of_ranks(folder, environment)}
     agent = f"exec {interpreter(environment)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\""
     return node_script(folder, agent, environment)
 
@@ -136,38 +135,14 @@ def ssh(host: str, index: int, script: Path) -> list[str]:
 
 
 def mpiexec(hosts: Sequence[str], script: Path) -> list[str]:
-    """One process per node, by Open MPI's or a Hydra-like `mpiexec` (MPICH, Intel MPI)."""
-    count = str(len(hosts))
-    if is_open_mpi("mpiexec"):
-        slots = ",".join(f"{host}:1" for host in hosts)
-        options = ["-np", count, "--host", slots, "--map-by", "ppr:1:node", "--bind-to", "none", *as_root()]
-    else:
-        options = ["-n", count, "-ppn", "1", "-hosts", ",".join(hosts)]
-    return ["mpiexec", *options, "/bin/sh", str(script)]
+    """One process per node."""
+    return [*mpi.words("mpiexec", len(hosts), 1, hosts), "/bin/sh", str(script)]
 
 
 def mpirun(job: Job, script: Path) -> list[str]:
     """Every process of the run, rank after rank on node after node; where they run is decided by `binding.py`."""
-    per_host = len(job.on_host(0))
-    options = ["-np", str(job.processes), "--map-by", f"ppr:{per_host}:node:oversubscribe", "--bind-to", "none"]
-    if len(job.hosts) > 1 or job.away:
-        options += ["--host", ",".join(f"{host}:{per_host}" for host in job.hosts)]
-    return ["mpirun", *options, *as_root(), "/bin/sh", str(script)]
-
-
-def as_root() -> list[str]:
-    """Open MPI asks root, which containers often run as, to confirm."""
-    return ["--allow-run-as-root"] if os.geteuid() == 0 else []
-
-
-def is_open_mpi(command: str) -> bool:
-    """Whether a launcher is Open MPI's. Raises Skipped or SiteFault where there is none (`site_fault.lacking`)."""
-    if shutil.which(command) is None:
-        raise lacking(
-            f"there is no `{command}` here: install Open MPI, or load its module", "mpirun", read_site().lacks
-        )
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    return "open mpi" in (done.stdout + done.stderr).lower() or "openrte" in (done.stdout + done.stderr).lower()
+    hosts = job.hosts if len(job.hosts) > 1 or job.away else ()
+    return [*mpi.words("mpirun", job.processes, len(job.on_host(0)), hosts), "/bin/sh", str(script)]
 
 
 def environment_for(launcher: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

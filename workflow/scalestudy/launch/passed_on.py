@@ -20,8 +20,9 @@ PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "CUDA_",
     # object stores
     "AWS_", "SSL_", "GOOGLE_", "AZURE_",
-    # communication: NCCL, gloo, UCX, libfabric, Omni-Path, Open MPI and its launcher, Intel MPI, MPICH
+    # communication: NCCL, gloo, UCX, libfabric, Omni-Path, Open MPI and its launcher, Intel MPI, MPICH, mpi4py
     "NCCL_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_", "HFI_", "OMPI_MCA_", "PRTE_", "PMIX_MCA_", "I_MPI_", "MPICH_",
+    "MPIR_CVAR_", "MPI4PY_",
 )  # fmt: skip
 NEVER = ("CUDA_VISIBLE_DEVICES",)
 """Each node has its own."""

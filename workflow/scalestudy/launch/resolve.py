@@ -13,14 +13,17 @@ import psutil
 from scalestudy.emulation.network import Node, emulated_nodes
 from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
+from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
-from scalestudy.launch.launchers import is_open_mpi, mpi_by_srun
+from scalestudy.launch.launchers import mpi_by_srun
 from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.strategies.available import missing_build, missing_on_node
+from scalestudy.strategies.catalogue import MPIAllReduce
+from scalestudy.strategies.mpi_algorithms import ALGORITHMS
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
@@ -63,14 +66,26 @@ def resolve(
         _check_gpus(spec, where, devices, machine, site)
         if where.is_here:
             _check_torch(accelerators())
-    if where.launcher == "mpirun" and not by_srun and not is_open_mpi("mpirun"):
-        reason = f"strategy `{spec.strategy.name}` needs Open MPI's mpirun; the `mpirun` here is not Open MPI's"
-        raise lacking(reason, "mpirun", site.lacks)
+    if where.launcher == "mpirun" and not by_srun:
+        _check_mpi(spec, site)
     promised = machine.transport
     resolved = Resolved(
         nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices
     )
     return resolved, where
+
+
+def _check_mpi(spec: RunSpec, site: Site) -> None:
+    """The mpirun that is here has to be one whose options are known, and to have the algorithm that is asked for."""
+    family, strategy = mpi.family("mpirun"), spec.strategy
+    if family is None or (strategy.needs_build and family is not mpi.OPEN):
+        names = [mpi.OPEN.name] if strategy.needs_build else [one.name for one in mpi.FAMILIES]
+        here = "none of these" if family is None else f"that of {family.name}"
+        reason = f"strategy `{strategy.name}` needs the mpirun of {' or '.join(names)}; the `mpirun` here is {here}"
+        raise lacking(reason, "mpirun", site.lacks)
+    if isinstance(strategy, MPIAllReduce) and strategy.algorithm not in ("default", *ALGORITHMS[family.name]):
+        has = ", ".join(ALGORITHMS[family.name])
+        raise Skipped(f"{family.name} cannot be asked for `algorithm: {strategy.algorithm}`; it has {has}")
 
 
 def nodes_needed(spec: RunSpec, machine: Machine) -> int:

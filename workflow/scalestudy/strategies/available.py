@@ -21,8 +21,8 @@ def missing_on_node(options: AnyStrategy, launcher: str = "mpirun") -> tuple[str
     Another node may have it. `launcher` starts the ranks that speak MPI.
     """
     if options.needs_mpi and shutil.which(launcher) is None:
-        remedy = "install openmpi-bin and libopenmpi-dev, or load its module"
-        return f"strategy `{options.name}` needs Open MPI, and there is no `{launcher}`: {remedy}", "mpirun"
+        remedy = "install openmpi-bin and libopenmpi-dev (or mpich), or load a module of MPI"
+        return f"strategy `{options.name}` needs MPI, and there is no `{launcher}`: {remedy}", "mpirun"
     if isinstance(options, MPIAllReduce) and importlib.util.find_spec("mpi4py") is None:
         return "strategy `mpi_allreduce` needs mpi4py: install it next to torch", "mpi4py"
     return None

@@ -153,12 +153,12 @@ class TwoDimensional(Scheduled):
 
 
 class MPIAllReduce(Scheduled):
-    """MPI_Allreduce of Open MPI, through host memory."""
+    """MPI_Allreduce, through host memory."""
 
     name: Literal["mpi_allreduce"]
     algorithm: Literal["default", "linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
                        "rabenseifner"] = "default"  # fmt: skip
-    """Which of Open MPI's algorithms (its MCA variable `coll_tuned_allreduce_algorithm`); `default`: its own choice."""
+    """Which of the library's algorithms: Open MPI has all of them, MPICH `recursive_doubling` and `rabenseifner`, Intel MPI these and `ring`; `default`: its own choice."""
 
     @property
     def needs_mpi(self) -> bool:

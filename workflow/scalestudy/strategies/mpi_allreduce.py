@@ -12,17 +12,8 @@ from scalestudy.errors import UserError
 from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import MPIAllReduce as Options
+from scalestudy.strategies.mpi_algorithms import variables
 from scalestudy.strategies.scheduled import Scheduled
-
-MCA_NUMBERS = {
-    "linear": 1,
-    "nonoverlapping": 2,
-    "recursive_doubling": 3,
-    "ring": 4,
-    "segmented_ring": 5,
-    "rabenseifner": 6,
-}
-"""Values of Open MPI's `coll_tuned_allreduce_algorithm` (`ompi_info --param coll tuned --level 9`)."""
 
 
 class MPIAllReduce(Scheduled):
@@ -41,10 +32,8 @@ class MPIAllReduce(Scheduled):
 
 
 def ask_for(algorithm: str) -> None:
-    """Have Open MPI use an algorithm, one of MCA_NUMBERS; it reads this once, when mpi4py.MPI is first imported."""
-    # Open MPI looks for these in lower case, whatever names of variables usually look like.
-    os.environ["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"  # noqa: SIM112 (Open MPI's spelling)
-    os.environ["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(MCA_NUMBERS[algorithm])  # noqa: SIM112 (as above)
+    """Have MPI use an algorithm; it reads this once, when mpi4py.MPI is first imported."""
+    os.environ.update(variables(algorithm))
 
 
 class _ByMPI:

@@ -1,0 +1,100 @@
+"""The families of MPI: told apart by what their launchers say, and started as each understands it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import Skipped
+from scalestudy.launch import mpi
+from scalestudy.launch.resolve import resolve
+from scalestudy.spec.config import Site
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.strategies.mpi_algorithms import variables
+
+VERSIONS = {
+    "Open MPI": "mpirun (Open MPI) 4.1.4",
+    "MPICH": "HYDRA build details:\n    Version:                                 4.0.2",
+    "Intel MPI": "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)",
+}
+SUM = """\
+import os, sys
+import numpy
+from mpi4py import MPI
+part = numpy.full(10_001, MPI.COMM_WORLD.rank + 1.0, dtype=numpy.float32)
+MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, part)
+assert (part == 6).all()
+"""
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, says: str) -> None:
+    """An `mpirun` that only says its version."""
+    (folder / "mpirun").write_text(f"#!/bin/sh\ncat <<'.'\n{says}\n.\n")
+    (folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "there"),
+    [
+        (
+            "Open MPI",
+            "-np 2 --map-by ppr:2:node:oversubscribe --bind-to none",
+            "-np 4 --map-by ppr:2:node:oversubscribe --bind-to none --host a:2,b:2",
+        ),
+        ("MPICH", "-n 2 -ppn 2 -hosts localhost", "-n 4 -ppn 2 -hosts a,b"),
+        ("Intel MPI", "-n 2 -ppn 2 -hosts localhost", "-n 4 -ppn 2 -hosts a,b"),
+    ],
+)
+def test_each_family_is_started_in_its_own_words(
+    name: str, here: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    installed(monkeypatch, tmp_path, VERSIONS[name])
+    family = mpi.family("mpirun")
+    assert family is not None and family.name == name
+    assert mpi.words("mpirun", 2, 2, ()) == ["mpirun", *here.split()]
+    assert mpi.words("mpirun", 4, 2, ("a", "b")) == ["mpirun", *there.split()]
+
+
+def of(strategy: dict[str, str]) -> RunSpec:
+    return RunSpec.model_validate_json(json.dumps({"strategy": strategy, "ranks": 2}))
+
+
+def test_an_algorithm_that_a_family_does_not_have_is_no_other_one_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mpi4py")
+    installed(monkeypatch, tmp_path, VERSIONS["MPICH"])
+    resolve(of({"name": "mpi_allreduce", "algorithm": "rabenseifner"}), Machine(), Site())
+    with pytest.raises(Skipped, match="MPICH cannot be asked for `algorithm: ring`; it has recursive_doubling, rabens"):
+        resolve(of({"name": "mpi_allreduce", "algorithm": "ring"}), Machine(), Site())
+    installed(monkeypatch, tmp_path, "some other launcher 1.0")
+    with pytest.raises(Skipped, match=r"needs the mpirun of Open MPI or Intel MPI or MPICH; .* is none of these"):
+        resolve(of({"name": "mpi_allreduce"}), Machine(), Site())
+
+
+@pytest.mark.parametrize("algorithm", ["default", "recursive_doubling", "rabenseifner", "nonsense"])
+def test_mpich_takes_the_names_that_it_is_asked_by(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mpi4py")
+    if shutil.which("mpirun.mpich") is None:
+        pytest.skip("there is no `mpirun.mpich` here (Debian: mpich)")
+    (tmp_path / "mpirun").write_text('#!/bin/sh\nexec mpirun.mpich "$@"\n')
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    asked = variables(algorithm)
+    if algorithm == "nonsense":
+        asked = {name: algorithm for name in variables("rabenseifner") if name.startswith("MPIR_CVAR_ALLREDUCE")}
+    environment = {**os.environ, **mpi.variables_of_ranks(tmp_path), **asked}
+    command = [*mpi.words("mpirun", 3, 3, ()), sys.executable, "-c", SUM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0) == (algorithm != "nonsense"), done.stdout + done.stderr

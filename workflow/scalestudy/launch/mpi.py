@@ -1,0 +1,116 @@
+"""The families of MPI: how `mpirun` and `mpiexec` of each are told apart, and how each starts processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from scalestudy.site_fault import lacking
+from scalestudy.spec.config import read_site
+from scalestudy.strategies.mpi_algorithms import INTEL_MPI, MPICH, OPEN_MPI
+
+VERSION_S = 60
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family: `{count}` processes in all, `{each}` on every host."""
+
+    name: str
+    says: tuple[str, ...]
+    """What its `--version` prints, in small letters."""
+    options: tuple[str, ...]
+    """Processes are dealt host by host, more than a host has slots too, and bound to nothing: `binding.py` does that."""
+    hosts: str
+    """The option that names hosts."""
+    host: str = "{host}"
+    """How it names one of them."""
+    here: tuple[str, ...] = ()
+    """Options by which all processes are on this host, whatever nodes its job has."""
+    as_root: tuple[str, ...] = ()
+    """What root, which containers often run as, has to say."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What its processes need in their environment."""
+
+
+OPEN = Family(
+    OPEN_MPI, ("open mpi", "openrte", "prte"),
+    ("-np", "{count}", "--map-by", "ppr:{each}:node:oversubscribe", "--bind-to", "none"),
+    "--host", "{host}:{each}", as_root=("--allow-run-as-root",),
+)  # fmt: skip
+HYDRA = Family(
+    MPICH, ("hydra",), ("-n", "{count}", "-ppn", "{each}"), "-hosts", here=("-hosts", "localhost"),
+    # The wheels of mpi4py hold a module for each of the two binary interfaces; Intel MPI has MPICH's.
+    variables={"MPI4PY_MPIABI": "mpich"},
+)  # fmt: skip
+INTEL = replace(HYDRA, name=INTEL_MPI, says=("intel(r) mpi",), variables={**HYDRA.variables, "I_MPI_PIN": "off"})
+FAMILIES = (OPEN, INTEL, HYDRA)
+"""Those whose options are known. Open MPI and MPICH are tested; Intel MPI, whose launcher is Hydra as MPICH's, is not."""
+INTERFACE = "libmpi.so.12"
+"""The library that all of MPICH's binary interface have; Debian's MPICH calls it by another name."""
+OF_DEBIAN = "libmpich.so.12"
+
+
+def family(command: str) -> Family | None:
+    """The family that a launcher belongs to; None for one that is not known.
+
+    Raises Skipped or SiteFault where there is no such command (`site_fault.lacking`).
+    """
+    if shutil.which(command) is None:
+        raise lacking(f"there is no `{command}` here: install an MPI, or load its module", "mpirun", read_site().lacks)
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    said = (done.stdout + done.stderr).lower()
+    return next((one for one in FAMILIES if any(words in said for words in one.says)), None)
+
+
+def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str]:
+    """The command that starts `count` processes, `each` of them on one of the hosts after the other; none: on this one.
+
+    A launcher that is not known gets what Hydra understands.
+    """
+    known = family(command) or HYDRA
+    options = [option.format(count=count, each=each) for option in known.options]
+    if not hosts:
+        options += known.here
+    else:
+        options += [known.hosts, ",".join(known.host.format(host=host, each=each) for host in hosts)]
+    return [command, *options, *(known.as_root if os.geteuid() == 0 else ())]
+
+
+def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What ranks that mpirun starts need for mpi4py to find the library of the same family; what is set there wins.
+
+    Where the library has Debian's name a link with the usual one is put into `folder`.
+    """
+    known = family("mpirun")
+    found = {name: environment.get(name, value) for name, value in ({} if known is None else known.variables).items()}
+    if known not in (INTEL, HYDRA):
+        return found
+    # Hydra speaks with its processes through a file descriptor, which those of a warm parent do not inherit.
+    found["SCALESTUDY_WARM"] = "0"
+    if library := _of_debian(environment):
+        link = folder / "lib" / INTERFACE
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+        before = environment.get("LD_LIBRARY_PATH")
+        found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(link.parent), before]))
+    return found
+
+
+def _of_debian(environment: Mapping[str, str]) -> str | None:
+    """Debian's library of MPICH, where none has the usual name."""
+    folders = environment.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    if any((Path(folder) / INTERFACE).exists() for folder in folders if folder):
+        return None
+    program = shutil.which("ldconfig", path=os.pathsep.join([environment.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    if program is None:
+        return None
+    done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    lines = [line.split() for line in done.stdout.splitlines() if " => " in line]
+    known = {line[0]: line[-1] for line in reversed(lines)}
+    return None if INTERFACE in known else known.get(OF_DEBIAN)
