@@ -114,7 +114,7 @@ def test_a_job_that_was_not_deleted_after_its_end_is_asked_for_again(bench: Benc
     assert asked == [["1"], ["1", "2"]]
     said = [line for line in bench.told.lines if "did not delete" in line]
     assert [line.partition("; ")[2] for line in said] == [
-        "these may still exist: 1. The same command adopts what still runs",
+        "these may still exist: 1. By hand: delete 1",
         "these may still exist: 1 2. The same command adopts what still runs",
     ]
     assert "2 jobs (qdel: Unauthorized Request 2)" in said[1]  # reasons that differ by a number alone are one

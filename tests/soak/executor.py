@@ -1,6 +1,7 @@
 """`python -m tests.soak.executor [kills|status|jobs|faults] [COUNT]`, as root: the executor on a private Slurm, for long.
 
-kills: 16 jobs, and a driver killed or interrupted at 20 moments; none may be lost, started twice, or set back.
+kills: 16 jobs, and a driver killed or interrupted at 20 moments; none may be lost, started twice, or set back. Submissions,
+starts and results are counted by Slurm too, in its log of completed jobs, and must be those that the executor counts.
 status: 1,000 jobs in the queue: the rate of submissions, and the driver's share of a core while they wait.
 jobs: 1,000 short jobs without an error, with the driver's memory and CPU time.
 faults: hold, preemption, a node that goes down, an administrator's cancel, and a controller killed while it takes jobs.
@@ -10,17 +11,23 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox, version
 from tests.cluster.workflow import ROOT, Driver, Shipped, Workflow
 
 SITE = {"kind": "slurm"}
+COMPLETED_JOBS = "/var/log/slurm_jobs"
+COMPLETED_JOB = re.compile(
+    r"^JobId=(?P<id>\d+) .* Name=(?P<name>.*) JobState=(?P<state>\w+) .* NodeCnt=(?P<nodes>\d+) ", re.M
+)
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,7 +63,43 @@ def kills(box: SlurmBox, count: int) -> bool:
     print(
         f"{len(jobs_started) - len(set(jobs_started))} jobs started twice; runs set back: {', '.join(again) or 'none'}"
     )
-    return code == 0 and len(set(jobs_started)) == len(jobs_started) and not again and workflow.results() == jobs
+    agreed = agrees(box, workflow)
+    return (
+        code == 0
+        and len(set(jobs_started)) == len(jobs_started)
+        and not again
+        and workflow.results() == jobs
+        and agreed
+    )
+
+
+def agrees(box: SlurmBox, workflow: Workflow) -> bool:
+    """Whether Slurm has had the jobs that the executor noted and no others, each once, and no run succeeded twice.
+
+    A driver may be killed after it has noted a submission and before Slurm has it. A job that its driver has given up ends
+    at once, and well by Slurm's account, without having started its run.
+    """
+    box.until(["bash", "-c", "squeue -h | wc -l"], "0\n")
+    last = re.search(r"NEXT_JOB_ID\s*=\s*(\d+)", box.must(["scontrol", "show", "config"]))
+    assert last is not None
+    jobs = [match.groupdict() for match in COMPLETED_JOB.finditer(box.must(["cat", COMPLETED_JOBS]))]
+    names = {job["name"] for job in jobs}
+    on_nodes = {job["name"] for job in jobs if int(job["nodes"])}
+    noted = {event["name"]: event["job"] for event in workflow.events("submitted")}
+    with_id = {event["name"] for event in workflow.events("id")}
+    started = [line.rsplit(maxsplit=1)[1] for line in (workflow.folder / "starts.log").read_text().splitlines()]
+    well = [noted.get(job["name"]) for job in jobs if job["state"] == "COMPLETED" and job["name"] in started]
+    print(
+        f"by Slurm: {int(last[1]) - 1} submissions, {len(on_nodes)} jobs on nodes, {len(well)} of them with a result; noted and "
+        f"never there: {len(noted.keys() - names)}; on nodes without a start of their run: {len(on_nodes - set(started))}"
+    )
+    once = len(names) == len(jobs) == int(last[1]) - 1
+    return (
+        once
+        and with_id <= names <= noted.keys()
+        and set(started) <= on_nodes
+        and len(set(well)) == len(well) == workflow.results()
+    )
 
 
 def counted(workflow: Workflow) -> str:
@@ -195,11 +238,17 @@ def usage(driver: Driver, seconds: float, results: int) -> str:
     return f"{seconds:5.0f} s  {results:7}  {memory:10.0f}  {int(status['Threads']):7}  {cpu:5.1f}"
 
 
+class LoggedSlurmBox(SlurmBox):
+    """A Slurm that writes down each job at its end."""
+
+    changes: ClassVar[dict[str, str]] = {"JobCompType": "jobcomp/filetxt", "JobCompLoc": COMPLETED_JOBS}
+
+
 def main() -> int:
-    """Run one soak or both; exit status 1 if one of them failed."""
+    """Run one soak or all; exit status 1 if one of them failed."""
     which = sys.argv[1:2] or ["kills", "status", "jobs", "faults"]
     print(f"Slurm {version()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
-    box = SlurmBox(ROOT)
+    box = LoggedSlurmBox(ROOT)
     try:
         well = True
         if "kills" in which:

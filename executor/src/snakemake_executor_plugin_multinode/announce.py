@@ -157,16 +157,16 @@ class Announcer:
             jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
             self.tell.warn(f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end")
 
-    def not_deleted(self, why: Sequence[str], jobs: Sequence[Job]) -> None:
-        """The scheduler did not delete these jobs."""
+    def not_deleted(self, why: Sequence[str], jobs: Sequence[Job], leaving: bool) -> None:
+        """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
         reasons = list({DIGITS.sub("", words): words for words in why}.values())  # with ids in them, no two are alike
         more = f"; {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)
-        self.tell.warn(
-            f"the scheduler did not delete {count} ({'; '.join(reasons[:MOST_REASONS])}{more}); these may still exist: {ids}. "
-            "The same command adopts what still runs"
-        )
+        by_hand = self.delete_line([job.id for job in jobs if job.id])
+        then = "The same command adopts what still runs" if leaving else f"By hand: {by_hand}"
+        said = f"the scheduler did not delete {count} ({'; '.join(reasons[:MOST_REASONS])}{more})"
+        self.tell.warn(f"{said}; these may still exist: {ids}. {then}")
 
     def error(self, job: MonitoredJob, error: OSError) -> None:
         """Handling a job failed, and is tried again."""

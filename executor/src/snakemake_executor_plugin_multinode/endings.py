@@ -85,8 +85,8 @@ class Endings:
         job.state = state
         self.announcer.requeued(job)
 
-    def delete(self, doomed: Sequence[MonitoredJob]) -> None:
-        """Have the scheduler delete the last attempt of each of these jobs."""
+    def delete(self, doomed: Sequence[MonitoredJob], leaving: bool = False) -> None:
+        """Have the scheduler delete the last attempt of each of these jobs; `leaving`: because the driver ends."""
         jobs = []
         for job in doomed:
             job.attempt.cancelled = True
@@ -103,7 +103,7 @@ class Endings:
         left = self.scheduler.cancel(list(asked.values()))
         self.undeleted = {name: asked[name] for name in left}
         if left:
-            self.announcer.not_deleted(list(left.values()), list(self.undeleted.values()))
+            self.announcer.not_deleted(list(left.values()), list(self.undeleted.values()), leaving)
 
     def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:
         """Forbid a job whose end is judged to run again; False if it has begun again in this moment."""

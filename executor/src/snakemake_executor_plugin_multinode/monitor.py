@@ -290,7 +290,7 @@ class JobMonitor:
 
     def cancel_all(self) -> None:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""
-        self.endings.delete([job for job in self.jobs if job.submitted])
+        self.endings.delete([job for job in self.jobs if job.submitted], leaving=True)
 
     def leave(self) -> None:
         """This driver ends: what it has not submitted it will not submit."""

@@ -101,11 +101,7 @@ def rounded(hours: Decimal) -> str:
 def _requested(plan: Plan, unit: Unit, hours: str) -> Iterator[Part]:
     _, middle, high = plan.percentiles(plan.submitted, unit)
     unknown = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
-    more = (
-        f", and {rounded(unknown)} as the whole walltime of jobs of which nobody knows what they take"
-        if unknown
-        else ""
-    )
+    more = f", and {rounded(unknown)} as the whole walltime of jobs without an estimate" if unknown else ""
     yield Paragraph(
         f"Requested: **{rounded(high + unknown)} {hours}**: {rounded(high)}, which the jobs exceed in one case out of "
         f"ten{more}. Half of the time {rounded(middle + unknown)} are enough."
