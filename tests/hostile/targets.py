@@ -336,6 +336,11 @@ def archived() -> list[bytes]:
     return [test_exports.packed(files.items()), test_exports.packed(files.items(), kind=zipfile.ZIP_STORED)]
 
 
+def nameless() -> bytes:
+    """An archive of which a file has no name: zipfile cuts names off at a zero."""
+    return test_exports.packed([("@", b"x")], sums=False).replace(b"@", b"\0")
+
+
 def indexed() -> list[bytes]:
     one = Index.of(["a/b.jpg", "c.jpg"], np.arange(2), np.arange(2), np.arange(2, dtype=np.uint32))
     return made("seed.npz", lambda path: write_index(path, {"train": one, "test": one}))
@@ -409,6 +414,7 @@ KEPT: dict[str, list[bytes]] = {
     "index": [indexed()[0].replace(b"), }", b"),  ", 1)],
     "result": [b'{"a":' * 900 + b"1" + b"}" * 900, b'{"reason": "\\ud800"}'],
     "manifest": [b'{"a":' * 900 + b"1" + b"}" * 900],
+    "archive": [nameless()],
     "lines": [b"[]", b"7", b'"x"', b'{"event": "ended", "name": {}, "time_s": 1}'],
     "checkpoint": [b"[" * 100_000, b'{"facts":' * 900 + b"1" + b"}" * 900],
     "peer": [b"[" * 500_000, b'{"token": "\\ud800"}'],

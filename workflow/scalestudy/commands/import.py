@@ -90,12 +90,12 @@ def _runs_in(archive: zipfile.ZipFile, place: str) -> list[tuple[zipfile.ZipInfo
     entries = archive.infolist()
     if len(entries) > MOST_FILES:
         raise UserError(f"holds {len(entries):,} files", place, FOREIGN)
-    names = [entry.filename for entry in entries if not entry.is_dir()]
+    names = [entry.filename for entry in entries if not entry.filename.endswith("/")]
     if len(set(names)) < len(names):
         raise UserError("holds a path twice", place, REMEDY)
     for name in names:
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name:
+        if not path.name or path.is_absolute() or ".." in path.parts or "\\" in name:
             raise UserError(f"holds a path that leaves the project: {name!r}", place, REMEDY)
     if SUMS not in names:
         raise UserError(f"has no {SUMS}: it was not written by scalestudy export", place, REMEDY)
