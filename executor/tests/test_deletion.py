@@ -18,7 +18,7 @@ JOBS = {
 }
 
 
-# Slurm 22.05.8 and Grid Engine 8.1.9 as seen; PBS in the words of qdel(1B) and pbs_error(7).
+# Slurm 22.05.8, Grid Engine 8.1.9 and OpenPBS 23.06.06 as seen.
 @pytest.mark.parametrize(
     ("kind", "code", "printed", "left"),
     [
@@ -34,10 +34,7 @@ JOBS = {
         ("sge", 0, "job 1 is already in deletion\nalice has deleted job 2\nalice has deleted job 11\n", ""),
         ("sge", 1, 'error: unable to send message to qmaster using port 11 on host "h": got send error\n', "abc"),
         ("pbs", 0, "", ""),
-        ("pbs", 159, "qdel: Unauthorized Request 1.head\n", "a"),
-        ("pbs", 153, "qdel: Unknown Job Id 2.head\nqdel: Unauthorized Request 11.head\n", "c"),
-        ("pbs", 35, "qdel: Job has finished 1.head\n", ""),
-        ("pbs", 111, "Connection refused\nqdel: cannot connect to server head (errno=111)\n", "abc"),
+        ("pbs", 162, "Connection refused\nCouldn't connect to cluster: head\n", "abc"),
         ("pbs", 1, "qdel: a new kind of error\n", "abc"),
     ],
 )  # fmt: skip
@@ -46,6 +43,32 @@ def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str
     found = scheduler.cancel(JOBS[kind])
     assert "".join(sorted(found)) == left
     assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
+
+
+def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:
+    printed = {
+        "1.head": Answer(159, "", "qdel: Unauthorized Request 1.head\n"),
+        "2.head": Answer(153, "", "qdel: Unknown Job Id 2.head\n"),
+        "11.head": Answer(35, "", "qdel: Job has finished 11.head\n"),
+        "12.head": Answer(0, "", ""),
+        "13.head": Answer(162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
+    }
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+        command, job_id = argv
+        assert command == "qdel"
+        asked.append(job_id)
+        return printed[job_id]
+
+    jobs = [*JOBS["pbs"], Job("d", "12.head"), Job("e", "13.head"), Job("f", "14.head")]
+    away = "qdel: Connection refused Couldn't connect to cluster: head"
+    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {
+        "a": "qdel: Unauthorized Request 1.head",
+        "e": away,
+        "f": away,
+    }
+    assert asked == ["1.head", "2.head", "11.head", "12.head", "13.head"]
 
 
 @pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])

@@ -60,12 +60,11 @@ class PbsBox(Box):
         # As its installation does: login shells, and so jobs, have its commands in PATH.
         self.must(["cp", str(self.programs / "etc/pbs.sh"), "/etc/profile.d/"])
         self.must(["unshare", "--ipc", str(self.programs / "libexec/pbs_habitat")])
-        # Ids begin anew with each box: a job whose temporary folder another one's job has left is held by PBS.
-        temporary = self.folder / "of_jobs"
+        # Files are copied as on shared storage. Jobs of a box that was killed leave their temporary folders, by whose names
+        # PBS would hold the next box's jobs.
+        temporary = self.folder / "tmp"
         self.must(["mkdir", "-m", "1777", str(temporary)])
-        copies_as_on_shared_storage = "$usecp *:/ /"
-        lines = f"{copies_as_on_shared_storage}\n$tmpdir {temporary}\n"
-        self.must(["bash", "-c", f"printf '{lines}' >{HOME}/mom_priv/config"])
+        self.must(["bash", "-c", f"printf '$usecp *:/ /\\n$tmpdir {temporary}\\n' >{HOME}/mom_priv/config"])
         self.must(["sed", "-i", 's/^resources: "/&ngpus, /', f"{HOME}/sched_priv/sched_config"])
         self.must(["pbs_comm"])
         self.start_server()

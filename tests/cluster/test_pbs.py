@@ -6,10 +6,12 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from snakemake_executor_plugin_multinode.schedulers import Answer, Job, scheduler_of
 from tests.cluster.box import USER
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
@@ -54,6 +56,7 @@ def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
     pbs.stop_server()
     time.sleep(3)
     pbs.start_server()
+    pbs.until(["bash", "-c", "pbsnodes -a | grep -c -e down -e unknown"], "0\n")  # until then it deletes nothing
     pbs.must(["qdel", workflow.ids()["deleted"]])
     return workflow, driver
 
@@ -100,6 +103,36 @@ def test_a_folder_whose_name_needs_quotes_works(pbs: PbsBox) -> None:
 @pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
 def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsBox, folder: str) -> None:
     assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")
+
+
+def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
+    def run(argv: Sequence[str], limit_s: float) -> Answer:
+        done = pbs.run(argv, USER, timeout=limit_s)
+        return Answer(done.returncode, "", done.stdout)
+
+    held = ["bash", "-c", "echo true | qsub -h -N held -j oe -o /dev/null"]
+    jobs = [Job("a", pbs.must(held, USER).strip()), Job("b", pbs.must(held, USER).strip()), Job("c", "99999.pbshead")]
+    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {}
+    assert " held " not in pbs.must(["qstat"])
+    pbs.must(["qstat", "-B"])
+
+
+def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: PbsBox) -> None:
+    runs = {f"large {n}": {"ranks_per_node": 14} for n in range(2)} | {f"small {n}": {"steps": 2} for n in range(3)}
+    workflow = Workflow(pbs, "sizes", {**SITE, "queue": "sized"}, runs)
+    pbs.qmgr("create queue sized queue_type=execution, enabled=True, started=True")
+    pbs.qmgr("set queue sized max_queued_res.ncpus = '[u:PBS_GENERIC=13]'")
+    driver = workflow.start("--multinode-give-up-min", "2")
+    workflow.until(lambda: workflow.results() == 3, "that the small ones are done", 90)
+    assert not any(name.startswith("large") for name in workflow.starts())
+    pbs.qmgr("unset queue sized max_queued_res.ncpus")
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 5
+    assert set(workflow.starts().values()) == {1}
+    said = "the scheduler does not take a job that asks for so much now (qsub: would exceed per-user limit on resource ncpus"
+    assert output.count(said) == 1
+    assert len(workflow.events("submitted")) == len(runs)
 
 
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(

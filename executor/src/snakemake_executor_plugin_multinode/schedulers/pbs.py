@@ -176,24 +176,23 @@ class Pbs(Scheduler):
         return found[-1] if found else None
 
     def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """`qdel` with all ids in one call; a job whose id never came back is looked for."""
+        """`qdel` for one job after the other; one whose id never came back is looked for.
+
+        Not with all ids in one call: an id at the end of the list that PBS has forgotten ends the server
+        (https://github.com/openpbs/openpbs/pull/2716; seen on 23.06.06).
+        """
         left: dict[str, str] = {}
-        there: list[Job] = []
-        for job in jobs:
+        for number, job in enumerate(jobs):
             try:
                 job_id = job.id or self._find(job.name)
-            except NoAnswer as error:
-                left[job.name] = str(error)
-                continue
-            there += [Job(job.name, job_id)] if job_id else []
-        if not there:
-            return left
-        try:
-            answer = self.run(["qdel", *(job.id or "" for job in there)], self.submit_s)
-        except NoAnswer as error:
-            return left | {job.name: str(error) for job in there}
-        found = not_deleted(there, answer, AWAY, DELETED)
-        return left | {name: f"qdel: {words.removeprefix('qdel: ')}" for name, words in found.items()}
+                answer = self.run(["qdel", job_id], self.submit_s) if job_id else Answer(0, "", "")
+                if answer.code != 0 and any(words in answer.err for words in AWAY):
+                    raise NoAnswer(_said("qdel", answer))
+            except NoAnswer as error:  # nor would it answer for the others
+                return left | {other.name: str(error) for other in jobs[number:]}
+            if not_deleted([job], answer, (), DELETED):
+                left[job.name] = _said("qdel", answer)
+        return left
 
 
 def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:
