@@ -25,7 +25,9 @@ def main() -> int:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; by default all")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="folder for gpu.json and gpu.tar.gz")
-    parser.add_argument("--work", type=Path, default=None, help="folder for everything else; by default a new one")
+    parser.add_argument(
+        "--work", type=Path, default=None, help="empty folder for everything else; by default a new one"
+    )
     parser.add_argument("--minutes", type=float, default=8.7, help="after which everything has ended")
     parser.add_argument("--only", default="", help="only functions whose name contains this")
     parser.add_argument("--studies", default=STUDIES, help="of part `study`: names, with commas (default: %(default)s)")
@@ -54,7 +56,10 @@ def main() -> int:
         group = next(group for group in groups if group.name_of_process == arguments.group)
         run_here(suite, group.only(arguments.only), Path(arguments.outcomes))
         return 0
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    if any(work.iterdir() if work.is_dir() else ()):
+        parser.error(f"{work} is not empty: runs that an earlier call left there would be resumed")
+    for folder in (arguments.out, work):
+        folder.mkdir(parents=True, exist_ok=True)
     name = "no GPU here: the dry part" if suite.dry else torch.cuda.get_device_name(device)
     print(f"{name}, torch {torch.__version__}", flush=True)
     head, outcomes = machine(device), list[Outcome]()

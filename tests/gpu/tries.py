@@ -19,15 +19,15 @@ LONGEST_S = 240.0
 CALL = "import sys; from scalestudy.cli import main; sys.argv[0] = 'scalestudy'; sys.exit(main())"
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The clone's packages first. On a GPU each run starts its own processes, so that what runs first holds in them."""
+def environment(own_processes: bool = False, **more: str) -> dict[str, str]:
+    """The clone's packages first. With `own_processes` a run on a GPU is no child of a warm parent, but of its command."""
     path = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    own = {"SCALESTUDY_WARM": "0"} if torch.cuda.is_available() else {}
+    own = {"SCALESTUDY_WARM": "0"} if own_processes and torch.cuda.is_available() else {}
     return {**os.environ, "PYTHONPATH": path, **own, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **more}
 
 
 def call_after(before: str) -> str:
-    """The Python of a command. On a CPU a warm parent makes the runs: what runs before would hold in its client alone."""
+    """The Python of a command. What runs before it holds in its own processes alone, which on a CPU do not make the runs."""
     return (before if torch.cuda.is_available() else "") + CALL
 
 
@@ -42,7 +42,7 @@ def scalestudy(
     try:
         return subprocess.run(
             [sys.executable, "-c", call_after(before), *words],
-            cwd=cwd, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=cwd, env=environment(bool(before), **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

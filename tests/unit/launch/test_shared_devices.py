@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from scalestudy.errors import Skipped
+from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.launch.local import devices_of
 from scalestudy.launch.resolve import resolve
@@ -124,3 +124,25 @@ def test_ranks_that_share_take_turns_on_devices_and_exchange_by_gloo(
     found = world.join(job(run(ranks=4), devices), rank)
     torch.set_num_threads(threads)
     assert (found.device, asked) == (torch.device("cuda", device), [backend])
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("The NVIDIA driver on your system is too old (found version 12020).\nPlease update", UserError),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", UserError),
+        ("CUDA error: out of memory", RuntimeError),
+    ],
+)
+def test_a_device_that_torch_cannot_use_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, said: str, kind: type[Exception]
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(torch.cuda, "set_device", refuse)
+    with pytest.raises(kind) as caught:
+        world.join(job(run(ranks=1, strategy="single"), 1), 0)
+    if isinstance(caught.value, UserError):
+        assert said.split("\n", maxsplit=1)[0] in caught.value.what
+        assert "set `device: cpu`" in caught.value.remedy

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from scalestudy.errors import UserError
+from scalestudy.hardware import ON_PURPOSE
 from scalestudy.strategies.base import World
+from scalestudy.training.fits import no_memory_on_device
 from scalestudy.training.job import Job
 from scalestudy.training.rendezvous import store as rendezvous_store
 
@@ -20,7 +23,7 @@ def join(job: Job, rank: int) -> World:
     if resolved.device == "cuda" and rank < spec.ranks:
         place = job.local_rank(rank)
         device = torch.device("cuda", place % resolved.devices if job.shares_devices else place)
-        torch.cuda.set_device(device)
+        _begin_on(device)
         allow_tf32(spec.tf32)
     workers = control = None
     if job.processes > 1 or spec.strategy.name != "single":
@@ -33,6 +36,17 @@ def join(job: Job, rank: int) -> World:
     return World(
         rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
     )
+
+
+def _begin_on(device: torch.device) -> None:
+    """Start CUDA on the rank's device. UserError where that cannot be used: a driver too old for this torch, one that is busy."""
+    try:
+        torch.cuda.set_device(device)
+    except RuntimeError as error:
+        if no_memory_on_device(error):
+            raise
+        what = f"torch {torch.__version__} cannot use GPU {device.index}: {str(error).strip().splitlines()[0]}"
+        raise UserError(what, remedy=f"`scalestudy doctor` says more; {ON_PURPOSE}") from None
 
 
 def allow_tf32(allowed: bool | None) -> None:
