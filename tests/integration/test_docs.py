@@ -15,7 +15,7 @@ from sphinx.util.inventory import InventoryFile
 
 from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.files import write_json
+from scalestudy.files import write_sealed
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.claims import Direction, Equivalence, Exact, Published, Quantity
 from scalestudy.spec.columns import MEASURED
@@ -256,7 +256,7 @@ def test_a_page_of_the_gallery_says_what_a_study_shows_by_its_claims(gallery: Pr
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
     number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
     claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
-    write_json(claims, {"claims": [claim, made("other", "not testable here")]})
+    write_sealed(claims, {"claims": [claim, made("other", "not testable here")]})
     assert gallery.run("python", "docs/gallery.py", "--results", "made").returncode == 0
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")

@@ -17,7 +17,7 @@ def command(study: str, machine: str, scale: str) -> None:
     """Compare the nodes of a machine with each other: which are slow, failed, or count memory errors?
 
     STUDY measures nodes by name (`vary: {nodes: each}`), and says by how much a node may be slower. Looks at what has been
-    measured so far. Writes a page to print, a CSV table, and a list of nodes to drain, one a line. Exit status: 1 where a
+    measured so far. Writes a page to print, a CSV table, and a list of nodes to drain, one per line. Exit status: 1 where a
     node, a pair or an agreed value is not as it should be, else 3 where that is not known yet, else 0.
 
     Example: scalestudy accept acceptance --machine my_cluster --scale paper

@@ -36,10 +36,10 @@ class Margin(click.ParamType):
     type=Margin(),
     default="3%",
     show_default=True,
-    help="Changes of speed up to this are `same`: equal runs of one rank spread by so much on a quiet machine.",
+    help="Relative change that still counts as `same`; equal one-rank runs vary by about this much on a quiet machine.",
 )
 @click.option("--study", default=None, help="Only the configurations of this study.")
-@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of speeds or times.")
+@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of rates or times.")
 @click.option(
     "--across",
     default="",

@@ -23,7 +23,7 @@ NODES = 2
 
 
 @click.command(name="doctor")
-@click.option("--profile", default="profiles/local", show_default=True, help="Whose nodes to look at.")
+@click.option("--profile", default="profiles/local", show_default=True, help="Profile whose nodes are examined.")
 @CONFIG
 @click.option(
     "--nodes", type=click.IntRange(1), default=None, help="Nodes of the job; default 2, or the machine's if fewer."
@@ -40,10 +40,10 @@ NODES = 2
 @click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def command(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None:
-    """Look at the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
+    """Examine the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
 
     The site's modules, environment or container are tried first. Machine and site file are compared with what the
-    scheduler and the nodes say. With --write they are made from that, for a cluster that has none yet.
+    scheduler and the nodes say. With --write they are created from it, for a cluster that has none yet.
 
     \b
     Example: scalestudy doctor

@@ -23,11 +23,17 @@ from scalestudy.errors import UserError
 @SET
 @BUDGET
 @click.option(
-    "--hours", type=click.FloatRange(0.05, 10_000), default=24, show_default=True, help="Of one driver's job."
+    "--hours",
+    type=click.FloatRange(0.05, 10_000),
+    default=24,
+    show_default=True,
+    help="Walltime of one driver's job, hours.",
 )
-@click.option("--queue", default=None, help="Of the driver's job; default: the site's.")
-@click.option("--request", default=None, metavar="TEMPLATE", help="What the driver's job asks for; default: one core.")
-@click.option("--option", "options", multiple=True, metavar="WORD", help="A further word of its submit line.")
+@click.option("--queue", default=None, help="Queue of the driver's job; default: the site's.")
+@click.option(
+    "--request", default=None, metavar="TEMPLATE", help="Resource request of the driver's job; default: one core."
+)
+@click.option("--option", "options", multiple=True, metavar="WORD", help="Another word of its submit line.")
 @click.option("--in-job", hidden=True, default=None, type=click.Path(path_type=Path))
 def command(in_job: Path | None, **options: Any) -> None:
     """Run studies as `scalestudy run` does, with the driver as a job of one core.

@@ -36,14 +36,18 @@ SUMS = "manifest-sha256.txt"
 @MACHINE
 @SCALE
 @click.option("--out", type=FILE, default=None, help="Archive to write; default STUDY-MACHINE-SCALE.crate.zip.")
-@click.option("--author", default=None, help="Who measured; unset: nobody is named.")
+@click.option("--author", default=None, help="Name of the person who measured; unset: none.")
 @click.option(
-    "--license", "license_", default="Apache-2.0", show_default=True, help="Of the results, by its SPDX identifier."
+    "--license",
+    "license_",
+    default="Apache-2.0",
+    show_default=True,
+    help="License of the results, as an SPDX identifier.",
 )
 def command(study: str, machine: str, scale: str, out: Path | None, author: str | None, license_: str) -> None:
     """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and what made them.
 
-    It holds no data, checkpoints or logs. Zenodo and WorkflowHub take it as it is; `scalestudy import` reads it back.
+    It contains no data, checkpoints or logs. Zenodo and WorkflowHub accept it unchanged; `scalestudy import` reads it back.
 
     Example: scalestudy export gpu_scaling --author "Ada Lovelace" --license CC-BY-4.0
     """

@@ -17,9 +17,9 @@ from scalestudy.spec.layout import RESULTS, result_file, run_folder
 @click.argument("runs", nargs=-1)
 @MACHINE
 @click.option("--skipped", is_flag=True, help="All skipped runs, once what was missing is there.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> None:
-    """Delete the results of runs, so that they are made again. history.jsonl keeps the time that they took.
+    """Delete the results of runs, so that they are run again. history.jsonl keeps the time that they took.
 
     Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
     """

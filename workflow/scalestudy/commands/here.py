@@ -65,12 +65,17 @@ def chosen(scale: str | None = None) -> Choice:
 
 
 @click.command(name="here")
-@click.option("--scale", type=click.Choice(["mini", "node"]), default=None, help="Not the one that fits this machine.")
 @click.option(
-    "--words", is_flag=True, help="Print what Snakemake's --config takes; the sentence goes to standard error."
+    "--scale",
+    type=click.Choice(["mini", "node"]),
+    default=None,
+    help="Use this scale instead of the one that fits this machine.",
+)
+@click.option(
+    "--words", is_flag=True, help="Print only what Snakemake's --config takes; the sentence goes to standard error."
 )
 def command(scale: str | None, words: bool) -> None:
-    """Say what `make run` runs on this machine, and why.
+    """Print what `make run` runs on this machine, and why.
 
     Where there is an accelerator, its machine file is written.
 

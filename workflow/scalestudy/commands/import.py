@@ -37,7 +37,7 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImpl
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--as", "campaign", default=None, metavar="NAME", help="Keep them in results/MACHINE+NAME/.")
 def command(file: Path, campaign: str | None) -> None:
-    """Take the results out of an archive that `scalestudy export` wrote; no code, studies or figures.
+    """Import the results from an archive that `scalestudy export` wrote; no code, studies or figures.
 
     Paths, digests and results are checked before anything is written. Results of a machine that has runs here already
     need a name of their own. They can then be listed, compared, and drawn by their study.

@@ -13,7 +13,7 @@ from scalestudy.errors import UserError
 @click.command(name="keys")
 @click.argument("word", default="")
 def command(word: str) -> None:
-    """List the keys of all files and the measured columns; with WORD those whose name has it.
+    """List the keys of all files and the measured columns; with WORD only those whose name contains it.
 
     \b
     Example: scalestudy keys

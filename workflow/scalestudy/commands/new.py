@@ -28,17 +28,15 @@ QUESTION = "How does throughput change with {}?"
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Another key of the base run; may be repeated."
 )
-@click.option("--repeats", type=click.IntRange(1), default=None, help="How often each is measured.  [default: 3]")
+@click.option("--repeats", type=click.IntRange(1), default=None, help="Repeats per configuration.  [default: 3]")
 @click.option(
     "--scale", type=click.Choice(["mini", "node", "paper"]), default="mini", show_default=True, help="Scale it is for."
 )
-@click.option(
-    "--ask/--no-ask", default=None, help="Ask for what is not given; default where it is typed in a terminal."
-)
+@click.option("--ask/--no-ask", default=None, help="Ask for missing options; default in a terminal.")
 def command(
     name: str, scale: str, settings: tuple[str, ...], vary: tuple[str, ...], ask: bool | None, **given: Any
 ) -> None:
-    """Write config/studies/NAME.yaml: a commented study that checks clean and runs. No file is ever replaced.
+    """Write config/studies/NAME.yaml: a commented study that passes `scalestudy check` and can be run. Existing files are never overwritten.
 
     \b
     Example: scalestudy new batches --vary batch.per_rank=8,32

@@ -39,7 +39,7 @@ BUDGET = click.option(
 )
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
 OUT = click.option("--out", required=True, type=FILE, help="File to write, whole or not at all.")
-PROFILE = click.option("--profile", default="profiles/local", show_default=True, help="Where it would run.")
+PROFILE = click.option("--profile", default="profiles/local", show_default=True, help="Profile to use.")
 CONFIG = click.option(
     "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
 )

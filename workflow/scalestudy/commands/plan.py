@@ -49,7 +49,7 @@ class Options:
 @click.option("--json", "json_file", default=None, metavar="FILE|-", help="The whole plan as JSON; -: standard output.")
 @click.option("--csv", "csv_file", default=None, metavar="FILE|-", help="The table as CSV.")
 @click.option(
-    "--by", default="", metavar="strategy,ranks", help="A line per study and these, in place of one per study."
+    "--by", default="", metavar="strategy,ranks", help="One line per study and these keys instead of one per study."
 )
 @click.option(
     "--proposal", default=None, metavar="FILE", help="The page of an application for computing time: .md or .pdf."

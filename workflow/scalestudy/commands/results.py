@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """List the runs that have a result, or write them as one tidy table: a row per run.
 
-    A file says unit and meaning of each column: Parquet and JSON in themselves, CSV in a second file beside it.
+    A file has the unit and meaning of each column: Parquet and JSON inside, CSV in a second file next to it.
 
     \b
     Example: scalestudy results --study gpu_scaling --where ranks=2 --status valid

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> None:
     """Copy prepared data to this node's own disk, ahead of the runs that will use the copies.
 
-    A run with `stage` does so by itself. After an interruption, files that are whole are not copied again.
+    A run with `stage` does this automatically. After an interruption, files that are whole are not copied again.
 
     Example: scalestudy stage results/data/digits-0123456789ab/manifest.json
     """

@@ -23,10 +23,10 @@ EVERY_S = 2.0
 
 
 @click.command(name="status")
-@click.option("--watch", is_flag=True, help="Keep looking until the driver has ended.")
+@click.option("--watch", is_flag=True, help="Update until the driver has ended.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(watch: bool, as_json: bool) -> None:
-    """Show how far the work in this folder is, how long it will still take, and the command that resumes it.
+    """Show the progress of the work in this folder, the time left, and the command that resumes it.
 
     Example: scalestudy status --watch
     """

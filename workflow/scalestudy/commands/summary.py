@@ -28,9 +28,9 @@ MOST_OF_A_LINE = 200
 @MACHINE
 @SCALE
 @click.option("--studies", default="all", help="Names, separated by commas, or all.")
-@click.option("--since", type=float, default=None, help="When the work began, seconds since 1970.")
+@click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
 def command(machine: str, scale: str, studies: str, since: float | None) -> None:
-    """Say what there is: figures, tables, report, what is left out and why.
+    """List what there is: figures, tables, report, what is left out and why.
 
     Example: scalestudy summary
     """

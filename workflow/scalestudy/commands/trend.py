@@ -12,7 +12,7 @@ from scalestudy.commands.options import FILE
 @click.command(name="trend")
 @click.option("--machine", default="local", show_default=True, help="Name of a file in config/machines/.")
 @click.option("--study", default=None, help="Only this study.")
-@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of speeds or times.")
+@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of rates or times.")
 @click.option(
     "--order", type=click.Choice(["time", "name"]), default="time", show_default=True, help="Of the campaigns."
 )
