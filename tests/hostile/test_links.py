@@ -52,6 +52,14 @@ OF_DATA = [
 ]  # fmt: skip
 OF_RUNS = [
     Case("the lock of a run", planted(f"made/{LOCK}"), f"{LOCK}: {IS_A_LINK}", before="damage"),
+    Case("a log of NCCL", planted("made/log/nccl.0.log"), f"nccl.0.log: {IS_A_LINK}", before="damage"),
+    Case(
+        "a checkpoint that is being written",
+        link("made/checkpoint/.step-000000002.partial", "../../../outside"),
+        f".step-000000002.partial: {IS_A_LINK}",
+        words=("checkpoint.every_steps=2",),
+        before="damage",
+    ),
     Case("the log of a rank", planted("made/log/rank.0.log"), f"rank.0.log: {IS_A_LINK}", before="damage"),
 ]
 

@@ -110,12 +110,17 @@ def _planted(path: Path) -> UserError:
     return UserError("is a link: nothing is written through it", str(path), PLANTED)
 
 
+def refuse_link(path: Path) -> None:
+    """UserError where a place of ours, in which something is about to be written, is a link."""
+    if path.is_symlink():
+        raise _planted(path)
+
+
 def refuse_links_in(folder: Path) -> None:
     """UserError for the first link below a folder of ours, in which files are about to be written or replaced."""
     for place, folders, names in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *names)):
-            if path.is_symlink():
-                raise _planted(path)
+            refuse_link(path)
 
 
 def write_text(path: Path | str, text: str) -> None:

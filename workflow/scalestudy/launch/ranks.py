@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
-from scalestudy.files import plain_file
+from scalestudy.files import plain_file, refuse_links_in
 from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
@@ -50,6 +50,7 @@ class Ranks:
         """Fork them all. They are in the reaper's process group, and end with this process."""
         context = multiprocessing.get_context("fork")
         self.job.log.mkdir(parents=True, exist_ok=True)
+        refuse_links_in(self.job.log)  # libraries write logs of their own there
         for rank in self.ranks:
             os.close(_emptied(self.job.log_of(rank)))  # here, where an error reaches the user
         # A collection in a rank would copy the pages that it shares with this process: a pause of half a second in a step.
