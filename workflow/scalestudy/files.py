@@ -271,7 +271,7 @@ def _visible(value: Any) -> Any:
     return [_visible(item) for item in value] if isinstance(value, list) else value
 
 
-def read_sealed(path: Path | str, remedy: str, needs_digest: bool = True) -> dict[str, Any]:
+def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:
     """Read what `write_sealed` wrote, less the digest; UserError where it is no object, or was changed since.
 
     A file without a digest is refused too: whoever edits one could delete it.
@@ -281,7 +281,7 @@ def read_sealed(path: Path | str, remedy: str, needs_digest: bool = True) -> dic
         raise UserError("is not what belongs there: a JSON object is expected", str(path), remedy)
     digest = value.pop(SEAL, None)
     text = checked_json(value, path, remedy)
-    if needs_digest and digest is None:
+    if digest is None:
         raise UserError(NO_DIGEST, str(path), remedy)
     if digest is not None and digest != sha256_text(text):
         raise UserError("was changed after it was written: its digest does not match its content", str(path), remedy)
