@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ HOROVOD = "results/local/builds/horovod.json"
 
 
 @pytest.fixture
-def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
+def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
     """The display of a call for one study, not on a terminal, where Horovod is not built."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
@@ -29,7 +30,8 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     made = LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), LogHandlerSettings())  # type: ignore[arg-type]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job])))
     made.reads(SimpleNamespace(resources=SimpleNamespace(jobs_at_once=1), chosen=[]), workflow)
-    return made
+    yield made
+    made.close()
 
 
 def send(handler: LogHandler, event: LogEvent, **facts: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scalestudy.commands.train import checked_run
+from scalestudy.commands.one_run import checked_run
 from scalestudy.errors import UserError
 
 JPEG = {"source": "synthetic_jpeg", "shard": {"format": "tar"}}
