@@ -388,6 +388,6 @@ def test_code_that_was_edited_after_the_run_was_named_makes_it_invalid(project: 
     found = tried(project, "model.import=edited:Net", *SHORT)
     assert found["status"] == "invalid"
     assert found["reason"] == (
-        "rank 0 trained with a different edited.py than the one in the run's id: the file was changed meanwhile; give the "
+        "rank 0 trained with a different edited.py than the one in the run's id: the file was changed meanwhile; run the "
         "command again for the code as it is now"
     )
