@@ -267,7 +267,9 @@ def test_without_a_compiler_the_plain_path_is_used_and_reported(tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0 and "using the slower fallback JPEG decoder: no C compiler was found" in done.stdout, done.stderr
+    assert done.returncode == 0 and "using the slower fallback JPEG decoder: no C compiler was found" in done.stdout, (
+        done.stderr
+    )
     environment["SCALESTUDY_KERNEL"] = "0"
     code = "from scalestudy.data.decode import kernel; print(kernel.state())"
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
