@@ -21,9 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "build/audit"
 SOUND, WEAK, UNKNOWN = 0, 1, 2
-ELSEWHERE = (
-    "run it where the index of packages offers advisories, as pypi.org does; or hand `make sbom` to another scanner"
-)
+ELSEWHERE = "run it where the index of packages offers advisories, as the public one does; or hand `make sbom` to another scanner"
 MOST_NAMED = 5
 
 

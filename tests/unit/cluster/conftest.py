@@ -1,5 +1,24 @@
-"""Plans are compared with what was used on the study of the analysis' tests."""
+"""Plans are compared with what was used on the study of the analysis' tests; published numbers are the project's."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy.cluster import costs
 from tests.unit.analysis.conftest import study
 
 __all__ = ["study"]
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def published_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty project with the published numbers."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
+    monkeypatch.chdir(tmp_path)
+    costs.table.cache_clear()
+    costs._prepared.cache_clear()

@@ -35,14 +35,7 @@ NO_EVALUATION = {**RESNET, "train": {"epochs": 90, "evaluate_every_epochs": 0}}
 INSTANT = {"nodes": 4, "devices_per_node": 4, "start_up_s": 0.001}
 
 
-@pytest.fixture(autouse=True)
-def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty project with the published numbers."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
-    monkeypatch.chdir(tmp_path)
-    costs.table.cache_clear()
-    costs._prepared.cache_clear()
+pytestmark = pytest.mark.usefixtures("published_numbers")
 
 
 def run(**keys: Any) -> Run:

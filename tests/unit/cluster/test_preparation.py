@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster import costs
 from scalestudy.cluster.preparation import expected
 from scalestudy.cluster.resources import Planner
 from scalestudy.cluster.used import read_ledger
@@ -23,14 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MACHINE = Machine(nodes=4, devices_per_node=4, start_up_s=10)
 
 
-@pytest.fixture(autouse=True)
-def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty project with the published numbers."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
-    monkeypatch.chdir(tmp_path)
-    costs.table.cache_clear()
-    costs._prepared.cache_clear()
+pytestmark = pytest.mark.usefixtures("published_numbers")
 
 
 def spec(**data: Any) -> RunSpec:
