@@ -8,7 +8,9 @@ import pytest
 
 from scalestudy.commands.forget import forget_runs
 from scalestudy.errors import UserError
+from scalestudy.launch.trainer_lock import trainer_of
 from scalestudy.spec.layout import run_folder
+from tests.integration.processes import wait_until
 from tests.unit.test_locks import trainer
 
 
@@ -36,5 +38,7 @@ def test_a_run_that_is_being_made_is_not_deleted(tmp_path: Path, monkeypatch: py
         with pytest.raises(UserError, match=f"is being made now, by process {process.pid}: nothing is deleted"):
             forget_runs([run], "local", skipped=False, yes=True)
         assert run_folder("local", run).is_dir()
+    # Killed just after it was forked, the process that touches the lock holds it for an instant more.
+    assert wait_until(lambda: trainer_of(run_folder("local", run)) is None, 10)
     forget_runs([run], "local", skipped=False, yes=True)
     assert not run_folder("local", run).exists()
