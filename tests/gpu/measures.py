@@ -21,7 +21,7 @@ from tests.gpu.tries import ROOT, tried, valid
 
 SHEETS = ROOT / "config" / "reference" / "accelerators.csv"
 PUBLISHED = {
-    # Of vision models no number for one H100 with its software and batch was found that could be set beside these.
+    # No published number of a vision model on one H100 was found that names its software and batch.
     "transformer_bfloat16": "39.8 % (MPT 760M, sequences of 1024, 8 x H100 80GB, bfloat16: mosaicml/llm-foundry, "
     "scripts/train/benchmarking/README.md at 061f2c7ce64e655100286584a7629e2a09f827ba)",
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scalestudy.results.extrapolate import CheckpointCost, long_run_variance, training_time
+from scalestudy.results.extrapolate import RecurringCost, long_run_variance, training_time
 from tests.soak import long_runs
 from tests.soak.extrapolation import MOST_HALF_WIDTH, NEEDED, judge
 
 
 def test_steps_evaluations_and_checkpoints_are_counted_as_often_as_they_are_to_come() -> None:
     found = training_time(
-        5.0, np.full(50, 0.1), 1000, [CheckpointCost([2.0, 4.0], 10), CheckpointCost([0.5], 4), CheckpointCost([], 0)]
+        5.0, np.full(50, 0.1), 1000, [RecurringCost([2.0, 4.0], 10), RecurringCost([0.5], 4), RecurringCost([], 0)]
     )
     assert found.value == pytest.approx(5.0 + 100.0 + 30.0 + 2.0)
     assert found.low is not None and found.high is not None and found.low < found.value < found.high

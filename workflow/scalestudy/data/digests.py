@@ -45,7 +45,7 @@ def changed(manifest_path: Path | str, manifest: Manifest) -> list[str]:
 
 
 def place_of(manifest_path: Path | str, manifest: Manifest, name: str) -> Path:
-    """Where a file of a dataset lies: in its bulk, or, of data used where it is, the index beside the manifest."""
+    """The path of a file of a dataset: in its bulk; the index of data that is used in place lies beside the manifest."""
     return index_file(manifest_path, manifest) if name == INDEX else bulk_folder(manifest_path, manifest) / name
 
 

@@ -18,7 +18,7 @@ from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
-from scalestudy.results.shape import Count, Link, Part, Time
+from scalestudy.results.shape import Count, RecordedAttempt, StoredPart, Time
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
 from scalestudy.training import notices
 
@@ -73,12 +73,12 @@ class Attempt:
         return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause")}
 
 
-class _Noted(Link):
+class _Noted(RecordedAttempt):
     started: Time
     from_step: Count
 
 
-class _Record(Part):
+class _Record(StoredPart):
     """What RECORD holds."""
 
     run: str

@@ -43,7 +43,7 @@ class ExtrapolatedTime:
 
 
 @dataclass(frozen=True)
-class CheckpointCost:
+class RecurringCost:
     """What is done between steps: the seconds that it took each time, and how often it is still to come."""
 
     seconds: Sequence[float]
@@ -54,7 +54,7 @@ def training_time(
     done_s: float,
     steps: NDArray[np.float64],
     steps_to_come: int,
-    costs: Sequence[CheckpointCost],
+    costs: Sequence[RecurringCost],
     disturbed: bool = False,
 ) -> ExtrapolatedTime:
     """Seconds of a whole training of which `done_s` are done.
@@ -91,7 +91,7 @@ def _relative_half(steps: NDArray[np.float64], to_come: int, drift: float) -> fl
     return math.sqrt(shown + quantile(MANY) ** 2 * drift**2 * doublings)
 
 
-def _half_of_cost(cost: CheckpointCost) -> float:
+def _half_of_cost(cost: RecurringCost) -> float:
     """Half the interval of all that is to come of one cost."""
     k, mean = len(cost.seconds), float(np.mean(cost.seconds))
     seen = float(np.std(cost.seconds, ddof=1)) if k > 1 else 0.0

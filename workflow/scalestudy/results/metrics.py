@@ -15,7 +15,7 @@ from scalestudy.data.manifest import Manifest
 from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
 from scalestudy.measure.window import relative_half_width
-from scalestudy.results.extrapolate import CheckpointCost, ExtrapolatedTime
+from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost
 from scalestudy.results.extrapolate import training_time as extrapolated
 from scalestudy.results.frontier import parts_of_steps, waiting
 from scalestudy.results.records import mean_staleness
@@ -259,12 +259,12 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
     rank = int(np.argmax(measured.window_s))
     done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
     every = spec.train.evaluate_every_epochs
-    evaluations = CheckpointCost(
+    evaluations = RecurringCost(
         [each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0
     )
     step_intervals = measured.step_intervals
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
-    checkpoints = CheckpointCost(
+    checkpoints = RecurringCost(
         [each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s)
     )
     steps_to_come = steps - (report.steps_done - report.first_step)

@@ -24,13 +24,13 @@ Time = Annotated[str, AfterValidator(_time)]
 Interval = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
-class Part(BaseModel):
+class StoredPart(BaseModel):
     """A part of what is stored. Keys that it does not name are those of another version, and shown nowhere."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class _Evaluation(Part):
+class _Evaluation(StoredPart):
     epoch: Seconds | None = None
     step: Count
     time_s: Seconds
@@ -39,7 +39,7 @@ class _Evaluation(Part):
     loss: Number | None = None
 
 
-class _Resolved(Part):
+class _Resolved(StoredPart):
     nodes: Count | None = None
     ranks_per_node: Count | None = None
     threads_per_rank: Count | None = None
@@ -47,12 +47,12 @@ class _Resolved(Part):
     backend: str | None = None
 
 
-class _Launch(Part):
+class _Launch(StoredPart):
     launcher: str | None = None
     hosts: list[str] | None = None
 
 
-class Link(Part):
+class RecordedAttempt(StoredPart):
     """One attempt at a run."""
 
     started: Time | None = None
@@ -63,7 +63,7 @@ class Link(Part):
     cause: str | None = None
 
 
-class _Result(Part):
+class _Result(StoredPart):
     status: Literal["valid", "invalid", "skipped"]
     spec: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
@@ -92,7 +92,7 @@ class _Result(Part):
     staleness: dict[str, Count] | None = None
     faults: dict[str, Count] = {}
     launch: _Launch | None = None
-    links: list[Link] | None = None
+    links: list[RecordedAttempt] | None = None
 
 
 def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:

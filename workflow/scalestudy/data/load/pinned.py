@@ -1,4 +1,4 @@
-"""Page-locked host memory, from which a GPU copies while host and GPU go on."""
+"""Page-locked host memory, from which copies to a GPU are asynchronous."""
 
 from __future__ import annotations
 
