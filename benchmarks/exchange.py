@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scalestudy.emulation.network import Node, emulated_nodes
+from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 from scalestudy.strategies import cost, horovod_build
 from scalestudy.strategies.algorithms import HalvingDoubling, Ring
@@ -63,7 +63,7 @@ Side = Callable[[], None]
 # Processes
 
 
-def on_ranks(ranks: int, target: Callable[..., Any], *arguments: Any, nodes: Sequence[Node] = ()) -> Any:
+def on_ranks(ranks: int, target: Callable[..., Any], *arguments: Any, nodes: Sequence[EmulatedNode] = ()) -> Any:
     """What rank 0 returns: `target(world, *arguments)` in one process per rank, on these nodes where there are any."""
     with tempfile.TemporaryDirectory(prefix="scalestudy-exchange-") as name:
         folder = Path(name)
@@ -81,7 +81,12 @@ def on_ranks(ranks: int, target: Callable[..., Any], *arguments: Any, nodes: Seq
 
 
 def _rank(
-    rank: int, ranks: int, folder: Path, target: Callable[..., Any], arguments: tuple[Any, ...], nodes: Sequence[Node]
+    rank: int,
+    ranks: int,
+    folder: Path,
+    target: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    nodes: Sequence[EmulatedNode],
 ) -> None:
     per_node = ranks // len(nodes) if nodes else ranks
     if nodes:

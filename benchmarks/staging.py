@@ -39,7 +39,7 @@ from scalestudy.data.stage.checksum import digest_of
 from scalestudy.data.stage.copying import copy
 from scalestudy.data.stage.journal import Journal
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import Wanted
+from scalestudy.data.stage.wanted import WantedFiles
 
 BLOCK_BYTES = 1 << 20
 Copy = Callable[[Path], None]
@@ -85,7 +85,7 @@ def digest_list(folder: Path, names: list[str]) -> np.ndarray:
 
 def ours(origin: str, case: Case, names: list[str], checks: np.ndarray, streams: int) -> Copy:
     """This project, with the checksum of every file compared."""
-    wanted = Wanted(names.__getitem__, np.full(case.count, case.size), checks, "xxh3_64")
+    wanted = WantedFiles(names.__getitem__, np.full(case.count, case.size), checks, "xxh3_64")
 
     def run(folder: Path) -> None:
         source = Source(origin, [])

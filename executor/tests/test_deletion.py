@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 from test_monitor import Bench
 
 JOBS = {
-    "slurm": [Job("a", "1"), Job("b", "2"), Job("c", "11")],
-    "sge": [Job("a", "1"), Job("b", "2"), Job("c", "11")],
-    "pbs": [Job("a", "1.head"), Job("b", "2.head"), Job("c", "11.head")],
+    "slurm": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
+    "sge": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
+    "pbs": [JobRef("a", "1.head"), JobRef("b", "2.head"), JobRef("c", "11.head")],
 }
 
 
@@ -39,7 +39,7 @@ JOBS = {
     ],
 )  # fmt: skip
 def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str, left: str) -> None:
-    scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(code, "", printed))
+    scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(code, "", printed))
     found = scheduler.cancel(JOBS[kind])
     assert "".join(sorted(found)) == left
     assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
@@ -47,21 +47,21 @@ def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str
 
 def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:
     printed = {
-        "1.head": Answer(159, "", "qdel: Unauthorized Request 1.head\n"),
-        "2.head": Answer(153, "", "qdel: Unknown Job Id 2.head\n"),
-        "11.head": Answer(35, "", "qdel: Job has finished 11.head\n"),
-        "12.head": Answer(0, "", ""),
-        "13.head": Answer(162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
+        "1.head": CommandAnswer(159, "", "qdel: Unauthorized Request 1.head\n"),
+        "2.head": CommandAnswer(153, "", "qdel: Unknown Job Id 2.head\n"),
+        "11.head": CommandAnswer(35, "", "qdel: Job has finished 11.head\n"),
+        "12.head": CommandAnswer(0, "", ""),
+        "13.head": CommandAnswer(162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
     }
     asked: list[str] = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         command, job_id = argv
         assert command == "qdel"
         asked.append(job_id)
         return printed[job_id]
 
-    jobs = [*JOBS["pbs"], Job("d", "12.head"), Job("e", "13.head"), Job("f", "14.head")]
+    jobs = [*JOBS["pbs"], JobRef("d", "12.head"), JobRef("e", "13.head"), JobRef("f", "14.head")]
     away = "qdel: Connection refused Couldn't connect to cluster: head"
     assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {
         "a": "qdel: Unauthorized Request 1.head",
@@ -73,23 +73,23 @@ def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_en
 
 @pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
 def test_a_command_that_hangs_has_deleted_nothing(kind: str) -> None:
-    def hangs(argv: Sequence[str], _limit_s: float) -> Answer:
+    def hangs(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         raise NoAnswer(f"{argv[0]} did not answer within 90 s")
 
-    found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], Job("unknown", None)])
+    found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], JobRef("unknown", None)])
     assert sorted(found) == ["a", "b", "c", "unknown"]
 
 
 def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
     calls: list[str] = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         calls.append(" ".join(argv).partition(" -u ")[0])
         if "big" in argv:
-            return Answer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
-        return Answer(0, "", "")
+            return CommandAnswer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
+        return CommandAnswer(0, "", "")
 
-    jobs = [Job("a", "1;big"), Job("b", "2;small"), Job("c", "3;small"), Job("d", None), Job("e", None)]
+    jobs = [JobRef("a", "1;big"), JobRef("b", "2;small"), JobRef("c", "3;small"), JobRef("d", None), JobRef("e", None)]
     found = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run).cancel(jobs)
     assert calls == [
         "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
@@ -107,7 +107,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_what_ctrl_c_did_not_delete_is_named_and_the_next_driver_takes_it_up(bench: Bench) -> None:
-    def denied(jobs: Sequence[Job]) -> dict[str, str]:
+    def denied(jobs: Sequence[JobRef]) -> dict[str, str]:
         return {jobs[1].name: "qdel: Unauthorized Request 2"}
 
     bench.scheduler.cancel = denied  # type: ignore[method-assign]
@@ -125,7 +125,7 @@ def test_what_ctrl_c_did_not_delete_is_named_and_the_next_driver_takes_it_up(ben
 def test_a_job_that_was_not_deleted_after_its_end_is_asked_for_again(bench: Bench) -> None:
     asked: list[list[str | None]] = []
 
-    def never(jobs: Sequence[Job]) -> dict[str, str]:
+    def never(jobs: Sequence[JobRef]) -> dict[str, str]:
         asked.append([job.id for job in jobs])
         return {job.name: f"qdel: Unauthorized Request {job.id}" for job in jobs}
 

@@ -9,7 +9,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.schedulers import LimitReached, Refused, Request, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 from test_monitor import Bench
 
 WORDS = "qsub: would exceed per-user limit on resource ngpus in queue workq"
@@ -156,7 +156,7 @@ def test_what_is_refused_or_beyond_the_budget_leaves_no_script(tmp_path: Path) -
     ],
 )
 def test_pbs_says_whether_a_limit_is_on_jobs_or_on_what_they_ask_for(error: str, by_size: bool) -> None:
-    scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: Answer(1, "", error))
+    scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: CommandAnswer(1, "", error))
     with pytest.raises(LimitReached) as met:
         scheduler.submit(Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None))
     assert met.value.by_size is by_size

@@ -24,7 +24,7 @@ from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
 from snakemake_executor_plugin_multinode.schedulers import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     NoAnswer,
     Refused,
@@ -58,7 +58,7 @@ class FakeScheduler:
         self.deleted: list[str] = []
         self.deleted_ids: list[str | None] = []
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
-        self.on_question: Callable[[Sequence[Job]], dict[str, Status]] = self.all_running
+        self.on_question: Callable[[Sequence[JobRef]], dict[str, Status]] = self.all_running
 
     def submit_command(self, request: Request) -> list[str]:
         return ["submit", request.name]
@@ -67,10 +67,10 @@ class FakeScheduler:
         self.submitted.append(request.name)
         return self.on_submit(request)
 
-    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         return self.on_question(jobs)
 
-    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         self.deleted += [job.name for job in jobs]
         self.deleted_ids += [job.id for job in jobs]
         return {}
@@ -80,7 +80,7 @@ class FakeScheduler:
         return " ".join(["delete", *ids])
 
     @staticmethod
-    def all_running(jobs: Sequence[Job]) -> dict[str, Status]:
+    def all_running(jobs: Sequence[JobRef]) -> dict[str, Status]:
         return {job.name: Status(job.id or "1", State.RUNNING, "RUNNING") for job in jobs}
 
 
@@ -320,7 +320,7 @@ def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench)
     assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
 
 
-def never(jobs: Sequence[Job]) -> dict[str, Status]:
+def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
     return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
 
 
@@ -389,7 +389,7 @@ def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(b
 
 
 def test_while_another_job_runs_or_is_held_nothing_is_said_of_those_that_wait(bench: Bench) -> None:
-    def one_runs(jobs: Sequence[Job]) -> dict[str, Status]:
+    def one_runs(jobs: Sequence[JobRef]) -> dict[str, Status]:
         waiting = {job.name: Status("1", State.QUEUED, "PENDING Resources") for job in jobs}
         return waiting | FakeScheduler.all_running(jobs[:1])
 

@@ -10,7 +10,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode.schedulers import (
     Cause,
-    Job,
+    JobRef,
     NoAnswer,
     Refused,
     Request,
@@ -18,7 +18,7 @@ from snakemake_executor_plugin_multinode.schedulers import (
     State,
     scheduler_of,
 )
-from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 
 FIXTURES = Path(__file__).parent / "fixtures" / "openpbs-23.06.06"
 
@@ -27,12 +27,12 @@ def replayed(case: str) -> Scheduler:
     """A back end whose commands answer as they did when they were recorded; another question is an error."""
     calls = json.loads((FIXTURES / f"{case}.json").read_text())
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         call = calls.pop(0)
         if argv[0] != "qsub":
             assert list(argv) == call["argv"]
         assert argv[0] == call["argv"][0]
-        return Answer(call["code"], call["out"], call["err"])
+        return CommandAnswer(call["code"], call["out"], call["err"])
 
     return scheduler_of({"kind": "pbs"}, run)
 
@@ -58,23 +58,23 @@ def asked_for(case: str) -> str | None:
     ],
 )
 def test_a_state_is_read_from_what_qstat_printed(case: str, name: str, state: State, cause: Cause, words: str) -> None:
-    status = replayed(case).statuses([Job(name, asked_for(case))])[name]
+    status = replayed(case).statuses([JobRef(name, asked_for(case))])[name]
     assert (status.state, status.cause) == (state, cause)
     assert status.words.startswith(words)
     assert status.id == asked_for(case)
 
 
 def test_a_job_without_an_id_is_found_by_its_name() -> None:
-    assert replayed("running_by_name").statuses([Job("well", None)])["well"].id == "35.pbshead"
+    assert replayed("running_by_name").statuses([JobRef("well", None)])["well"].id == "35.pbshead"
 
 
 @pytest.mark.parametrize(("case", "job_id"), [("no_such_name", None), ("no_such_id", "99999")])
 def test_a_job_that_the_server_does_not_know_is_absent(case: str, job_id: str | None) -> None:
-    assert replayed(case).statuses([Job("nosuch", job_id)]) == {}
+    assert replayed(case).statuses([JobRef("nosuch", job_id)]) == {}
 
 
 def test_one_unknown_id_does_not_hide_the_other() -> None:
-    found = replayed("one_of_two_ids").statuses([Job("well", "35.pbshead"), Job("nosuch", "99999")])
+    found = replayed("one_of_two_ids").statuses([JobRef("well", "35.pbshead"), JobRef("nosuch", "99999")])
     assert {name: status.cause for name, status in found.items()} == {"well": Cause.FINISHED}
 
 
@@ -99,24 +99,24 @@ def test_a_refusal_has_the_servers_words(case: str, words: str) -> None:
 
 
 def test_a_deletion_is_asked_for_by_id() -> None:
-    replayed("cancel").cancel([Job("full17", "53.pbshead")])
+    replayed("cancel").cancel([JobRef("full17", "53.pbshead")])
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(255, "", "Connection refused\nqstat: cannot connect to server pbshead (errno=111)\n"),
-        Answer(0, "<html>rubbish</html>\n", ""),
-        Answer(1, "", ""),
+        CommandAnswer(255, "", "Connection refused\nqstat: cannot connect to server pbshead (errno=111)\n"),
+        CommandAnswer(0, "<html>rubbish</html>\n", ""),
+        CommandAnswer(1, "", ""),
     ],
 )
-def test_what_is_no_answer_says_nothing_about_any_job(answer: Answer) -> None:
+def test_what_is_no_answer_says_nothing_about_any_job(answer: CommandAnswer) -> None:
     scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: answer)
     with pytest.raises(NoAnswer):
-        scheduler.statuses([Job("well", "35.pbshead")])
+        scheduler.statuses([JobRef("well", "35.pbshead")])
 
 
 def test_a_server_that_is_away_has_not_refused_a_submission() -> None:
-    away = Answer(162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n")
+    away = CommandAnswer(162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n")
     with pytest.raises(NoAnswer):
         scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: away).submit(request())

@@ -14,7 +14,7 @@ from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     NoAnswer,
     Refused,
@@ -23,7 +23,7 @@ from snakemake_executor_plugin_multinode.schedulers import (
     detected_kind,
     scheduler_of,
 )
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
 from snakemake_executor_plugin_multinode.submit import with_avoided
 
 WHOLE = Request("train.a.01", Path("/j o/x.sh"), Path("/j o/%j.log"), 2, 4, 4, 2, 64000, 90, None)
@@ -154,14 +154,14 @@ def test_a_resource_of_a_wrong_kind_is_refused(key: str, value: Any) -> None:
         request_of({key: value}, 1, "a", Path("/s"), Path("/l"))
 
 
-def slurm(table: str, **others: Answer) -> Any:
+def slurm(table: str, **others: CommandAnswer) -> Any:
     """A Slurm whose squeue prints a table, as replayed text."""
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         return (
-            Answer(0, table, "")
+            CommandAnswer(0, table, "")
             if argv[0] == "squeue"
-            else others.get(argv[0], Answer(1, "", "Slurm accounting storage is disabled"))
+            else others.get(argv[0], CommandAnswer(1, "", "Slurm accounting storage is disabled"))
         )
 
     return scheduler_of({"kind": "slurm"}, run)
@@ -189,7 +189,7 @@ def slurm(table: str, **others: Answer) -> Any:
     ],
 )
 def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
-    status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([Job("a", "7")])["a"]
+    status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([JobRef("a", "7")])["a"]
     assert (status.id, status.state, status.cause) == ("7", state, cause)
 
 
@@ -199,8 +199,8 @@ def rows(*lines: str) -> str:
 
 def test_array_jobs_and_names_with_blanks_of_the_same_user_do_not_spoil_the_table_of_slurm() -> None:
     others = rows("12_[1-90]|PENDING|Resources||N/A|sweep", "9|RUNNING|None|node2|N/A|a name | with blanks")
-    assert slurm(others).statuses([Job("a", "7")]) == {}
-    found = slurm(others + "7|RUNNING|None|node1|N/A|a\n").statuses([Job("a", "7")])
+    assert slurm(others).statuses([JobRef("a", "7")]) == {}
+    found = slurm(others + "7|RUNNING|None|node1|N/A|a\n").statuses([JobRef("a", "7")])
     assert found["a"].state is State.RUNNING
 
 
@@ -213,25 +213,25 @@ OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
     ids=["its name", "a prefix", "renamed by a hook", "its id was given to another of our jobs"],
 )
 def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, found: bool) -> None:
-    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([Job(OURS, "7")])) is found
+    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([JobRef(OURS, "7")])) is found
     job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
-    assert bool(sge(job).statuses([Job(OURS, "7")])) is found
+    assert bool(sge(job).statuses([JobRef(OURS, "7")])) is found
     line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
-    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: Answer(0, line, ""))
-    assert bool(pbs.statuses([Job(OURS, "7.head")])) is found
+    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: CommandAnswer(0, line, ""))
+    assert bool(pbs.statuses([JobRef(OURS, "7.head")])) is found
 
 
 def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
     calls: list[str] = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         calls.append(" ".join(argv))
         table = "CLUSTER: big\n7|FAILED|NonZeroExitCode|n1|N/A|a\n" if "big" in argv else ""
         out = {"squeue": table, "sbatch": "7;big\n", "scontrol": "ExitCode=3:0"}.get(argv[0], "")
-        return Answer(0, out, "")
+        return CommandAnswer(0, out, "")
 
     scheduler = scheduler_of({"kind": "slurm", "options": "-M big"}, run)
-    job = Job("a", scheduler.submit(WHOLE))
+    job = JobRef("a", scheduler.submit(WHOLE))
     assert scheduler.statuses([job])["a"].id == "7;big"
     scheduler.cancel([job])
     assert [call.partition(" -h")[0] for call in calls[1:]] == [
@@ -249,14 +249,14 @@ def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_numb
 ) -> None:
     calls: list[list[str]] = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         calls.append(list(argv))
         others = rows(f"{number}9_[0-2]|PENDING|BeginTime||N/A|sweep", "70+0|RUNNING|None|n2|N/A|two parts")
         squeue = f"CLUSTER: {on}\n" * bool(on) + others + f"{number}|RUNNING|None|n1|N/A|{OURS}\n"
-        return Answer(0, {"sbatch": f"{printed}\n", "squeue": squeue}.get(argv[0], ""), "")
+        return CommandAnswer(0, {"sbatch": f"{printed}\n", "squeue": squeue}.get(argv[0], ""), "")
 
     scheduler = scheduler_of({"kind": "slurm"}, run)
-    job = Job(OURS, scheduler.submit(WHOLE))
+    job = JobRef(OURS, scheduler.submit(WHOLE))
     status = scheduler.statuses([job])[OURS]
     assert (status.id, status.state) == (printed, State.RUNNING)
     scheduler.cancel([job])
@@ -265,20 +265,20 @@ def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_numb
 
 def test_a_job_of_a_federation_is_followed_where_it_runs() -> None:
     table = rows("7|RUNNING|None|node1|N/A|a", "7|REVOKED|None||N/A|a")
-    assert slurm(table).statuses([Job("a", "7")])["a"].state is State.RUNNING
+    assert slurm(table).statuses([JobRef("a", "7")])["a"].state is State.RUNNING
 
 
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        (Answer(1, "", "Slurm accounting storage is disabled"), None),
-        (Answer(1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
+        (CommandAnswer(1, "", "Slurm accounting storage is disabled"), None),
+        (CommandAnswer(1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
     ],
 )
 def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
-    answer: Answer, state: State | None
+    answer: CommandAnswer, state: State | None
 ) -> None:
-    status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([Job("a", "7"), Job("b", "9")])
+    status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
     assert status["b"].state is State.RUNNING
     assert (status["a"].state if "a" in status else None) is state
 
@@ -286,13 +286,13 @@ def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_
 def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
     asked = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         asked.append(argv[0])
         if argv[0] == "qacct":
             raise NoAnswer("qacct did not answer within 25 s")
-        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+        return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
 
-    found = scheduler_of({"kind": "sge"}, run).statuses([Job("a", "7"), Job("b", "8")])
+    found = scheduler_of({"kind": "sge"}, run).statuses([JobRef("a", "7"), JobRef("b", "8")])
     assert {status.state for status in found.values()} == {State.UNANSWERED}
     assert asked == ["qstat", "qacct"]
 
@@ -303,15 +303,15 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
     monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 0.05)
     asked: list[str] = []
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         if argv[0] == "qacct":
             time.sleep(0.04)
             asked.append(argv[-1])
-            return Answer(1, "", "error: job id not found")
-        return Answer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+            return CommandAnswer(1, "", "error: job id not found")
+        return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
 
     scheduler = scheduler_of({"kind": "sge"}, run)
-    jobs = [Job(str(number), str(number)) for number in range(6)]
+    jobs = [JobRef(str(number), str(number)) for number in range(6)]
     for _ in range(6):
         found = scheduler.statuses(jobs)
         assert State.UNANSWERED in {status.state for status in found.values()}
@@ -329,7 +329,7 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
     ],
 )
 def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
-    assert slurm("", scontrol=Answer(0, config, "")).remembers_deleted is remembers
+    assert slurm("", scontrol=CommandAnswer(0, config, "")).remembers_deleted is remembers
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: b
 )  # fmt: skip
 def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> None:
     with pytest.raises(LimitReached):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -356,12 +356,12 @@ def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> N
 )
 def test_a_limit_on_one_job_is_a_refusal(error: str) -> None:
     with pytest.raises(Refused):
-        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
 
 
 @pytest.mark.parametrize(("start", "started_s"), [("2026-11-21T18:23:09+00:00", 1795285389.0), ("N/A", None)])
 def test_when_slurm_started_a_job_is_read(start: str, started_s: float | None) -> None:
-    status = slurm(f"7|CANCELLED|None|node1|{start}|a\n").statuses([Job("a", "7")])["a"]
+    status = slurm(f"7|CANCELLED|None|node1|{start}|a\n").statuses([JobRef("a", "7")])["a"]
     assert status.started_s == started_s
 
 
@@ -369,26 +369,26 @@ def test_when_slurm_started_a_job_is_read(start: str, started_s: float | None) -
     ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
 )
 def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
-    shown = Answer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
-    status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([Job("a", "7")])["a"]
+    shown = CommandAnswer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
+    status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([JobRef("a", "7")])["a"]
     assert (status.cause, status.signal) == (cause, number)
 
 
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
-    table = Answer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
-    found = slurm("", sacct=table).statuses([Job("a", "7"), Job("b", "8"), Job("c", "9")])
+    table = CommandAnswer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
+    found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9")])
     assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
 
 
-def sge(living: str, **others: Answer) -> Any:
+def sge(living: str, **others: CommandAnswer) -> Any:
     """A Grid Engine whose qstat prints jobs, as replayed text."""
     xml = f"<?xml version='1.0'?>\n<job_info><queue_info>{living}</queue_info><job_info></job_info></job_info>"
 
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         return (
-            Answer(0, xml, "")
+            CommandAnswer(0, xml, "")
             if argv[0] == "qstat"
-            else others.get(argv[0], Answer(1, "", "error: job id 7 not found"))
+            else others.get(argv[0], CommandAnswer(1, "", "error: job id 7 not found"))
         )
 
     return scheduler_of({"kind": "sge"}, run)
@@ -402,12 +402,12 @@ def sge(living: str, **others: Answer) -> Any:
 )  # fmt: skip
 def test_a_state_of_grid_engine_is_read(letters: str, state: State) -> None:
     job = f"<job_list><JB_job_number>7</JB_job_number><JB_name>train.some</JB_name><state>{letters}</state><full_job_name>a</full_job_name></job_list>"
-    assert sge(job).statuses([Job("a", "7")])["a"].state is state
+    assert sge(job).statuses([JobRef("a", "7")])["a"].state is state
 
 
-def record(failed: str, status: str, more: str = "") -> Answer:
+def record(failed: str, status: str, more: str = "") -> CommandAnswer:
     lines = f"jobname      a\njobnumber    7\nhostname     n1\nfailed       {failed}\nexit_status  {status}\n{more}"
-    return Answer(0, f"{'=' * 62}\n{lines}", "")
+    return CommandAnswer(0, f"{'=' * 62}\n{lines}", "")
 
 
 @pytest.mark.parametrize(
@@ -422,23 +422,27 @@ def record(failed: str, status: str, more: str = "") -> Answer:
         (record("19  : before writing exit_status", "0"), Cause.NODE),
     ],
 )  # fmt: skip
-def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: Answer, cause: Cause) -> None:
-    status = sge("", qacct=answer).statuses([Job("a", "7")])["a"]
+def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: CommandAnswer, cause: Cause) -> None:
+    status = sge("", qacct=answer).statuses([JobRef("a", "7")])["a"]
     assert (status.state, status.cause) == (State.ENDED, cause)
 
 
 def test_a_job_that_grid_engine_does_not_know_is_absent() -> None:
-    assert sge("").statuses([Job("a", "7")]) == {}
+    assert sge("").statuses([JobRef("a", "7")]) == {}
 
 
 @pytest.mark.parametrize("kind", ["slurm", "sge"])
 @pytest.mark.parametrize(
     "answer",
-    [Answer(1, "", "Unable to contact slurm controller"), Answer(0, "<html>rubbish", ""), Answer(0, "rubbish\n", "")],
+    [
+        CommandAnswer(1, "", "Unable to contact slurm controller"),
+        CommandAnswer(0, "<html>rubbish", ""),
+        CommandAnswer(0, "rubbish\n", ""),
+    ],
 )
-def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: Answer) -> None:
+def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: CommandAnswer) -> None:
     with pytest.raises(NoAnswer):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([Job("a", "7")])
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([JobRef("a", "7")])
 
 
 @pytest.mark.parametrize(
@@ -449,7 +453,7 @@ def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: Answer)
 )  # fmt: skip
 def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error: str) -> None:
     with pytest.raises(NoAnswer):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(1, "", error)).submit(WHOLE)
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -457,11 +461,11 @@ def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error:
     [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28;cluster"), ("sge", "Warning: x\n34\n", "34")],
 )
 def test_the_id_of_a_submission_is_read(kind: str, out: str, job_id: str) -> None:
-    assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: Answer(0, out, "")).submit(WHOLE) == job_id
+    assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(0, out, "")).submit(WHOLE) == job_id
 
 
 def test_a_refusal_has_the_schedulers_words() -> None:
-    answer = Answer(
+    answer = CommandAnswer(
         1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed\n"
     )
     with pytest.raises(Refused, match="sbatch: sbatch: error: invalid partition specified: x sbatch: error: Batch job"):
@@ -502,7 +506,9 @@ def test_a_command_is_not_found_where_path_names_a_folder_that_may_not_be_read(
     ],
 )
 def test_the_batch_system_is_known_by_its_own_commands(there: set[str], says: str, kind: str | None) -> None:
-    found = detected_kind(lambda name: name if name in there else None, lambda _argv, _limit_s: Answer(0, says, ""))
+    found = detected_kind(
+        lambda name: name if name in there else None, lambda _argv, _limit_s: CommandAnswer(0, says, "")
+    )
     assert found == kind
 
 

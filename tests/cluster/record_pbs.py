@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, Refused, Request, State, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, Refused, Request, State, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
 
 # Virtual nodes of one host are not told apart by `scatter`.
 SITE = {
@@ -34,7 +34,7 @@ class Recorder:
         self.work = Path.home() / "record"
         self.work.mkdir(exist_ok=True)
 
-    def run(self, argv: Sequence[str], limit_s: float) -> Answer:
+    def run(self, argv: Sequence[str], limit_s: float) -> CommandAnswer:
         """Run and keep."""
         answer = run_command(argv, limit_s)
         self.calls.append({"argv": list(argv), "code": answer.code, "out": answer.out, "err": answer.err})
@@ -55,7 +55,7 @@ class Recorder:
         end = time.monotonic() + limit_s
         while True:
             self.calls.clear()
-            found = self.scheduler.statuses([Job(name, job_id)]).get(name)
+            found = self.scheduler.statuses([JobRef(name, job_id)]).get(name)
             if (found.state if found else None) is wanted:
                 return
             if time.monotonic() > end:
@@ -90,7 +90,7 @@ def main() -> None:
     recorder.keep("no_such_id")
     recorder.state("well", well, State.ENDED)
     recorder.keep("finished")
-    recorder.scheduler.statuses([Job("well", well), Job("nosuch", "99999")])
+    recorder.scheduler.statuses([JobRef("well", well), JobRef("nosuch", "99999")])
     recorder.keep("one_of_two_ids")
 
     _queued(recorder)
@@ -111,11 +111,11 @@ def _queued(recorder: Recorder) -> None:
     subprocess.run(["qhold", full[17]], check=True)
     recorder.state("full17", full[17], State.HELD)
     recorder.keep("held")
-    recorder.scheduler.cancel([Job("full17", full[17])])
+    recorder.scheduler.cancel([JobRef("full17", full[17])])
     recorder.keep("cancel")
     recorder.state("full17", full[17], State.ENDED)
     recorder.keep("cancelled_while_queued")
-    recorder.scheduler.cancel([Job("x", job) for job in full[:17]])
+    recorder.scheduler.cancel([JobRef("x", job) for job in full[:17]])
 
 
 def _ended(recorder: Recorder) -> None:
@@ -125,7 +125,7 @@ def _ended(recorder: Recorder) -> None:
         recorder.keep(case)
     running = recorder.submit("deleted", "exec sleep 100")
     recorder.state("deleted", running, State.RUNNING)
-    recorder.scheduler.cancel([Job("deleted", running)])
+    recorder.scheduler.cancel([JobRef("deleted", running)])
     recorder.state("deleted", running, State.ENDED)
     recorder.keep("cancelled_while_running")
     recorder.state("never", recorder.submit("never", "true", nodes=9), State.NEVER)

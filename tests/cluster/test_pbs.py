@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import Answer, Job, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
@@ -106,12 +106,16 @@ def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsBox, folder:
 
 
 def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
-    def run(argv: Sequence[str], limit_s: float) -> Answer:
+    def run(argv: Sequence[str], limit_s: float) -> CommandAnswer:
         done = pbs.run(argv, USER, timeout=limit_s)
-        return Answer(done.returncode, "", done.stdout)
+        return CommandAnswer(done.returncode, "", done.stdout)
 
     held = ["bash", "-c", "echo true | qsub -h -N held -j oe -o /dev/null"]
-    jobs = [Job("a", pbs.must(held, USER).strip()), Job("b", pbs.must(held, USER).strip()), Job("c", "99999.pbshead")]
+    jobs = [
+        JobRef("a", pbs.must(held, USER).strip()),
+        JobRef("b", pbs.must(held, USER).strip()),
+        JobRef("c", "99999.pbshead"),
+    ]
     assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {}
     assert " held " not in pbs.must(["qstat"])
     pbs.must(["qstat", "-B"])

@@ -99,7 +99,7 @@ def the_machine_file_matches_the_data_sheet(suite: Suite) -> Values:
 
 def the_doctor_reports_this_machine(suite: Suite) -> Values:
     """`scalestudy doctor`'s look at a node, without a scheduler."""
-    from scalestudy.cluster.probe import probe
+    from scalestudy.cluster.doctor.probe import probe
 
     found = probe(suite.folder("doctor"), "no token")
     devices = found["torch"].get("devices")

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from scalestudy.cluster.actual import read_plans
-from scalestudy.cluster.expected import read_history
-from scalestudy.cluster.facts import facts_of
-from scalestudy.cluster.used import last_causes, read_ledger
-from scalestudy.cluster.waits import read_waits
+from scalestudy.cluster.doctor.facts import facts_of
+from scalestudy.cluster.ledger.actual import read_plans
+from scalestudy.cluster.ledger.used import last_causes, read_ledger
+from scalestudy.cluster.ledger.waits import read_waits
+from scalestudy.cluster.plan.expected import read_history
 from scalestudy.commands.one_run import checked_run, from_settings
 from scalestudy.commands.plan import settings_of
 from scalestudy.data.decode import images
@@ -312,7 +312,7 @@ def cluster(kind: str, recorded: dict[str, str]) -> Callable[[bytes], None]:
 @cache
 def _checkpoint() -> Path:
     folder = place() / "made"
-    part = checkpoint.Part(checkpoint.random_states(), Report(rank=0).plain(), {"w": torch.zeros(3)})
+    part = checkpoint.CheckpointPart(checkpoint.random_states(), Report(rank=0).plain(), {"w": torch.zeros(3)})
     facts = {"run": "r", "spec": SPEC.plain(), "global_batch": SPEC.global_batch, "ranks": 1, "cause": "", "written": "",
              "code": "c"}  # fmt: skip
     checkpoint.write(folder, 7, 0, part, facts, lambda value: [value])

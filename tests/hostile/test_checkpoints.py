@@ -31,7 +31,7 @@ SPEC = RunSpec.model_validate_json('{"model": {"name": "mlp", "hidden": 4, "laye
 def write(project: Path, step: int = 7) -> None:
     """A checkpoint of one rank."""
     tensors = {"model.weight": torch.zeros(3)}
-    part = checkpoint.Part(checkpoint.random_states(), Report(rank=0).plain(), tensors)
+    part = checkpoint.CheckpointPart(checkpoint.random_states(), Report(rank=0).plain(), tensors)
     facts = {"run": "r-0123456789ab", "spec": SPEC.plain(), "global_batch": SPEC.global_batch, "ranks": 1, "cause": "asked",
              "written": "now", "code": "c0de"}  # fmt: skip
     checkpoint.write((project / PLACE).parent, step, 0, part, facts, lambda value: [value])

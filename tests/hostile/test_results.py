@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scalestudy.cluster.actual import plans_file, read_plans
-from scalestudy.cluster.expected import read_history
-from scalestudy.cluster.used import LEDGER, last_causes, read_ledger
-from scalestudy.cluster.waits import read_waits
+from scalestudy.cluster.ledger.actual import plans_file, read_plans
+from scalestudy.cluster.ledger.used import LEDGER, last_causes, read_ledger
+from scalestudy.cluster.ledger.waits import read_waits
+from scalestudy.cluster.plan.expected import read_history
 from scalestudy.errors import UNSEEN
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, history_file, result_file, run_folder

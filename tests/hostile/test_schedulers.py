@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.facts import facts_of
-from snakemake_executor_plugin_multinode.schedulers import Cause, Job, NoAnswer, State, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import Answer
+from scalestudy.cluster.doctor.facts import facts_of
+from snakemake_executor_plugin_multinode.schedulers import Cause, JobRef, NoAnswer, State, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 from tests.hostile.harness import Case, Refuse, nothing
 from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
 A, B = "train.a.0123456789ab", "train.b.ba9876543210"
-JOBS = [Job(A, "7"), Job(B, "8")]
+JOBS = [JobRef(A, "7"), JobRef(B, "8")]
 SQUEUE = f"7|RUNNING|None|n1|2026-11-21T18:23:09|{A}\n8|COMPLETED|None|n2|N/A|{B}\n"
 SACCT = f"7|COMPLETED|0:0|{A}\n8|FAILED|3:0|{B}\n"
 XML = (
@@ -31,7 +31,7 @@ LINE = "=" * 62
 QACCT = (
     f"{LINE}\nqname        all.q\nhostname     n2\njobname      {B}\njobnumber    8\nfailed       0\nexit_status  0\n"
 )
-PBS_JOBS = [Job(A, "7.head"), Job(B, "8.head")]
+PBS_JOBS = [JobRef(A, "7.head"), JobRef(B, "8.head")]
 
 
 def pbs_line(number: int, name: str, state: str, **more: str) -> str:
@@ -40,7 +40,7 @@ def pbs_line(number: int, name: str, state: str, **more: str) -> str:
 
 
 QSTAT = pbs_line(7, A, "R", substate="42") + pbs_line(8, B, "F", substate="92", Exit_status="0")
-KINDS: dict[str, tuple[str, str, Mapping[str, str], list[Job]]] = {
+KINDS: dict[str, tuple[str, str, Mapping[str, str], list[JobRef]]] = {
     "squeue": ("slurm", "squeue", {"squeue": SQUEUE}, JOBS),
     "sacct": ("slurm", "sacct", {"squeue": "", "sacct": SACCT}, JOBS),
     "scontrol": (
@@ -84,15 +84,17 @@ TRACES = {("qacct", "statuses in words"), ("qstat -f", "statuses in words"), ("q
 """What ended the whole answer before, that about other jobs too."""
 
 
-def answering(outputs: Mapping[str, str]) -> Callable[[Sequence[str], float], Answer]:
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+def answering(outputs: Mapping[str, str]) -> Callable[[Sequence[str], float], CommandAnswer]:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         out = outputs.get(argv[0])
-        return Answer(1, "", "Slurm accounting storage is disabled") if out is None else Answer(0, out, "")
+        return (
+            CommandAnswer(1, "", "Slurm accounting storage is disabled") if out is None else CommandAnswer(0, out, "")
+        )
 
     return run
 
 
-def statuses(kind: str, outputs: Mapping[str, str], jobs: list[Job]) -> dict[str, tuple[State, Cause]] | str:
+def statuses(kind: str, outputs: Mapping[str, str], jobs: list[JobRef]) -> dict[str, tuple[State, Cause]] | str:
     """What is said of the jobs; a sentence where there is no answer."""
     try:
         found = scheduler_of({"kind": kind}, answering(outputs)).statuses(jobs)

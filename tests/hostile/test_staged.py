@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data.stage import Options, Share, staged
+from scalestudy.data.stage import Share, StageOptions, staged
 from scalestudy.spec.config import Site
 from tests.hostile import archives
 from tests.hostile.harness import Case, Refuse, raw, run
@@ -24,12 +24,14 @@ def test_damaged_notes_about_copies_are_made_anew(facts: bytes, refuse: Refuse, 
     archives.folders(refuse.project / "pictures")
     assert run(SHARDS, refuse.capsys).status == 0
     site = Site(scratch=str(tmp_path / "scratch"), staged_gib=1.0)
-    copies = staged(MADE, Options(), Share(), site)
+    copies = staged(MADE, StageOptions(), Share(), site)
     copies.release()
     before = copies.entry.facts
     raw(str(copies.entry.root / f"{copies.entry.name}.json"), facts)(refuse.project)
-    staged(MADE, Options(label="another"), Share(), site).release()  # makes room, and looks at the notes of all others
+    staged(
+        MADE, StageOptions(label="another"), Share(), site
+    ).release()  # makes room, and looks at the notes of all others
     refuse.note(Case(f"{facts[:40]!r}", raw("", b""), "", before="traceback" if facts in BROKE else ""), "copied anew")
-    again = staged(MADE, Options(), Share(), site)
+    again = staged(MADE, StageOptions(), Share(), site)
     again.release()
     assert again.entry.facts == before

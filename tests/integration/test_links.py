@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.emulation.network import Node, emulated_nodes
+from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 
 MIB = 1 << 20
@@ -21,7 +21,7 @@ SENT = 6 * MIB
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[list[Node]]:
+def nodes() -> Iterator[list[EmulatedNode]]:
     """Two nodes, with links of 8 MiB/s."""
     try:
         context = emulated_nodes(2, 8.0)
@@ -32,7 +32,7 @@ def nodes() -> Iterator[list[Node]]:
     context.__exit__(None, None, None)
 
 
-def transfer_s(sender: Node, receiver: Node) -> float:
+def transfer_s(sender: EmulatedNode, receiver: EmulatedNode) -> float:
     """Seconds that 6 MiB take from a process on one node to one on another."""
     ready, ready_end = os.pipe()
     if not (child := os.fork()):
@@ -56,16 +56,16 @@ def transfer_s(sender: Node, receiver: Node) -> float:
     return float(os.read(ready, 64))
 
 
-def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[Node]) -> None:
+def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[EmulatedNode]) -> None:
     # 6 MiB of payload at 8 MiB/s of frames need 0.78 s; 64 KiB may pass at once at either end.
     assert transfer_s(nodes[0], nodes[1]) >= 0.7
 
 
-def test_what_stays_on_a_node_is_not_limited(nodes: list[Node]) -> None:
+def test_what_stays_on_a_node_is_not_limited(nodes: list[EmulatedNode]) -> None:
     assert transfer_s(nodes[0], nodes[0]) < 0.7
 
 
-def test_a_process_on_a_node_has_the_nodes_name(nodes: list[Node]) -> None:
+def test_a_process_on_a_node_has_the_nodes_name(nodes: list[EmulatedNode]) -> None:
     read, write = os.pipe()
     if not (child := os.fork()):
         nodes[1].enter()
@@ -76,7 +76,7 @@ def test_a_process_on_a_node_has_the_nodes_name(nodes: list[Node]) -> None:
     assert socket.gethostname() != "10.77.0.2"
 
 
-def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[Node]) -> None:
+def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[EmulatedNode]) -> None:
     code = (
         "import time; from scalestudy.emulation.network import emulated_nodes\n"
         "with emulated_nodes(2, 8.0) as nodes: print(*(n.keeper for n in nodes), flush=True); time.sleep(60)"

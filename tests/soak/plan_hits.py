@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.cluster import spread
+from scalestudy.cluster.plan import spread
 from tests.cluster.box import Box, Unavailable
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.try_box import ALONE, MACHINE, command_of, copy_of_project

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy import cli
-from scalestudy.cluster.expected import Expectation
+from scalestudy.cluster.plan.expected import Expectation
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import Rules
 from scalestudy.errors import UserError

@@ -11,7 +11,7 @@ import pytest
 
 from scalestudy import hardware
 from scalestudy.analysis.on_devices import about_devices
-from scalestudy.commands.here import ON_GPU, Choice, chosen
+from scalestudy.commands.here import ON_GPU, MachineChoice, chosen
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
@@ -96,7 +96,7 @@ def test_that_there_is_no_accelerator_is_said_once(monkeypatch: pytest.MonkeyPat
 def test_the_cpu_can_be_asked_for(see: See) -> None:
     see(2)
     found = chosen("mini")
-    assert found == Choice("mini", "local", ("worker_items", "loader_workers", "gpu_scaling"), found.why)
+    assert found == MachineChoice("mini", "local", ("worker_items", "loader_workers", "gpu_scaling"), found.why)
 
 
 def test_an_accelerator_that_runs_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ from scalestudy.strategies.pipeline.partition import (
 )
 from scalestudy.strategies.pipeline.plan import (
     Blocks,
-    Machine,
-    Wanted,
+    Devices,
+    PlanRequest,
     blocks,
     choose,
     fewest_devices,
@@ -209,16 +209,16 @@ def test_ranks_that_share_a_core_take_turns() -> None:
 # The choice
 
 
-def machine(ranks: int, limit_mib: float | None = None, link: MessageTime = FREE, rank_batch: int = 8) -> Machine:
+def machine(ranks: int, limit_mib: float | None = None, link: MessageTime = FREE, rank_batch: int = 8) -> Devices:
     """Devices that exchange for nothing."""
-    return Machine(ranks, rank_batch, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
+    return Devices(ranks, rank_batch, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
 
 
 def made_up_blocks(given_chain: BlockCosts) -> Blocks:
     return Blocks(tuple(range(given_chain.blocks + 1)), between(given_chain, given_chain, 0.0), given_chain, (8, 8))
 
 
-FREELY = Wanted("1f1b", None, None)
+FREELY = PlanRequest("1f1b", None, None)
 
 
 def test_data_parallelism_is_chosen_where_links_cost_nothing() -> None:
@@ -251,7 +251,7 @@ def test_what_fits_nowhere_is_told_with_the_fewest_devices_that_would_do() -> No
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, None), (None, 4), (4, 8)])
 def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | None) -> None:
-    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), Wanted("gpipe", stages, micro_batches))
+    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), PlanRequest("gpipe", stages, micro_batches))
     assert plan is not None
     assert stages in (None, plan.stages)
     assert micro_batches in (None, plan.micro_batches)

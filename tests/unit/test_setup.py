@@ -299,7 +299,7 @@ def test_the_lock_for_older_gpus_differs_from_the_default_one_in_torch_alone() -
 
 
 def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
-    from scalestudy.cluster.gpu_support import LOCKS
+    from scalestudy.cluster.doctor.gpu_support import LOCKS
 
     assert all((ROOT / lock.file).is_file() for lock in LOCKS)
     pins = {lock.name: (ROOT / lock.file).read_text() for lock in LOCKS}

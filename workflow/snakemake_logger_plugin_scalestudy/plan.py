@@ -97,7 +97,7 @@ class Planned:
     def keep_plan(self, wildcards: Mapping[str, str]) -> None:
         """Remember what is expected of a run, so that `scalestudy plan --actual` can compare it later."""
         if self.project is not None:
-            from scalestudy.cluster.actual import note_plan
+            from scalestudy.cluster.ledger.actual import note_plan
 
             machine, run = wildcards["machine"], wildcards["run"]
             asked, estimate = self.project.resources.planner(machine).of(self.project.runs.run(machine, run))
@@ -127,8 +127,8 @@ def _horovod_is_built() -> bool:
 
 def plan_text(project: Any, jobs: list[dict[str, Any]]) -> str:
     """What the jobs of a dry run would cost. A plan never ends a dry run."""
-    from scalestudy.cluster.plan import make_plan, read_seen
-    from scalestudy.cluster.show import UNDER_A_DRY_RUN, table
+    from scalestudy.cluster.plan.gpu_hours import make_plan, read_seen
+    from scalestudy.cluster.plan.show import UNDER_A_DRY_RUN, table
 
     try:
         return table(make_plan(project, read_seen(jobs), project.resources.jobs_at_once), UNDER_A_DRY_RUN)

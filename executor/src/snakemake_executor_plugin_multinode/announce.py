@@ -10,7 +10,7 @@ from typing import Protocol
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.records import Attempt
-from snakemake_executor_plugin_multinode.schedulers import Job, LimitReached, State, Status
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, State, Status
 
 WAITING_S = 300.0
 """After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
@@ -157,7 +157,7 @@ class Announcer:
             jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
             self.tell.warn(f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end")
 
-    def not_deleted(self, why: Sequence[str], jobs: Sequence[Job], leaving: bool) -> None:
+    def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
         reasons = list({DIGITS.sub("", words): words for words in why}.values())  # with ids in them, no two are alike
         more = f"; {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""

@@ -13,7 +13,7 @@ from snakemake_executor_plugin_multinode.decide import Action, Decision, begun_a
 from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.leftovers import Leftovers, began_s, used_s
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import Job, Scheduler, State
+from snakemake_executor_plugin_multinode.schedulers import JobRef, Scheduler, State
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
@@ -32,7 +32,7 @@ class Endings:
     ) -> None:
         self.jobs, self.scheduler, self.records, self.files = jobs, scheduler, records, files
         self.leftovers, self.announcer, self.tell, self.clock = leftovers, announcer, announcer.tell, clock
-        self.undeleted: dict[str, Job] = {}
+        self.undeleted: dict[str, JobRef] = {}
         """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
 
     def end(self, job: MonitoredJob, decision: Decision) -> bool:
@@ -96,7 +96,7 @@ class Endings:
                 self.tell.warn(f"{job.work.label}: {error}")
             # A scheduler that has forgotten a job may have given its id to another.
             missing = job.state.phase is Phase.MISSING
-            jobs.append(Job(job.attempt.name, None if missing else job.attempt.id))
+            jobs.append(JobRef(job.attempt.name, None if missing else job.attempt.id))
         asked = {job.name: job for job in [*self.undeleted.values(), *jobs]}
         if not asked:
             return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.decide import LOST_ANSWERS, SILENT_S, Limits
 from snakemake_executor_plugin_multinode.records import Attempt, Record, Records
-from snakemake_executor_plugin_multinode.schedulers import Job, State, Status
+from snakemake_executor_plugin_multinode.schedulers import JobRef, State, Status
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
@@ -78,11 +78,11 @@ class Leftovers:
             self.files.forget(attempt.name)
         self.records.forget(record)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobRef]:
         """What the scheduler is to be asked about."""
         strays = [stray.attempt for stray in self.strays.values()]
         finished = [record.attempts[-1] for record in self.finished.values()]
-        return [Job(attempt.name, attempt.id) for attempt in [*strays, *finished]]
+        return [JobRef(attempt.name, attempt.id) for attempt in [*strays, *finished]]
 
     def hear(self, statuses: Mapping[str, Status], asked: Collection[str]) -> None:
         """An answer about the jobs `asked`. OSError where something cannot be written; the next answer comes."""

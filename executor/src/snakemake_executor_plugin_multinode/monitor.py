@@ -22,7 +22,7 @@ from snakemake_executor_plugin_multinode.job import Asked, JobState, MonitoredJo
 from snakemake_executor_plugin_multinode.leftovers import Leftovers
 from snakemake_executor_plugin_multinode.observe import Background, Listing, Observer, in_thread
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import Job, LimitReached, NoAnswer, Scheduler, State, Status
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
 
@@ -86,7 +86,7 @@ class JobMonitor:
                 break
             self._handle(job, names)
         if not self.stopping.is_set():
-            followed = [Job(job.attempt.name, job.attempt.id) for job in self.jobs if job.submitted]
+            followed = [JobRef(job.attempt.name, job.attempt.id) for job in self.jobs if job.submitted]
             self.observer.ask([*followed, *self.leftovers.jobs()])
 
     def pause(self) -> None:

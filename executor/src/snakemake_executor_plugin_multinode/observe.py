@@ -15,7 +15,7 @@ from functools import cached_property
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.runstate import RunState, read_run_state
-from snakemake_executor_plugin_multinode.schedulers import Job, NoAnswer, Scheduler, Status
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, Scheduler, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End, StatusFiles
 
 SOON_S = 2.0
@@ -66,7 +66,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatusAnswer:
     """An answer of the scheduler, or that there was none, and when it was asked for."""
 
     asked_s: float
@@ -92,7 +92,7 @@ class Observer:
         self.wake = threading.Event()
         self._asking = False
         self._next_question_s = 0.0
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StatusAnswer] = queue.SimpleQueue()
 
     def evidence(self, job: MonitoredJob, names: set[str]) -> AttemptEvidence:
         """What there is to know about the job's last attempt; `names` are the status files that there are."""
@@ -106,7 +106,7 @@ class Observer:
         """An end was found: the next query is due now."""
         self._next_question_s = 0.0
 
-    def ask(self, jobs: Sequence[Job]) -> None:
+    def ask(self, jobs: Sequence[JobRef]) -> None:
         """Ask about these jobs, if it is time and no query is in progress."""
         if self._asking or not jobs or self.clock.now_s() < self._next_question_s:
             return
@@ -114,7 +114,7 @@ class Observer:
         asked_s = self.clock.now_s()
         self.background(lambda: self._question(jobs, asked_s))
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[StatusAnswer]:
         """What has been answered since this was called last."""
         found = []
         while not self._answers.empty():
@@ -123,7 +123,7 @@ class Observer:
             self._next_question_s = self.clock.now_s() + self.poll_s
         return found
 
-    def _question(self, jobs: Sequence[Job], asked_s: float) -> None:
+    def _question(self, jobs: Sequence[JobRef], asked_s: float) -> None:
         statuses: dict[str, Status] | NoAnswer
         try:
             statuses = self.scheduler.statuses(jobs)
@@ -131,7 +131,7 @@ class Observer:
             statuses = error
         except Exception as error:  # an answer that cannot be parsed must not end a run
             statuses = NoAnswer(f"{type(error).__name__}: {error}")
-        self._answers.put(Answer(asked_s, frozenset(job.name for job in jobs), statuses))
+        self._answers.put(StatusAnswer(asked_s, frozenset(job.name for job in jobs), statuses))
         self.wake.set()
 
 

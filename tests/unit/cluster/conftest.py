@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster import costs
+from scalestudy.cluster.plan import costs
 from tests.unit.analysis.conftest import study
 
 __all__ = ["study"]

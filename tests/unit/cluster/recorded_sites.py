@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from snakemake_executor_plugin_multinode.schedulers import Answer
+from snakemake_executor_plugin_multinode.schedulers import CommandAnswer
 
 NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUEfctv=64 CPUTot=64 CPULoad=0.01"
@@ -113,9 +113,9 @@ class Recorded:
     def __init__(self, answers: Mapping[str, str]) -> None:
         self.answers = answers
 
-    def __call__(self, argv: Sequence[str], limit_s: float) -> Answer:
+    def __call__(self, argv: Sequence[str], limit_s: float) -> CommandAnswer:
         line = " ".join(argv)
         for begin in sorted(self.answers, key=len, reverse=True):
             if line.startswith(begin):
-                return Answer(0, self.answers[begin], "")
-        return Answer(1, "", f"{argv[0]}: not recorded")
+                return CommandAnswer(0, self.answers[begin], "")
+        return CommandAnswer(1, "", f"{argv[0]}: not recorded")

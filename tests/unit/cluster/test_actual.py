@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scalestudy.cluster.actual import Compared, _plain, _table
-from scalestudy.cluster.used import LedgerAttempt
+from scalestudy.cluster.ledger.actual import PlannedAndUsed, _plain, _table
+from scalestudy.cluster.ledger.used import LedgerAttempt
 
-KNOWN = Compared("s", "a-000000000001", 1, 1, 3600, 360.0, 1080.0, "repeats", 720.0, 1, "result")
-UNKNOWN = Compared("s", "b-000000000002", 1, 1, 86400, 0.0, None, "unknown", 7200.0, 1, "job script")
+KNOWN = PlannedAndUsed("s", "a-000000000001", 1, 1, 3600, 360.0, 1080.0, "repeats", 720.0, 1, "result")
+UNKNOWN = PlannedAndUsed("s", "b-000000000002", 1, 1, 86400, 0.0, None, "unknown", 7200.0, 1, "job script")
 
 
 def test_what_was_expected_is_compared_with_what_the_same_runs_used() -> None:

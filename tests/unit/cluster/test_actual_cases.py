@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.actual import Compared, compare, note_plan, show_actual
-from scalestudy.cluster.expected import UNKNOWN, Estimate
+from scalestudy.cluster.ledger.actual import PlannedAndUsed, compare, note_plan, show_actual
+from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate
 from scalestudy.cluster.resources import Resources
 from scalestudy.errors import UserError
 from scalestudy.results.stored import write_result
@@ -18,7 +18,7 @@ from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, result_of
 
 ASKED = Resources(2, 4, 4, 2, 1000, 60, None, gpus_held_per_node=4)
-EXPECTED = Estimate(90.0, 300.0, "repeats")
+EXPECTED = TimeEstimate(90.0, 300.0, "repeats")
 TIMES = {"started": "2026-11-23T10:00:00+00:00", "ended": "2026-11-23T10:00:50+00:00"}
 
 
@@ -27,7 +27,7 @@ def _no_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
 
 
-def finished(run: Run, estimate: Estimate | None = EXPECTED) -> None:
+def finished(run: Run, estimate: TimeEstimate | None = EXPECTED) -> None:
     """Its plan, as the driver notes it, and its result."""
     if estimate is not None:
         note_plan(MACHINE, run.id, ASKED, estimate)
@@ -48,7 +48,7 @@ def attempt(run: Run, name: str, number: int, used_s: float | None, machine: str
         stream.writelines(json.dumps(event) + "\n" for event in events)
 
 
-def only(study: Study) -> Compared:
+def only(study: Study) -> PlannedAndUsed:
     """The one run that can be compared."""
     [row], _ = compare([study], MACHINE)
     return row

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster import doctor, probe_job
-from scalestudy.cluster.probe import probe
-from scalestudy.cluster.probe_request import keep_wanted
+from scalestudy.cluster.doctor import examine, probe_job
+from scalestudy.cluster.doctor.probe import probe
+from scalestudy.cluster.doctor.probe_request import keep_wanted
+from scalestudy.cluster.ledger.used import accounted
 from scalestudy.cluster.submit import scheduler_of_site
-from scalestudy.cluster.used import accounted
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
@@ -30,7 +30,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def said(*reports: dict[str, Any], nodes: int | None = None) -> list[tuple[str, str]]:
-    found = doctor.node_findings(reports, len(reports) if nodes is None else nodes, GPU)
+    found = examine.node_findings(reports, len(reports) if nodes is None else nodes, GPU)
     return [(finding.what, finding.remedy) for finding in found]
 
 
@@ -79,7 +79,7 @@ def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file(
     machine = Machine(cores_per_node=64, memory_gib=256)
     found = [
         finding.what
-        for finding in doctor.node_findings(
+        for finding in examine.node_findings(
             [report(node_cores=32, memory_gib=187.5)], 1, machine, "config/machines/mine.yaml"
         )
     ]
@@ -92,7 +92,7 @@ def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file(
 def test_several_nodes_have_their_verb() -> None:
     machine = Machine(cores_per_node=64)
     reports = [{**report(node_cores=32), "host": host} for host in ("n1", "n2")]
-    (found,) = doctor.node_findings(reports, 2, machine, "m.yaml")
+    (found,) = examine.node_findings(reports, 2, machine, "m.yaml")
     assert found.what == "n1, n2 have fewer cores than `cores_per_node: 64` of m.yaml"
 
 
@@ -165,7 +165,7 @@ def test_slurm_behind_a_pbs_profile_is_recognised_and_used(tmp_path: Path, monke
     (tmp_path / "site.yaml").write_text("scheduler: {kind: pbs}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    scheduler, (finding,) = doctor.chosen_scheduler()
+    scheduler, (finding,) = examine.chosen_scheduler()
     assert scheduler.kind == "slurm"
     assert "this host has sbatch: Slurm is used" in finding.what
     assert "profiles/slurm" in finding.remedy
@@ -175,7 +175,7 @@ def test_commands_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "site.yaml").write_text("scheduler: {kind: slurm}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    scheduler, (finding,) = doctor.chosen_scheduler()
+    scheduler, (finding,) = examine.chosen_scheduler()
     assert scheduler is None
     assert "sbatch" in finding.what
 

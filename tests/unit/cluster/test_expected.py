@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster import costs, neighbours
-from scalestudy.cluster.expected import UTILISATION, Estimate, Expectation, kinds_of
-from scalestudy.cluster.used import LedgerAttempt, last_causes, read_ledger, start_up
+from scalestudy.cluster.ledger.used import LedgerAttempt, last_causes, read_ledger, start_up
+from scalestudy.cluster.plan import costs, neighbours
+from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate, kinds_of
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
@@ -55,7 +55,7 @@ def remember(machine: str, *runs: tuple[dict[str, Any], float]) -> None:
             stream.write(json.dumps(entry) + "\n")
 
 
-def expected(spec: dict[str, Any], machine: Machine | None = None, name: str = "mine") -> Estimate:
+def expected(spec: dict[str, Any], machine: Machine | None = None, name: str = "mine") -> TimeEstimate:
     return Expectation(name, machine or Machine(start_up_s=0.001)).of(run(**spec))
 
 
@@ -109,13 +109,13 @@ def test_one_similar_run_of_known_throughput_is_enough_to_tell_its_set_up() -> N
 
 
 def test_without_a_split_one_similar_run_says_from_all_set_up_to_none() -> None:
-    assert neighbours.seconds_of(4, 32, 1000.0, [neighbours.Seen(4, 32, 100.0, 10.0)]) == pytest.approx(
+    assert neighbours.seconds_of(4, 32, 1000.0, [neighbours.EndedRun(4, 32, 100.0, 10.0)]) == pytest.approx(
         (10 * 0.8**1.5, 100 * 1.5**1.5)
     )
 
 
 def test_an_expectation_from_similar_runs_widens_with_the_distance() -> None:
-    seen = [neighbours.Seen(1, 32, 3200.0, 100.0, 10.0)]
+    seen = [neighbours.EndedRun(1, 32, 3200.0, 100.0, 10.0)]
     spans = [neighbours.seconds_of(ranks, 32, 3200.0, seen) for ranks in (1, 4, 128)]
     assert spans[0] == pytest.approx((80.0, 150.0))
     assert spans[1] == pytest.approx((64.0, 225.0))
@@ -226,7 +226,7 @@ def test_skipped_runs_and_damaged_lines_of_history_count_for_nothing() -> None:
 
 
 def test_a_sum_says_all_that_is_in_it_best_first() -> None:
-    kinds = [Estimate(0, 1, "flops"), Estimate(0, 1, "repeats"), Estimate(0, 1, "flops")]
+    kinds = [TimeEstimate(0, 1, "flops"), TimeEstimate(0, 1, "repeats"), TimeEstimate(0, 1, "flops")]
     assert kinds_of(kinds) == "repeats+flops"
 
 
@@ -298,8 +298,8 @@ def test_the_counted_costs_are_what_is_counted_now() -> None:
 
 def test_planning_imports_no_torch() -> None:
     code = (
-        "import sys, scalestudy.dag, scalestudy.dag.dryrun, scalestudy.cluster.show, scalestudy.cluster.submit, "
-        "scalestudy.cluster.actual, scalestudy.cluster.doctor; print('torch' in sys.modules)"
+        "import sys, scalestudy.dag, scalestudy.dag.dryrun, scalestudy.cluster.plan.show, scalestudy.cluster.submit, "
+        "scalestudy.cluster.ledger.actual, scalestudy.cluster.doctor.examine; print('torch' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.findings import node_findings
-from scalestudy.cluster.gpu_support import LOCKS, carries, problem
+from scalestudy.cluster.doctor.findings import node_findings
+from scalestudy.cluster.doctor.gpu_support import LOCKS, carries, problem
 from scalestudy.spec.machine import Machine
 
 NEW = {"version": "2.14.1+cu130", "cuda": "13.0", "arch": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]}

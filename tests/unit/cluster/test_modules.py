@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster import probe_job
-from scalestudy.cluster.probe_request import keep_wanted
+from scalestudy.cluster.doctor import probe_job
+from scalestudy.cluster.doctor.probe_request import keep_wanted
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 from tests.unit.cluster.test_doctor import SettingsOfSite

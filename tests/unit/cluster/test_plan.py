@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster import costs, show, spread
-from scalestudy.cluster.asked_starts import AskedStart
-from scalestudy.cluster.known import Known, remarks
-from scalestudy.cluster.left import Left
-from scalestudy.cluster.plan import make_plan
-from scalestudy.cluster.planned import Amounts, Plan, Seen, over_budget
-from scalestudy.cluster.proposal import check_suffix, halved, proposal, rounded, write_proposal
+from scalestudy.cluster.ledger.left import LeftOfGrant
+from scalestudy.cluster.plan import costs, show, spread
+from scalestudy.cluster.plan.asked_starts import AskedStart
+from scalestudy.cluster.plan.gpu_hours import make_plan
+from scalestudy.cluster.plan.known import Known, remarks
+from scalestudy.cluster.plan.planned import Amounts, AnnouncedJob, Plan, over_budget
+from scalestudy.cluster.plan.proposal import check_suffix, halved, proposal, rounded, write_proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
@@ -72,11 +72,11 @@ def plan_of(project: Project, machine: str, *, backwards: bool = False) -> Plan:
     study = project.chosen[0]
     dataset = study.runs[0].dataset
     manifest = f"results/data/{dataset}/manifest.json"
-    seen = [Seen(0, "dataset", {"dataset": dataset}, (), (manifest,), {}, 2_000_000)]
+    seen = [AnnouncedJob(0, "dataset", {"dataset": dataset}, (), (manifest,), {}, 2_000_000)]
     for number, run in enumerate(study.runs):
         wildcards = {"machine": machine, "run": run.id}
         out = str(result_file(machine, run.id))
-        seen.append(Seen(number + 1, "train", wildcards, (manifest,), (out,), {"study": study.name}, 1_000_000))
+        seen.append(AnnouncedJob(number + 1, "train", wildcards, (manifest,), (out,), {"study": study.name}, 1_000_000))
     return make_plan(project, seen[::-1] if backwards else seen)
 
 
@@ -254,7 +254,7 @@ def test_data_that_the_driver_prepares_takes_no_node(folder: Path) -> None:
 
 
 def test_a_build_is_cpu_work_of_unknown_time_which_the_driver_may_do_itself(folder: Path) -> None:
-    build = [Seen(0, "horovod", {"machine": "known"}, (), ("results/known/builds/horovod.json",), {}, 50_000)]
+    build = [AnnouncedJob(0, "horovod", {"machine": "known"}, (), ("results/known/builds/horovod.json",), {}, 50_000)]
     plan = make_plan(Project({"machine": "known"}), build)
     assert show.as_json(plan, {})["unknown"] == {"jobs": 1, "gpu_hours_requested": 4, "node_hours_requested": 1}
     with open(folder / "config/machines/known.yaml", "a") as file:
@@ -317,7 +317,7 @@ def test_hours_of_a_proposal_have_the_digits_that_a_plan_can_be_held_to() -> Non
 
 def test_a_proposal_says_what_is_left_and_when_jobs_would_start(folder: Path) -> None:
     project = Project({"machine": "known"})
-    left = Left("lab", "GPU h", 4.0, 10.0, "2026-12-31", "site file")
+    left = LeftOfGrant("lab", "GPU h", 4.0, 10.0, "2026-12-31", "site file")
     starts = [AskedStart(2, 120, "gpu", 4, 7200.0, ""), AskedStart(1, 60, "", 4, None, "refused")]
     beside = Known(date(2026, 1, 31), [left], starts)
     page = as_markdown(proposal(plan_of(project, "known"), project, beside))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.preparation import expected
+from scalestudy.cluster.ledger.used import read_ledger
+from scalestudy.cluster.plan.preparation import expected
 from scalestudy.cluster.resources import Planner
-from scalestudy.cluster.used import read_ledger
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import dataset_id

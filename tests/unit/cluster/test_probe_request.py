@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.probe_request import guard, keep_wanted, probe_request, remedy, submitted
+from scalestudy.cluster.doctor.probe_request import guard, keep_wanted, probe_request, remedy, submitted
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 
 BY_QUEUE = {"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}
-TAKEN = Answer(0, "7.head\n", "")
+TAKEN = CommandAnswer(0, "7.head\n", "")
 TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})
 
 
 class Recorded:
     """A PBS of text: what was called, and what qsub answers."""
 
-    def __init__(self, answer: Answer = TAKEN) -> None:
+    def __init__(self, answer: CommandAnswer = TAKEN) -> None:
         self.answer = answer
         self.calls: list[str] = []
 
-    def __call__(self, argv: Sequence[str], _limit_s: float) -> Answer:
+    def __call__(self, argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         self.calls.append(" ".join(argv))
-        return self.answer if argv[0] == "qsub" else Answer(0, "", "")
+        return self.answer if argv[0] == "qsub" else CommandAnswer(0, "", "")
 
     def called(self, command: str) -> list[str]:
         return [call for call in self.calls if call.startswith(command)]
@@ -53,14 +53,14 @@ def test_the_job_goes_into_the_first_queue_that_takes_so_many_nodes(tmp_path: Pa
 @pytest.mark.parametrize(
     ("answer", "machine", "what", "todo"),
     [
-        (Answer(0, "", ""), Machine(nodes=2), "needs {queue}, which this job does not have", "name the queues in the machine file"),
-        (Answer(1, "", "qsub: Unknown resource: ngpus"), TWO_QUEUES, "Unknown resource: ngpus", "with {gpus_per_node} or"),
-        (Answer(1, "", "qsub: Unauthorized Request"), TWO_QUEUES, "Unauthorized Request", "correct `scheduler` there"),
-        (Answer(1, "", "qsub: would exceed queue small's per-user limit"), TWO_QUEUES, "takes no more jobs of yours", "try again"),
+        (CommandAnswer(0, "", ""), Machine(nodes=2), "needs {queue}, which this job does not have", "name the queues in the machine file"),
+        (CommandAnswer(1, "", "qsub: Unknown resource: ngpus"), TWO_QUEUES, "Unknown resource: ngpus", "with {gpus_per_node} or"),
+        (CommandAnswer(1, "", "qsub: Unauthorized Request"), TWO_QUEUES, "Unauthorized Request", "correct `scheduler` there"),
+        (CommandAnswer(1, "", "qsub: would exceed queue small's per-user limit"), TWO_QUEUES, "takes no more jobs of yours", "try again"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_be_submitted_is_a_sentence_with_what_to_do(
-    tmp_path: Path, answer: Answer, machine: Machine, what: str, todo: str
+    tmp_path: Path, answer: CommandAnswer, machine: Machine, what: str, todo: str
 ) -> None:
     run = Recorded(answer)
     with pytest.raises(UserError) as caught, begun(tmp_path, run, machine):
@@ -99,10 +99,10 @@ def test_a_doctor_that_is_told_to_end_deletes_its_job(tmp_path: Path, number: in
 
 
 def test_a_deletion_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(argv: Sequence[str], _limit_s: float) -> Answer:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         if argv[0] == "qdel":
             raise NoAnswer("qdel: Connection refused")
-        return Answer(0, "7.head\n", "")
+        return CommandAnswer(0, "7.head\n", "")
 
     with begun(tmp_path, run):
         pass
@@ -122,16 +122,16 @@ def test_a_job_whose_doctor_was_killed_while_it_waited_does_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     ("kind", "answer", "forgets"),
     [
-        ("pbs", Answer(1, "", "qstat: Job history is not set on this server; job history"), "job_history_enable is off"),
-        ("pbs", Answer(0, "", ""), ""),
-        ("slurm", Answer(0, "MinJobAge = 2 sec\nAccountingStorageType = accounting_storage/none\n", ""), "MinJobAge below 60 s"),
-        ("slurm", Answer(0, "MinJobAge = 300 sec\n", ""), ""),
-        ("slurm", Answer(1, "", "Unable to contact slurm controller"), ""),
-        ("sge", Answer(0, "", ""), ""),
+        ("pbs", CommandAnswer(1, "", "qstat: Job history is not set on this server; job history"), "job_history_enable is off"),
+        ("pbs", CommandAnswer(0, "", ""), ""),
+        ("slurm", CommandAnswer(0, "MinJobAge = 2 sec\nAccountingStorageType = accounting_storage/none\n", ""), "MinJobAge below 60 s"),
+        ("slurm", CommandAnswer(0, "MinJobAge = 300 sec\n", ""), ""),
+        ("slurm", CommandAnswer(1, "", "Unable to contact slurm controller"), ""),
+        ("sge", CommandAnswer(0, "", ""), ""),
     ],
 )  # fmt: skip
 def test_a_scheduler_that_keeps_no_record_of_jobs_that_are_over_is_named(
-    kind: str, answer: Answer, forgets: str
+    kind: str, answer: CommandAnswer, forgets: str
 ) -> None:
     said = scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).forgets()
     assert forgets in said

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.plan.expected import TimeEstimate
 from scalestudy.cluster.resources import (
     Planner,
     Resources,
@@ -27,7 +27,7 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
 FOUR = Machine(nodes=16, devices_per_node=4, device="cuda", cores_per_node=28, memory_gib=256, walltime_limit_h=24)
-KNOWN = Estimate(100.0, 200.0, "published")
+KNOWN = TimeEstimate(100.0, 200.0, "published")
 
 
 def spec(**keys: Any) -> RunSpec:
@@ -90,20 +90,20 @@ def test_memory_is_nine_tenths_of_the_node_or_what_the_machine_says() -> None:
 
 
 def test_the_walltime_is_the_95th_percentile_and_five_minutes_rounded_up_to_six() -> None:
-    assert walltime(Estimate(0, 3660, "flops"), 1440) == (66, 1)
-    assert walltime(Estimate(0, 3661, "flops"), 1440) == (72, 1)
-    assert walltime(Estimate(0, 1, "flops"), None) == (6, 1)
+    assert walltime(TimeEstimate(0, 3660, "flops"), 1440) == (66, 1)
+    assert walltime(TimeEstimate(0, 3661, "flops"), 1440) == (72, 1)
+    assert walltime(TimeEstimate(0, 1, "flops"), None) == (6, 1)
 
 
 def test_what_does_not_fit_the_limit_is_a_chain_of_about_equal_links() -> None:
-    assert walltime(Estimate(0, 23.9 * 3600, "flops"), 1440) == (1440, 1)
-    runtime, links = walltime(Estimate(0, 30 * 3600, "flops"), 1440)
+    assert walltime(TimeEstimate(0, 23.9 * 3600, "flops"), 1440) == (1440, 1)
+    runtime, links = walltime(TimeEstimate(0, 30 * 3600, "flops"), 1440)
     assert (runtime, links) == (906, 2)
     assert runtime is not None and runtime * links >= 30 * 60
 
 
 def test_an_unknown_time_asks_for_a_short_job_that_says_what_is_needed() -> None:
-    unknown = Estimate(0, math.inf, "unknown")
+    unknown = TimeEstimate(0, math.inf, "unknown")
     assert walltime(unknown, 1440) == (30, 1)
     assert walltime(unknown, None) == (30, 1)
     assert walltime(unknown, 12) == (12, 1)
@@ -117,11 +117,11 @@ def test_the_first_queue_that_fits_is_taken_else_the_one_with_the_longest_jobs()
             "large": Queue(least_nodes=9),
         }
     )
-    assert queue_for(machine, 1, Estimate(0, 600, "flops")) == "debug"
-    assert queue_for(machine, 1, Estimate(0, 7200, "flops")) == "small"
-    assert queue_for(machine, 2, Estimate(0, 10**6, "flops")) == "small"
-    assert queue_for(machine, 12, Estimate(0, 600, "flops")) == "large"
-    assert queue_for(Machine(), 12, Estimate(0, 600, "flops")) is None
+    assert queue_for(machine, 1, TimeEstimate(0, 600, "flops")) == "debug"
+    assert queue_for(machine, 1, TimeEstimate(0, 7200, "flops")) == "small"
+    assert queue_for(machine, 2, TimeEstimate(0, 10**6, "flops")) == "small"
+    assert queue_for(machine, 12, TimeEstimate(0, 600, "flops")) == "large"
+    assert queue_for(Machine(), 12, TimeEstimate(0, 600, "flops")) is None
 
 
 @pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime"])

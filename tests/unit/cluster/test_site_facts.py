@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster import write_site
-from scalestudy.cluster.compare_site import differences
-from scalestudy.cluster.facts import facts_of
-from scalestudy.cluster.facts.model import ClusterFacts, Node, NodeKind, QueueFacts, mebibytes, minutes
+from scalestudy.cluster.doctor import write_site
+from scalestudy.cluster.doctor.compare_site import differences
+from scalestudy.cluster.doctor.facts import facts_of
+from scalestudy.cluster.doctor.facts.model import ClusterFacts, NodeFacts, NodeKind, QueueFacts, mebibytes, minutes
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site, checked, read_machine
 from scalestudy.spec.machine import Machine
@@ -30,7 +30,7 @@ def slurm() -> ClusterFacts:
 def test_slurms_nodes_partitions_accounts_and_limits_are_read() -> None:
     found = slurm()
     a100 = NodeKind(32, 256000, 4, "a100")
-    assert found.nodes[0] == Node("n1", a100, True, ("gpu", "all"))
+    assert found.nodes[0] == NodeFacts("n1", a100, True, ("gpu", "all"))
     assert [node.up for node in found.nodes] == [True, True, False, True]
     assert found.kind_of("gpu") == a100
     assert found.kind_of("cpu") == NodeKind(32, 256000, 0)
@@ -51,8 +51,8 @@ def test_a_slurm_without_accounting_is_said_and_not_asked_for_accounts() -> None
 def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None:
     found = facts_of("pbs", Recorded(PBS))
     assert found.nodes == (
-        Node("a1", NodeKind(40, 385023, 4), True),
-        Node("a2", NodeKind(40, 385024, 4), False),
+        NodeFacts("a1", NodeKind(40, 385023, 4), True),
+        NodeFacts("a2", NodeKind(40, 385024, 4), False),
     )
     assert found.queues == (QueueFacts("workq", True, 1440.0, 8, 4),)
     assert (found.most_submitted, found.gpu_resource) == (30, "ngpus")
@@ -61,7 +61,10 @@ def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None
 
 def test_grid_engines_hosts_environments_and_complexes_are_read() -> None:
     found = facts_of("sge", Recorded(SGE))
-    assert found.nodes == (Node("h1", NodeKind(28, 257638, 4), True), Node("h2", NodeKind(28, 257638, 4), False))
+    assert found.nodes == (
+        NodeFacts("h1", NodeKind(28, 257638, 4), True),
+        NodeFacts("h2", NodeKind(28, 257638, 4), False),
+    )
     assert found.queues == (QueueFacts("all.q", walltime_min=1440.0),)
     assert [(each.name, each.rule) for each in found.environments] == [
         ("make", "$round_robin"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.left import left_by_asking, left_by_file
-from scalestudy.cluster.show_spent import spent
-from scalestudy.cluster.spent import lines, read_jobs, span_of
+from scalestudy.cluster.ledger.left import left_by_asking, left_by_file
+from scalestudy.cluster.ledger.show_spent import spent
+from scalestudy.cluster.ledger.spent import lines, read_jobs, span_of
 from scalestudy.errors import UserError
 from scalestudy.spec.accounting import Accounting
 from scalestudy.spec.base import parse

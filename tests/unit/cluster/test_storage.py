@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalestudy.cluster.storage import Peak, Stored, of_run, peak
+from scalestudy.cluster.plan.storage import Peak, Stored, of_run, peak
 from scalestudy.spec.base import parse
 from scalestudy.spec.run import RunSpec
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.waits import Wait, Waits, read_waits
+from scalestudy.cluster.ledger.waits import Wait, Waits, read_waits
 
 
 def ledger(folder: Path, *events: dict[str, Any]) -> Path:

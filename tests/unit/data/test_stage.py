@@ -24,7 +24,7 @@ from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
-from scalestudy.data.stage import Options, Share, Staged, cache, copying, staged
+from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
 from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.wanted import own_samples, wanted
 from scalestudy.errors import UserError
@@ -71,7 +71,7 @@ def pixels(manifest: Path) -> np.ndarray:
 @pytest.mark.parametrize("form", FORMS)
 def test_copies_hold_what_the_data_holds_and_are_read_in_its_place(form: str, prepared: Prepared, site: Site) -> None:
     manifest, facts = prepared(**FORMS[form])
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
     assert copies.copied_bytes == copies.bytes == sum(map(len, contents(copies.manifest.parent).values()))
     before = pixels(manifest)
@@ -81,8 +81,8 @@ def test_copies_hold_what_the_data_holds_and_are_read_in_its_place(form: str, pr
 
 def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    first = staged(manifest, Options(), Share(), site)
-    again = staged(manifest, Options(), Share(), site)
+    first = staged(manifest, StageOptions(), Share(), site)
+    again = staged(manifest, StageOptions(), Share(), site)
     assert first.copied_bytes > 0 and again.copied_bytes == 0
     lost = first.manifest.parent / "train-000001.tar"
     size = lost.stat().st_size
@@ -90,7 +90,7 @@ def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(pr
     os.utime(first.manifest.parent.with_name(f"{first.entry.name}.json"), (0, 0))  # long ago
     first.release()
     again.release()
-    assert staged(manifest, Options(), Share(), site).copied_bytes == size
+    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == size
     assert lost.stat().st_size == size
 
 
@@ -98,7 +98,7 @@ def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(pr
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
 def test_copies_come_over_http_by_range_requests(form: str, prepared: Prepared, site: Site, served: str) -> None:
     manifest, facts = prepared(**FORMS[form])
-    copies = staged(manifest, Options(origin=f"{served}/data/{facts.bulk}"), Share(), site)
+    copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}"), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
@@ -108,7 +108,7 @@ def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_f
 ) -> None:
     manifest, facts = prepared(**TAR)
     with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
-        options = Options(origin=f"{address}/data/{facts.bulk}")
+        options = StageOptions(origin=f"{address}/data/{facts.bulk}")
         with pytest.raises(UserError, match="certificate verify failed"):
             staged(manifest, options, Share(), site)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
@@ -123,7 +123,7 @@ def test_large_files_come_in_pieces_and_those_that_came_are_not_asked_for_again(
     manifest, facts = prepared(**TAR)
     monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
     with nginx.serving(tmp_path, tmp_path / "nginx", log="access.log") as address:
-        options = Options(origin=f"{address}/data/{facts.bulk}", streams=1)
+        options = StageOptions(origin=f"{address}/data/{facts.bulk}", streams=1)
         victim = bulk_folder(manifest, facts) / "train-000001.tar"
         good = victim.read_bytes()
         victim.write_bytes(good[:4096])  # a server that has only the first piece
@@ -147,7 +147,7 @@ def test_copies_come_from_an_object_store_that_speaks_s3(
     # GetObject of S3 is a GET of /bucket/key: obstore's own client asks nginx, unsigned.
     for name, value in {"ENDPOINT_URL": served, "ALLOW_HTTP": "true", "SKIP_SIGNATURE": "true", "REGION": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    copies = staged(manifest, Options(origin=f"s3://data/{facts.bulk}"), Share(), site)
+    copies = staged(manifest, StageOptions(origin=f"s3://data/{facts.bulk}"), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_resumes(
     manifest, facts = prepared(**TAR)
     lost = bulk_folder(manifest, facts) / "train-000002.tar"
     lost.rename(lost.with_suffix(".away"))
-    options = Options(origin=f"{served}/data/{facts.bulk}", streams=1)
+    options = StageOptions(origin=f"{served}/data/{facts.bulk}", streams=1)
     with pytest.raises(UserError, match=r"train-000002\.tar"):
         staged(manifest, options, Share(), site)
     lost.with_suffix(".away").rename(lost)
@@ -174,7 +174,7 @@ def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, 
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
     with pytest.raises(UserError, match="damaged") as raised:
-        staged(manifest, Options(), Share(), site)
+        staged(manifest, StageOptions(), Share(), site)
     assert victim.name in str(raised.value)
     assert not list(Path(site.scratch or "").rglob("manifest.json"))
 
@@ -184,7 +184,7 @@ def test_a_file_that_is_too_short_is_reported(prepared: Prepared, site: Site) ->
     victim = bulk_folder(manifest, facts) / "train-000001.tar"
     victim.write_bytes(victim.read_bytes()[:-512])
     with pytest.raises(UserError, match="are expected"):
-        staged(manifest, Options(), Share(), site)
+        staged(manifest, StageOptions(), Share(), site)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
@@ -193,7 +193,7 @@ def test_shares_hold_each_training_sample_once_and_all_held_out_data(
     form: str, nodes: int, prepared: Prepared, site: Site
 ) -> None:
     manifest, facts = prepared(**FORMS[form])
-    shares = [staged(manifest, Options(), Share(node, nodes), site) for node in range(nodes)]
+    shares = [staged(manifest, StageOptions(), Share(node, nodes), site) for node in range(nodes)]
     samples = [own_samples(manifest, facts, Share(node, nodes)) for node in range(nodes)]
     assert sorted(np.concatenate(samples).tolist()) == list(range(60))
     everything = contents(bulk_folder(manifest, facts))
@@ -214,7 +214,7 @@ def test_shares_hold_each_training_sample_once_and_all_held_out_data(
 def test_data_in_one_file_has_no_shares(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**FORMS["lmdb"])
     with pytest.raises(UserError, match="one file"):
-        staged(manifest, Options(), Share(0, 2), site)
+        staged(manifest, StageOptions(), Share(0, 2), site)
 
 
 def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> None:
@@ -232,31 +232,31 @@ def test_nothing_is_copied_where_there_is_no_room(prepared: Prepared, site: Site
     manifest, _ = prepared(**TAR)
     small = site.model_copy(update={"staged_gib": 1e-5})
     with pytest.raises(UserError, match=r"the copies take .*; `staged_gib` allows"):
-        staged(manifest, Options(), Share(), small)
+        staged(manifest, StageOptions(), Share(), small)
     assert not list(Path(site.scratch or "").rglob("*.tar"))
 
 
 def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Prepared, site: Site) -> None:
     made = [prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62), ("c", 63))]
-    first, second = (staged(manifest, Options(), Share(), site) for manifest in made[:2])
+    first, second = (staged(manifest, StageOptions(), Share(), site) for manifest in made[:2])
     for age, copies in ((200, first), (100, second)):
         long_ago = time.time() - age
         os.utime(copies.manifest.parent.with_name(f"{copies.entry.name}.json"), (long_ago, long_ago))
     limit = 2.2 * first.bytes / 2**30
     capped = site.model_copy(update={"staged_gib": limit})
     second.release()  # the first is the older one, and in use
-    third = staged(made[2], Options(), Share(), capped)
+    third = staged(made[2], StageOptions(), Share(), capped)
     assert first.manifest.exists() and not second.manifest.exists() and third.manifest.exists()
     with pytest.raises(UserError, match="runs are using"):
-        staged(made[1], Options(), Share(), capped)
+        staged(made[1], StageOptions(), Share(), capped)
     first.release()
-    assert staged(made[1], Options(), Share(), capped).manifest.exists()
+    assert staged(made[1], StageOptions(), Share(), capped).manifest.exists()
     assert not first.manifest.exists()
 
 
 def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
     used, free = (
-        staged(prepared(name, **spec)[0], Options(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
+        staged(prepared(name, **spec)[0], StageOptions(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
     )
     free.release()
     assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name], [])
@@ -277,13 +277,13 @@ def test_a_folder_without_our_marker_is_named_and_neither_emptied_nor_copied_int
     recorded: bool, prepared: Prepared, site: Site
 ) -> None:
     manifest, _ = prepared(**TAR)
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     copies.release(remove=True)
     thesis = thesis_in(copies.entry.folder)
     if recorded:  # as after a crash of the machine while copies were made
         copies.entry.record({"state": "copying", "bytes": 1, "boot": "another one"})
     with pytest.raises(UserError, match="it is left as it is") as raised:
-        staged(manifest, Options(), Share(), site)
+        staged(manifest, StageOptions(), Share(), site)
     assert raised.value.where == str(copies.entry.folder)
     assert [file.name for file in copies.entry.folder.iterdir()] == ["thesis.tex"]
     assert thesis.read_text() == "years of work"
@@ -291,12 +291,12 @@ def test_a_folder_without_our_marker_is_named_and_neither_emptied_nor_copied_int
 
 def test_making_room_and_cleaning_leave_folders_of_others(prepared: Prepared, site: Site) -> None:
     first, second = (prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62)))
-    copies = staged(first, Options(), Share(), site)
+    copies = staged(first, StageOptions(), Share(), site)
     copies.release()
     root = cache.scratch_folder(site)
     thesis = thesis_in(root / "home")
     capped = site.model_copy(update={"staged_gib": 1.1 * copies.bytes / 2**30})
-    others = staged(second, Options(), Share(), capped)
+    others = staged(second, StageOptions(), Share(), capped)
     others.release()
     assert not copies.entry.folder.exists()
     assert cache.clean(root) == ([others.entry.name], [], ["home"])
@@ -313,11 +313,11 @@ def test_a_link_to_a_folder_is_not_followed_when_copies_are_removed(tmp_path: Pa
 
 def test_copies_that_were_begun_are_made_anew_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     copies.release()
     (copies.entry.folder / "manifest.json").unlink()
     copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
-    assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
+    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == copies.bytes
 
 
 def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
@@ -329,7 +329,7 @@ def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
     manifest, _ = prepared(**TAR)
     monkeypatch.setattr(copying, "_write", full)
     with pytest.raises(UserError, match="the disk is full: No space left on device") as raised:
-        staged(manifest, Options(), Share(), site)
+        staged(manifest, StageOptions(), Share(), site)
     assert Path(raised.value.where).parent == cache.scratch_folder(site)
 
 
@@ -344,7 +344,7 @@ def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPat
 
 def test_a_rate_limit_holds_for_all_streams_together(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    copies = staged(manifest, Options(streams=4, mib_per_s=1.0), Share(), site)
+    copies = staged(manifest, StageOptions(streams=4, mib_per_s=1.0), Share(), site)
     assert copies.seconds >= 0.9 * copies.bytes / 2**20
 
 
@@ -362,7 +362,7 @@ def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     found: list[Staged] = []
     threads = [
-        threading.Thread(target=lambda: found.append(staged(manifest, Options(mib_per_s=2.0), Share(), site)))
+        threading.Thread(target=lambda: found.append(staged(manifest, StageOptions(mib_per_s=2.0), Share(), site)))
         for _ in range(3)
     ]
     for thread in threads:
@@ -383,11 +383,11 @@ def test_copies_that_another_job_makes_and_keeps_using_are_shared_with_it(
         """Between one process's look and its lock, another copies all and holds on to it."""
         monkeypatch.setattr(stage, "_usable", usable)
         found = usable(*arguments)
-        others.append(staged(manifest, Options(), Share(), site))
+        others.append(staged(manifest, StageOptions(), Share(), site))
         return found
 
     monkeypatch.setattr(stage, "_usable", too_late)
-    assert staged(manifest, Options(), Share(), site).copied_bytes == 0
+    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == 0
     assert others[0].copied_bytes > 0
 
 
@@ -405,14 +405,14 @@ def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: 
     (entry,) = (each for each in cache.entries(root))
     assert entry.facts["state"] == "copying"
     whole = len(Journal(entry.journal).whole)
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     needed = wanted(manifest, facts, Share(), lambda name: 0)
     assert whole >= 4
     assert copies.copied_bytes == total - _first(needed.sizes, entry, whole)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
-def _first(sizes: np.ndarray, entry: cache.Entry, whole: int) -> int:
+def _first(sizes: np.ndarray, entry: cache.CacheEntry, whole: int) -> int:
     """Bytes of the files that the journal's first `whole` records name."""
     records = np.frombuffer(entry.journal.read_bytes(), [("file", "<u4"), ("piece", "<u4"), ("digest", "<u8")])
     return int(sizes[records["file"][:whole]].sum())
@@ -420,10 +420,10 @@ def _first(sizes: np.ndarray, entry: cache.Entry, whole: int) -> int:
 
 def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     copies.release()
     copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
-    assert staged(manifest, Options(), Share(), site).copied_bytes == copies.bytes
+    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == copies.bytes
 
 
 def test_a_torn_record_is_ignored(tmp_path: Path) -> None:
@@ -440,36 +440,36 @@ def test_a_torn_record_is_ignored(tmp_path: Path) -> None:
 
 def test_copies_may_be_dropped_from_the_page_cache_with_their_source(prepared: Prepared, site: Site) -> None:
     manifest, facts = prepared(**TAR)
-    copies = staged(manifest, Options(cold=True), Share(), site)
+    copies = staged(manifest, StageOptions(cold=True), Share(), site)
     drop([copies.manifest.parent / "train-000000.tar"])
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
 def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    waiting, remover = cache.Entry(tmp_path, "x"), cache.Entry(tmp_path, "x")
+    waiting, remover = cache.CacheEntry(tmp_path, "x"), cache.CacheEntry(tmp_path, "x")
     assert remover.hold(fcntl.LOCK_SH)
     remover.let_go()
     assert remover.remove()
     assert waiting.hold(fcntl.LOCK_EX)
     assert (tmp_path / "x.lock").exists()
-    assert not cache.Entry(tmp_path, "x").remove()
+    assert not cache.CacheEntry(tmp_path, "x").remove()
     waiting.let_go()
 
 
 def test_an_unknown_kind_of_address_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     with pytest.raises(UserError, match="nothing can be copied from"):
-        staged(manifest, Options(origin="ftp://somewhere/data"), Share(), site)
+        staged(manifest, StageOptions(origin="ftp://somewhere/data"), Share(), site)
 
 
 def test_data_made_while_it_is_read_cannot_be_copied(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(source="synthetic", samples=20)
     with pytest.raises(UserError, match="made while it is read"):
-        staged(manifest, Options(), Share(), site)
+        staged(manifest, StageOptions(), Share(), site)
 
 
 def test_a_manifest_of_copies_names_them(prepared: Prepared, site: Site) -> None:
     manifest, facts = prepared(**TAR)
-    copies = staged(manifest, Options(), Share(), site)
+    copies = staged(manifest, StageOptions(), Share(), site)
     assert read_manifest(copies.manifest) == replace(facts, bulk=".", index="index.npz")

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalestudy.analysis.stats import Interval
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.tables import Cell, Configuration, Table, cell_text, latex, markdown, write_table
+from scalestudy.figures.tables import Cell, Table, TableRow, cell_text, latex, markdown, write_table
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -136,7 +136,7 @@ def test_a_key_has_its_unit_in_the_head_unless_its_values_have_labels() -> None:
 def test_all_sizes_of_a_table_have_one_unit() -> None:
     rows = [[72.6 * 2**20, 59.3 * 2**20], [40 * 2**10, 0.0], [30.0 * 2**20, 22.9 * 2**20]]
     made = [
-        Configuration((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1, mean, mean), "measured") for mean in row))
+        TableRow((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1, mean, mean), "measured") for mean in row))
         for row in rows
     ]  # fmt: skip
     table = Table("t", (), ("read_bytes", "expected_read_bytes"), tuple(made), (), ())

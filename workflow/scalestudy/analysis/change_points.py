@@ -26,7 +26,7 @@ EQUAL = 1e-9
 
 
 @dataclass(frozen=True)
-class Change:
+class Shift:
     """The mean of the values from index `start` on differs from that of those before by `shift`; `p` as tested."""
 
     start: int
@@ -34,7 +34,7 @@ class Change:
     p: float
 
 
-def strongest(values: Sequence[float]) -> Change | None:
+def strongest(values: Sequence[float]) -> Shift | None:
     """The most likely change, whether significant or not; None for fewer than four values, or where all are equal."""
     if len(values) < FEWEST:
         return None
@@ -47,10 +47,10 @@ def strongest(values: Sequence[float]) -> Change | None:
     shift = float(series[start:].mean() - series[:start].mean())
     null = _null(len(series))
     beyond = len(null) - int(np.searchsorted(null, shares[split] * (1 - 1e-12)))
-    return Change(start, shift, (1 + beyond) / (1 + len(null)))
+    return Shift(start, shift, (1 + beyond) / (1 + len(null)))
 
 
-def changes(values: Sequence[float], first: Change | None) -> list[Change]:
+def changes(values: Sequence[float], first: Shift | None) -> list[Shift]:
     """All changes of a series whose strongest, `first`, is significant, in their order; none where it is not given."""
     if first is None:
         return []
@@ -58,7 +58,7 @@ def changes(values: Sequence[float], first: Change | None) -> list[Change]:
     for begin, part in ((0, values[: first.start]), (first.start, values[first.start :])):
         next_ = strongest(part)
         if next_ is not None and next_.p <= LEVEL:
-            found += [Change(begin + each.start, each.shift, each.p) for each in changes(part, next_)]
+            found += [Shift(begin + each.start, each.shift, each.p) for each in changes(part, next_)]
     return sorted(found, key=lambda change: change.start)
 
 

@@ -17,7 +17,7 @@ from scalestudy.analysis.verdict import (
     REPRODUCED,
     Verdict,
 )
-from scalestudy.spec.claim_sides import Part, Row, chosen, parts_of, published_rows
+from scalestudy.spec.claim_sides import ClaimPart, Row, chosen, parts_of, published_rows
 from scalestudy.spec.claims import Check, Exact, Published
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
@@ -100,7 +100,7 @@ def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict
     return replace(verdict, verdict=outcome, estimate=value, sentence=sentence)
 
 
-def _number(claim: Published, part: Part) -> float:
+def _number(claim: Published, part: ClaimPart) -> float:
     assert claim.column is not None
     default = claim.column
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy.special import ndtri
 
 from scalestudy.analysis.inference import ERROR, Estimate, of_rounds, of_two_samples
-from scalestudy.spec.claim_sides import Part, Row
+from scalestudy.spec.claim_sides import ClaimPart, Row
 from scalestudy.spec.claims import Equivalence, Sampled
 from scalestudy.spec.columns import on_logarithms
 
@@ -33,7 +33,7 @@ class NotJudged(Exception):
     """Why runs that are there give no estimate."""
 
 
-def estimate(claim: Sampled, part: Part) -> Estimate:
+def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     """What the valid runs of a part say. Raises NotJudged where they are too few or have no such number.
 
     Sides are compared round by round, because runs of one round share their seed and were made one after the other; where
@@ -143,7 +143,7 @@ def _own(side: Mapping[int, Number]) -> float:
     return math.sqrt(math.fsum(number.own**2 for number in side.values()) / len(side)) if side else 0.0
 
 
-def _share(claim: Sampled, part: Part) -> Estimate:
+def _share(claim: Sampled, part: ClaimPart) -> Estimate:
     """The difference in `column` over the difference in `per`, round by round."""
     assert part.against is not None and claim.per is not None
     parts, whole = (
@@ -161,7 +161,7 @@ def _share(claim: Sampled, part: Part) -> Estimate:
     return of_rounds(shares)
 
 
-def _slope(claim: Sampled, part: Part) -> Estimate:
+def _slope(claim: Sampled, part: ClaimPart) -> Estimate:
     """The slope of each round's least-squares line; of two sides the ratio of their slopes, on logarithms."""
     if part.against is None:
         slopes = _slopes(claim, part.of, log=True)

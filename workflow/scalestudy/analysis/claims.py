@@ -20,7 +20,7 @@ from scalestudy.analysis.claim_rounds import NotJudged, confidence_of, estimate,
 from scalestudy.analysis.inference import ERROR, Estimate, Region, Tested, rounds_needed, together
 from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.verdict import INCONCLUSIVE, NOT_HERE, NOT_REPRODUCED, REPRODUCED, Verdict, verdict_of
-from scalestudy.spec.claim_sides import Part, Row, parts_of, rows_of_claim
+from scalestudy.spec.claim_sides import ClaimPart, Row, parts_of, rows_of_claim
 from scalestudy.spec.claims import AnyClaim, Direction, Equivalence, Exact, Published, Quantity, Sampled
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.study import Study
@@ -33,7 +33,7 @@ class _Tested:
     claim: Sampled
     verdict: Verdict
     region: Region
-    parts: list[Part]
+    parts: list[ClaimPart]
     found: list[Estimate]
     tested: Tested
 
@@ -109,7 +109,7 @@ def _tested(study: Study, claim: Sampled, verdict: Verdict, rows: Sequence[Row])
     return _Tested(claim, verdict, region, parts, found, together(region, found))
 
 
-def _skipped(part: Part) -> bool:
+def _skipped(part: ClaimPart) -> bool:
     """Whether a side cannot be made here."""
     sides = (part.of, part.against or part.of)
     return any(all(row["status"] == "skipped" for row in side) for side in sides)
@@ -120,7 +120,7 @@ def _not_here(verdict: Verdict, rows: Sequence[Row]) -> Verdict:
     return replace(verdict, verdict=NOT_HERE, reason=reason, sentence=f"Not testable here: {reason}")
 
 
-def _planned(parts: Sequence[Part]) -> int:
+def _planned(parts: Sequence[ClaimPart]) -> int:
     """The fewest rounds that any configuration of the sides is planned with."""
     rows = [row for part in parts for row in part.rows]
     counts = Counter(row["configuration"] for row in _once(rows))
@@ -196,7 +196,7 @@ def _undecided(each: _Tested, deciding: Estimate, verdict: Verdict, error: float
     return replace(verdict, reason=reason, repeats_needed=needed, cost_s=seconds, cost_device_hours=device_hours)
 
 
-def _cost(parts: Sequence[Part], rounds: int) -> tuple[float, float]:
+def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
     """Wall time in seconds and GPU hours of so many more rounds of all configurations, as long as those that were made."""
     rows = [row for row in _once([row for part in parts for row in part.rows]) if row["status"] == "valid"]
     seconds = hours = 0.0

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from scipy.special import stdtrit
 
-from scalestudy.analysis.change_points import FEWEST, LEVEL, Change, changes, strongest
+from scalestudy.analysis.change_points import FEWEST, LEVEL, Shift, changes, strongest
 from scalestudy.analysis.compare import SPEED, speeds
 from scalestudy.analysis.comparison import FEWEST_PAIRS
 from scalestudy.analysis.instruments import Differences, differences
@@ -55,7 +55,7 @@ class Series:
     """Of its strongest change; None for fewer than four campaigns."""
     p_holm: float | None
     """The same, adjusted by Holm for all configurations: at most 0.05 makes it a change."""
-    changes: tuple[Change, ...]
+    changes: tuple[Shift, ...]
     """`start` is an index into `places`, `shift` a difference of logarithms."""
     emulated: bool
 

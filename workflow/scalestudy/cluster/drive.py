@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from scalestudy.cluster.probe_job import MAIN
+from scalestudy.cluster.doctor.probe_job import MAIN
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
@@ -58,7 +58,7 @@ class DrivePlan:
 
 def start(plan: DrivePlan) -> tuple[str, Path]:
     """Submit the driver's job; its id and its log. Raises UserError where the scheduler refuses it."""
-    from scalestudy.cluster.doctor import chosen_scheduler
+    from scalestudy.cluster.doctor.examine import chosen_scheduler
     from snakemake_executor_plugin_multinode.schedulers import LimitReached, NoAnswer, Refused, Request
 
     scheduler, findings = chosen_scheduler()

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from scalestudy.cluster import preparation
-from scalestudy.cluster.expected import Estimate, Expectation
-from scalestudy.cluster.used import LedgerAttempt, read_ledger
+from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger
+from scalestudy.cluster.plan import preparation
+from scalestudy.cluster.plan.expected import Expectation, TimeEstimate
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
@@ -76,7 +76,7 @@ class Resources:
         return 60 * (self.runtime or 0) * self.links
 
 
-def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
+def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
     """What a run requests. Measured runs have nodes to themselves, so they request all devices of those nodes."""
     nodes, per_node = geometry(run.spec, machine)
     if run.spec.network is not None:
@@ -89,17 +89,17 @@ def of_run(run: Run, machine: Machine, estimate: Estimate) -> Resources:
     return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices, hosts)
 
 
-def of_dataset(machine: Machine, estimate: Estimate) -> Resources:
+def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     """What preparing a dataset requests."""
     return _of_cpus(machine, replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s)))
 
 
 def of_build(machine: Machine) -> Resources:
     """What compiling for the machine requests: an hour at most."""
-    return _of_cpus(machine, Estimate(0.0, 60.0 * BUILD_MIN - LINK_MARGIN_S, "unknown"))
+    return _of_cpus(machine, TimeEstimate(0.0, 60.0 * BUILD_MIN - LINK_MARGIN_S, "unknown"))
 
 
-def _of_cpus(machine: Machine, estimate: Estimate) -> Resources:
+def _of_cpus(machine: Machine, estimate: TimeEstimate) -> Resources:
     """One node and no accelerator, in a queue of CPU nodes where the machine has one."""
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
@@ -115,7 +115,7 @@ def gpus_held(machine: Machine, queue: str | None) -> int:
     return (machine.devices_per_node or 0) if of_queue is None else of_queue
 
 
-def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
+def walltime(estimate: TimeEstimate, limit: int | None) -> tuple[int | None, int]:
     """Minutes of one job and the number of jobs: the 95th percentile and a margin, rounded up, cut at the limit.
 
     What does not fit, or takes longer than expected, resumes in further jobs. A run whose time is unknown requests
@@ -131,7 +131,7 @@ def walltime(estimate: Estimate, limit: int | None) -> tuple[int | None, int]:
     return _rounded(estimate.high_s / links + LINK_MARGIN_S, limit), links
 
 
-def needed(estimate: Estimate) -> float:
+def needed(estimate: TimeEstimate) -> float:
     """Seconds of walltime that a run needs in all, with one margin for its checkpoint."""
     return estimate.high_s + LINK_MARGIN_S if math.isfinite(estimate.high_s) else 60.0 * CALIBRATION_MIN
 
@@ -151,7 +151,7 @@ def limit_min(machine: Machine, queue: str | None) -> int | None:
     return minutes - minutes % ROUND_MIN if minutes >= ROUND_MIN else max(1, minutes)
 
 
-def queue_for(machine: Machine, nodes: int, estimate: Estimate, *, devices: bool = False) -> str | None:
+def queue_for(machine: Machine, nodes: int, estimate: TimeEstimate, *, devices: bool = False) -> str | None:
     """The first queue that accepts that many nodes for that long; else the one of them with the longest jobs.
 
     With `devices` a queue of CPU nodes is none; without, such queues come first.
@@ -211,7 +211,7 @@ class Planner:
     def __init__(self, name: str, machine: Machine, expectation: Expectation | None = None) -> None:
         self.name, self.machine = name, machine
         self._expectation = expectation
-        self._known: dict[str, tuple[Resources, Estimate]] = {}
+        self._known: dict[str, tuple[Resources, TimeEstimate]] = {}
         self._jobs: list[LedgerAttempt] | None = None
 
     @property
@@ -221,14 +221,14 @@ class Planner:
             self._expectation = Expectation(self.name, self.machine)
         return self._expectation
 
-    def of(self, run: Run) -> tuple[Resources, Estimate]:
+    def of(self, run: Run) -> tuple[Resources, TimeEstimate]:
         """What the run's job requests, and what it is expected to take."""
         if run.id not in self._known:
             estimate = self.expectation.of(run)
             self._known[run.id] = of_run(run, self.machine, estimate), estimate
         return self._known[run.id]
 
-    def of_dataset(self, spec: RunSpec) -> tuple[Resources, Estimate]:
+    def of_dataset(self, spec: RunSpec) -> tuple[Resources, TimeEstimate]:
         """What the job that prepares the data of a run requests, and what it is expected to take."""
         if self._jobs is None:
             self._jobs = read_ledger()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.planned import Plan, PlannedJob
+from scalestudy.cluster.plan.planned import Plan, PlannedJob
 from scalestudy.errors import UserError
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import read_site

@@ -16,7 +16,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
-    from scalestudy.cluster.findings import Finding
+    from scalestudy.cluster.doctor.findings import Finding
 
 MISSING = 1
 NODES = 2
@@ -52,7 +52,7 @@ def command(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None
     Example: scalestudy doctor --hosts --profile profiles/slurm
     """
     if in_job is not None:
-        from scalestudy.cluster.probe_job import on_nodes
+        from scalestudy.cluster.doctor.probe_job import on_nodes
 
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
     if hosts:
@@ -63,7 +63,7 @@ def command(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None
 
 def show_hosts(profile: str, config: Sequence[str]) -> None:
     """Print the nodes of a profile's cluster, as a line for its machine file."""
-    from scalestudy.cluster.doctor import hosts_of_profile
+    from scalestudy.cluster.doctor.examine import hosts_of_profile
     from scalestudy.dag.dryrun import configuration_of
     from scalestudy.site_fault import SITE
 
@@ -79,7 +79,7 @@ def show_doctor(
     """Print what each node has and lacks; exit status 1 where something is to be done."""
     if name is not None:
         return show_written(name, nodes or NODES, wait, json_file)
-    from scalestudy.cluster.doctor import examine
+    from scalestudy.cluster.doctor.examine import examine
     from scalestudy.dag.dryrun import configuration_of
     from scalestudy.site_fault import SITE
     from scalestudy.spec.config import read_config, read_machine, site_of
@@ -95,8 +95,8 @@ def show_doctor(
 
 def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> int:
     """Write machine file and profile, print what was written and found; exit status 1 where something is to be done."""
-    from scalestudy.cluster.doctor import write_profile
-    from scalestudy.cluster.write_site import to_correct
+    from scalestudy.cluster.doctor.examine import write_profile
+    from scalestudy.cluster.doctor.write_site import to_correct
 
     if not Path("config/machines").is_dir():
         raise UserError("there is no config/machines here", str(Path.cwd()), "run it at the top of the project")
@@ -112,7 +112,7 @@ def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> i
 
 def show(reports: Sequence[dict[str, Any]], findings: Sequence[Finding], json_file: str | None) -> int:
     """Print what was found, or write it as JSON; exit status 1 where something is to be done."""
-    from scalestudy.cluster.doctor import text
+    from scalestudy.cluster.doctor.examine import text
 
     if json_file is not None:
         data = {"nodes": reports, "findings": [vars(finding) for finding in findings]}

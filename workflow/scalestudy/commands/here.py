@@ -16,7 +16,7 @@ ON_GPU = ("batch_and_precision", "loader_workers")
 
 
 @dataclass(frozen=True)
-class Choice:
+class MachineChoice:
     """What is run here: scale, machine, studies, and why, in a sentence."""
 
     scale: str
@@ -30,7 +30,7 @@ class Choice:
         return shlex.join([f"studies={','.join(self.studies)}", f"scale={self.scale}", f"machine={self.machine}"])
 
 
-def chosen(scale: str | None = None) -> Choice:
+def chosen(scale: str | None = None) -> MachineChoice:
     """What `make run` runs: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
 
     Raises UserError where there is an accelerator that runs cannot use, or that torch or its driver cannot: the CPU is not
@@ -41,7 +41,9 @@ def chosen(scale: str | None = None) -> Choice:
     from scalestudy.spec.auto_machine import AUTO, auto_machine
 
     if scale == "mini":
-        return Choice("mini", "local", ON_CPU, "scale mini, as asked: this CPU, and accelerators that are emulated")
+        return MachineChoice(
+            "mini", "local", ON_CPU, "scale mini, as asked: this CPU, and accelerators that are emulated"
+        )
     found = accelerators()
     if found.devices and not found.count:
         what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
@@ -56,12 +58,12 @@ def chosen(scale: str | None = None) -> Choice:
         name = auto_machine()
         modes = "".join(f"; {said}" for said in unusual_modes([device.bus_id for device in found.devices]))
         why = f"{found.count} x {names} is here{modes}: scale node, on machine {name}; `make run SCALE=mini` measures the CPU"
-        return Choice("node", AUTO, ON_GPU, why)
+        return MachineChoice("node", AUTO, ON_GPU, why)
     if scale == "node":
         raise UserError(
             f"scale `node` needs an accelerator, and none is here: {found.source}", remedy="choose SCALE=mini"
         )
-    return Choice("mini", "local", ON_CPU, f"no accelerator is here ({found.source}): scale mini, on this CPU")
+    return MachineChoice("mini", "local", ON_CPU, f"no accelerator is here ({found.source}): scale mini, on this CPU")
 
 
 @click.command(name="here")

@@ -18,14 +18,14 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
-    from scalestudy.cluster.known import Known
-    from scalestudy.cluster.planned import Plan
+    from scalestudy.cluster.plan.known import Known
+    from scalestudy.cluster.plan.planned import Plan
 
 OVER_BUDGET = 3
 
 
 @dataclass(frozen=True)
-class Options:
+class PlanOptions:
     """The options of the command line."""
 
     config: Sequence[str]
@@ -72,14 +72,14 @@ def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     Example: scalestudy plan --profile profiles/pbs --config scale=paper
     Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
     """
-    sys.exit(show_plan(targets, profile, Options(**options)))
+    sys.exit(show_plan(targets, profile, PlanOptions(**options)))
 
 
-def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
+def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int:
     """Print or write the plan; returns the exit status."""
-    from scalestudy.cluster import show
-    from scalestudy.cluster.known import known
-    from scalestudy.cluster.planned import over_budget
+    from scalestudy.cluster.plan import show
+    from scalestudy.cluster.plan.known import known
+    from scalestudy.cluster.plan.planned import over_budget
     from scalestudy.dag.dryrun import plan_of
 
     config = [*options.config, *(target for target in targets if "=" in target)]
@@ -91,14 +91,14 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
     if options.spent:
         return _show_spent(profile, config, options.json_file)
     if options.proposal is not None:
-        from scalestudy.cluster.proposal import check_suffix
+        from scalestudy.cluster.plan.proposal import check_suffix
 
         check_suffix(options.proposal)
     plan, project = plan_of(targets, profile, config, settings_of(options.changes))
     beside = known(plan, date.today(), ask=options.ask_scheduler)
     _write(plan, options, beside)
     if options.proposal is not None:
-        from scalestudy.cluster.proposal import write_proposal
+        from scalestudy.cluster.plan.proposal import write_proposal
 
         write_proposal(options.proposal, plan, project, beside)
     if options.budget is not None and over_budget(plan, options.budget):
@@ -110,7 +110,7 @@ def show_plan(targets: Sequence[str], profile: str, options: Options) -> int:
 
 
 def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], json_file: str | None) -> int:
-    from scalestudy.cluster.actual import show_actual
+    from scalestudy.cluster.ledger.actual import show_actual
     from scalestudy.dag.dryrun import plan_of
 
     _, project = plan_of(targets, profile, config)
@@ -123,7 +123,7 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
 
 
 def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> int:
-    from scalestudy.cluster.show_spent import spent
+    from scalestudy.cluster.ledger.show_spent import spent
     from scalestudy.dag.dryrun import configuration_of
     from scalestudy.site_fault import SITE
     from scalestudy.spec.config import CONFIG_FILE, read_config, read_machine
@@ -139,9 +139,9 @@ def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> i
     return 0
 
 
-def _write(plan: Plan, options: Options, beside: Known) -> None:
-    from scalestudy.cluster import show
-    from scalestudy.cluster.known import remarks
+def _write(plan: Plan, options: PlanOptions, beside: Known) -> None:
+    from scalestudy.cluster.plan import show
+    from scalestudy.cluster.plan.known import remarks
 
     alone = "-" in (options.json_file, options.csv_file)
     if not alone:
@@ -155,7 +155,7 @@ def _write(plan: Plan, options: Options, beside: Known) -> None:
     if options.csv_file is not None:
         _put(options.csv_file, show.as_csv(plan))
     if options.gantt is not None:
-        from scalestudy.cluster.gantt import draw
+        from scalestudy.cluster.plan.gantt import draw
 
         draw(plan, Path(options.gantt))
         click.echo(options.gantt, err=alone)
@@ -163,7 +163,7 @@ def _write(plan: Plan, options: Options, beside: Known) -> None:
 
 def groups_of(by: str) -> list[str]:
     """`strategy,ranks` as a list. UserError for another word."""
-    from scalestudy.cluster.show import GROUPS
+    from scalestudy.cluster.plan.show import GROUPS
 
     found = [name.strip() for name in by.split(",") if name.strip()]
     for name in found:

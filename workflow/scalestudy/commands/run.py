@@ -78,8 +78,8 @@ def snakemake_command(targets: Sequence[str], profile: str, config: Sequence[str
 
 def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> str:
     """What would run, and how many jobs of each rule."""
-    from scalestudy.cluster import show
-    from scalestudy.cluster.known import known, remarks
+    from scalestudy.cluster.plan import show
+    from scalestudy.cluster.plan.known import known, remarks
     from scalestudy.dag.dryrun import plan_of
 
     plan, _ = plan_of(targets, profile, config)

@@ -30,7 +30,7 @@ def command(manifest: Path, origin: str | None, share: str | None, streams: int,
     from scalestudy.data import stage
     from scalestudy.spec.config import read_site
 
-    options = stage.Options(origin=origin, streams=streams, mib_per_s=mib_per_s)
+    options = stage.StageOptions(origin=origin, streams=streams, mib_per_s=mib_per_s)
     copies = stage.staged(manifest, options, _share(share), read_site())
     copied = copies.copied_bytes / 2**20
     rate = f", {copied / copies.seconds:,.0f} MiB/s" if copied else ""

@@ -92,7 +92,7 @@ def _print_devices(studies: list[Study], machine: str) -> None:
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
-    from scalestudy.cluster.used import last_causes
+    from scalestudy.cluster.ledger.used import last_causes
     from scalestudy.results.stored import read_result
 
     causes = last_causes()

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.plan import make_plan, read_seen
-from scalestudy.cluster.planned import Plan, Seen
+from scalestudy.cluster.plan.gpu_hours import make_plan, read_seen
+from scalestudy.cluster.plan.planned import AnnouncedJob, Plan
 from scalestudy.dag.driver import PLAN, plain_caps
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
@@ -74,7 +74,7 @@ def _configuration(parsed: Any) -> dict[str, Any]:
         raise UserError(f"cannot be read: {said}", "--config", "write key=value, for example scale=paper") from None
 
 
-def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[Seen]:
+def _dry_run(parser: Any, parsed: Any, plan: Mapping[str, Any]) -> list[AnnouncedJob]:
     """The jobs that a dry run announces; `plan` goes to the Snakefile."""
     from snakemake import cli
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from scalestudy.cluster.expected import Estimate
+from scalestudy.cluster.plan.expected import TimeEstimate
 from scalestudy.cluster.resources import Planner, Resources, of_build
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError
@@ -19,7 +19,7 @@ class JobResources:
     def __init__(self, runs: RunIndex, caps: Mapping[str, Any]) -> None:
         self.runs, self.caps = runs, caps
         self._planners: dict[str, Planner] = {}
-        self._datasets: dict[str, tuple[Resources, Estimate]] = {}
+        self._datasets: dict[str, tuple[Resources, TimeEstimate]] = {}
 
     def planner(self, machine: str) -> Planner:
         """What the runs on a machine ask for and are expected to take."""
@@ -31,7 +31,7 @@ class JobResources:
         """What a run's job requests."""
         return self.planner(machine).of(self.runs.run(machine, run))[0]
 
-    def of_dataset(self, dataset: str) -> tuple[Resources, Estimate]:
+    def of_dataset(self, dataset: str) -> tuple[Resources, TimeEstimate]:
         """What preparing a dataset requests, and what it is expected to take."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec

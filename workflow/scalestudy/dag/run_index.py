@@ -14,7 +14,7 @@ from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import RESERVED, Run, Study
 
 
-class Planned(NamedTuple):
+class IndexedRun(NamedTuple):
     """A run, with the position of its study, and its place in the order in which the study's runs are measured.
 
     Late runs are counted by themselves.
@@ -27,12 +27,12 @@ class Planned(NamedTuple):
     run: Run
 
 
-def _planned(position: int, study: Study) -> Iterator[Planned]:
+def _planned(position: int, study: Study) -> Iterator[IndexedRun]:
     places = {run: place for place, run in enumerate(study.order)}
     before = len(study.runs) - len(study.late)
     for run in study.runs:
         late = run.id in study.late
-        yield Planned(position, places[run.id] - (before if late else 0), late, run)
+        yield IndexedRun(position, places[run.id] - (before if late else 0), late, run)
 
 
 class RunIndex:
@@ -56,7 +56,7 @@ class RunIndex:
         """What is wrong with the others, by name."""
         self._found = found
         self._studies: dict[tuple[str, str, str], Study] = {}
-        self._runs: dict[str, dict[str, Planned]] = {}
+        self._runs: dict[str, dict[str, IndexedRun]] = {}
         if not self.chosen:
             self.raise_errors()
             raise UserError(f"no configured study has scale `{config.scale}`", "config/studies", "choose another scale")
@@ -95,7 +95,7 @@ class RunIndex:
         """A run by its id."""
         return self.planned(machine, run).run
 
-    def planned(self, machine: str, run: str) -> Planned:
+    def planned(self, machine: str, run: str) -> IndexedRun:
         """A run by its id: among those of the configuration first, then among all that any study has."""
         if machine == self.config.folder and run in self._configured:
             return self._configured[run]
@@ -119,14 +119,14 @@ class RunIndex:
         return "other"
 
     @functools.cached_property
-    def _configured(self) -> dict[str, Planned]:
+    def _configured(self) -> dict[str, IndexedRun]:
         return {
             planned.run.id: planned
             for position, study in reversed(list(enumerate(self.chosen)))
             for planned in _planned(position, study)
         }
 
-    def _all_runs(self, machine: str) -> dict[str, Planned]:
+    def _all_runs(self, machine: str) -> dict[str, IndexedRun]:
         """All runs that any study has on a machine, at any scale."""
         if machine not in self._runs:
             found = self._runs.setdefault(machine, {})
@@ -141,7 +141,7 @@ class RunIndex:
             return self.chosen
         return find_studies(None, scale, self.machine(machine), machine_name=machine).studies
 
-    def _most_likely_first(self) -> Iterator[dict[str, Planned]]:
+    def _most_likely_first(self) -> Iterator[dict[str, IndexedRun]]:
         """Runs of the configuration, then of paths seen so far, then of any study."""
         yield self._configured
         yield from list(self._runs.values())

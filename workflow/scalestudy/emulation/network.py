@@ -35,7 +35,7 @@ START_S = 10.0
 
 
 @dataclass(frozen=True)
-class Node:
+class EmulatedNode:
     """A namespace, named by the process that holds it."""
 
     keeper: int
@@ -59,7 +59,7 @@ class Node:
 
 
 @contextmanager
-def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[Node]]:
+def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[EmulatedNode]]:
     """So many nodes on one switch, with links of `mib_per_s` (2^20 bytes of Ethernet frames) in each direction.
 
     Raises Skipped, with the reason, where this system does not allow it.
@@ -73,7 +73,9 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[Node]]:
     try:
         switch = _keep(["unshare", *(["--user", "--map-root-user"] if of_user else []), "--net"], keepers)
         into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
-        nodes = [Node(_keep([*into, "unshare", "--net"], keepers), address_of(i), of_user) for i in range(count)]
+        nodes = [
+            EmulatedNode(_keep([*into, "unshare", "--net"], keepers), address_of(i), of_user) for i in range(count)
+        ]
         _configure(switch, nodes, of_user, f"{int(mib_per_s * 8 * 2**20)}bit")
         ahead = min(max(LEAST_AHEAD, int(mib_per_s * 2**20 * SEND_AHEAD_S)), MOST_AHEAD)
         for node in nodes:
@@ -118,7 +120,7 @@ def _name(process: int) -> str:
     return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
 
 
-def _configure(switch: int, nodes: list[Node], of_user: bool, rate: str) -> None:
+def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, rate: str) -> None:
     """A bridge, a link from it to each node, and a token bucket at both ends."""
     _in(switch, of_user, "ip", ["link add bridge type bridge", "link set bridge up"])
     lines = [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
@@ -132,7 +134,7 @@ def _configure(switch: int, nodes: list[Node], of_user: bool, rate: str) -> None
         _in(node.keeper, of_user, "tc", [f"qdisc add dev {INTERFACE} {limit}"])
 
 
-def _limit_buffers(node: Node, most: int) -> None:
+def _limit_buffers(node: EmulatedNode, most: int) -> None:
     """Sizes of TCP's buffers in a node: least, at first, at most."""
     script = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
     try:

@@ -35,7 +35,7 @@ ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "front": 2
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """One line of the legend: what it says and how its sample looks."""
 
     label: str
@@ -45,7 +45,7 @@ class Entry:
     dot: bool = False
 
 
-def entries(chart: Chart) -> list[Entry]:
+def entries(chart: Chart) -> list[LegendEntry]:
     """Series in their order, then published, then guides, then kinds of number. None where there is nothing to tell apart."""
     found: dict[str, Line] = {}
     for line in sorted(chart.lines, key=lambda line: (ORDER[line.role], line.style, line.mark or 0)):
@@ -57,12 +57,12 @@ def entries(chart: Chart) -> list[Entry]:
     return [*(_entry(line) for line in found.values()), *kinds]
 
 
-def _entry(line: Line) -> Entry:
+def _entry(line: Line) -> LegendEntry:
     patch = line.role in ("bar", "part")
-    return Entry(line.label, bar_look(line) if patch else looks(line), line.connected and not patch, patch)
+    return LegendEntry(line.label, bar_look(line) if patch else looks(line), line.connected and not patch, patch)
 
 
-def kind_entries(chart: Chart) -> list[Entry]:
+def kind_entries(chart: Chart) -> list[LegendEntry]:
     """What marks mean, wherever some number of the figure is not simply measured."""
     points = [
         point for line in chart.lines if line.role not in ("ideal", "front", "published") for point in line.points
@@ -75,20 +75,22 @@ def kind_entries(chart: Chart) -> list[Entry]:
     found = []
     plain = any(point.kind == "measured" and not point.emulated for point in points)
     if (plain or len(kinds) > 1) and "measured" in kinds and not bars:
-        found.append(Entry("measured", {**grey, "markerfacecolor": QUIET}))
+        found.append(LegendEntry("measured", {**grey, "markerfacecolor": QUIET}))
     if "extrapolated" in kinds:
-        found.append(Entry("extrapolated", {**grey, "markerfacecolor": "white"}))
+        found.append(LegendEntry("extrapolated", {**grey, "markerfacecolor": "white"}))
     if "predicted" in kinds:
-        found.append(Entry("predicted", {**grey, "markerfacecolor": "white", "linestyle": PREDICTED_DASH}, line=True))
+        found.append(
+            LegendEntry("predicted", {**grey, "markerfacecolor": "white", "linestyle": PREDICTED_DASH}, line=True)
+        )
     if emulated:
-        found.append(Entry("emulated compute (dot)", {**grey, "markerfacecolor": QUIET}, dot=True))
+        found.append(LegendEntry("emulated compute (dot)", {**grey, "markerfacecolor": QUIET}, dot=True))
     return found
 
 
 PREDICTED_DASH = (0, (1, 1.6))
 
 
-def column_widths(shown: Sequence[Entry], room: float) -> list[float]:
+def column_widths(shown: Sequence[LegendEntry], room: float) -> list[float]:
     """The widths of the legend's columns, filled row by row: as many as fit."""
     widths = [HANDLE + text_width(entry.label, FONT - 0.5) + GAP for entry in shown]
     for rows in range(1, len(shown) + 1):
@@ -99,7 +101,7 @@ def column_widths(shown: Sequence[Entry], room: float) -> list[float]:
     return [max(widths, default=0.0)]
 
 
-def draw_legend(figure: Figure, shown: Sequence[Entry], columns: Sequence[float], top: float) -> None:
+def draw_legend(figure: Figure, shown: Sequence[LegendEntry], columns: Sequence[float], top: float) -> None:
     """The legend, drawn by hand, row by row: its size is known before anything is measured."""
     width, height = figure.get_size_inches()
     for index, entry in enumerate(shown):

@@ -17,7 +17,7 @@ from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import listed
 from scalestudy.spec.emulated import is_compute_emulated
-from scalestudy.spec.step_times import INFINITE, Published, published_step_time
+from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_step_time
 
 Row = Mapping[str, Any]
 DISTURBED = "†"
@@ -174,7 +174,7 @@ def _accelerator(row: Row) -> str:
     return device.removeprefix("emulated:") if is_compute_emulated(row) else ""
 
 
-def _published(row: Row) -> tuple[Published, ...]:
+def _published(row: Row) -> tuple[PublishedStepTime, ...]:
     """The rows of step_times.csv that a run waited for; none where the table no longer has them."""
     try:
         return published_step_time(str(row["model"]), _accelerator(row), int(row["batch.per_rank"])).rows

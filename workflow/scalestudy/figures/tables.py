@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class TableRow:
     """One row: what it is, its runs, its values."""
 
     keys: tuple[Any, ...]
@@ -64,7 +64,7 @@ class Table:
     title: str
     keys: tuple[str, ...]
     values: tuple[str, ...]
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[TableRow, ...]
     notes: tuple[str, ...]
     absent: tuple[str, ...]
     labelled: frozenset[str] = frozenset()
@@ -167,7 +167,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
 
 def _configuration(
     study: Study, keys: Sequence[str], values: Sequence[str], group: Sequence[Row], mixed: bool
-) -> Configuration:
+) -> TableRow:
     first = group[0]
     texts = [value_text(study, key, first.get(key)) for key in keys]
     if mixed and is_compute_emulated(first) and texts and not any("emulated" in text for text in texts):
@@ -180,7 +180,7 @@ def _configuration(
         ends = [row[f"{column}_low"] for row in valid if row.get(f"{column}_kind") == CENSORED]
         kind = CENSORED if ends else kind_of_all([kind_of(row, column) for row in found])
         cells.append(Cell(interval_of(valid, column), kind, disturbed, len(ends), min(ends, default=None)))
-    return Configuration(
+    return TableRow(
         tuple(first.get(key) for key in keys),
         tuple(texts),
         len(valid),
@@ -200,7 +200,7 @@ def said(row: Row) -> str:
 RELATIVE = {"efficiency", "speedup"}
 
 
-def _notes(rows: Sequence[Row], configurations: Sequence[Configuration], spec: TableSpec) -> tuple[str, ...]:
+def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec) -> tuple[str, ...]:
     cells = [cell for row in configurations for cell in row.cells if cell.value]
     relative = RELATIVE & set(spec.values)
     priced = dict.fromkeys(row["currency"] for row in rows if row["currency"]) if "cost" in spec.values else []

@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Attempt:
+class RunStart:
     """One start of a run's processes."""
 
     started: str
@@ -99,7 +99,7 @@ class Chain:
     """The checkpoint of another run, where there is none of its own."""
     done: int = 0
     """Steps of a complete run."""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[RunStart] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -186,7 +186,7 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
     path = chain.resume or chain.init_from
     begun = 0 if path is None else _steps_in(path)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    chain.attempts.append(Attempt(now, JobEnvironment().job_id, begun))
+    chain.attempts.append(RunStart(now, JobEnvironment().job_id, begun))
     chain.save()
     if chain.resume is not None:
         chain.state("running", begun, f"it resumes after step {begun}")
@@ -199,7 +199,7 @@ def _read_record(chain: Chain) -> None:
     try:
         record = read_json(file)
         noted = _Record.model_validate(record)
-        run, attempts = noted.run, [Attempt(**vars(link)) for link in noted.links]
+        run, attempts = noted.run, [RunStart(**vars(link)) for link in noted.links]
         warnings = noted.warnings
     except (UserError, ValueError):
         chain.warnings.append("the record of earlier attempts is damaged: they are not listed")

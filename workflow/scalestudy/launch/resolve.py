@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from scalestudy.emulation.network import Node, emulated_nodes
+from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch import mpi
@@ -162,7 +162,7 @@ def _check_torch(found: Accelerators) -> None:
 
 
 @contextmanager
-def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Iterator[tuple[Node, ...]]:
+def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Iterator[tuple[EmulatedNode, ...]]:
     """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
     if spec.network is None:
         yield ()

@@ -38,7 +38,7 @@ Work = Callable[[list[str]], int]
 
 
 @dataclass
-class Request:
+class RunRequest:
     """What a client wants done, and the streams that the work writes to."""
 
     arguments: list[str]
@@ -122,7 +122,7 @@ def _bind(listener: socket.socket, address: Path) -> None:
     temporary.replace(address)
 
 
-def read_request(client: socket.socket) -> Request | None:
+def read_request(client: socket.socket) -> RunRequest | None:
     """A client's request; None, with no descriptor left open, where it went away or only looked whether this lives."""
     client.settimeout(REQUEST_S)
     streams: list[int] = []
@@ -131,7 +131,7 @@ def read_request(client: socket.socket) -> Request | None:
         if len(header) == 8 and len(streams) == STREAMS:
             plain = json.loads(_receive(client, int.from_bytes(header, "big")))
             client.settimeout(None)
-            return Request(plain["arguments"], plain["folder"], plain["environment"], streams)
+            return RunRequest(plain["arguments"], plain["folder"], plain["environment"], streams)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     for stream in streams:
@@ -149,7 +149,9 @@ def _receive(client: socket.socket, size: int) -> bytes:
     return data
 
 
-def _fork(request: Request, client: socket.socket, listener: socket.socket, others: list[Child], work: Work) -> Child:
+def _fork(
+    request: RunRequest, client: socket.socket, listener: socket.socket, others: list[Child], work: Work
+) -> Child:
     parent, lifeline = os.getpid(), Lifeline()
     pid = os.fork()
     if pid == 0:
@@ -169,7 +171,7 @@ def _fork(request: Request, client: socket.socket, listener: socket.socket, othe
     return Child(pid, lifeline.watch(), client)
 
 
-def _work(request: Request, work: Work) -> NoReturn:
+def _work(request: RunRequest, work: Work) -> NoReturn:
     """Do the work in the client's name, in a child."""
     status = 1
     try:

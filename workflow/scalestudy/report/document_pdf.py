@@ -37,7 +37,7 @@ Words = Sequence[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellLines:
     """Lines of one cell of a table."""
 
     lines: tuple[str, ...]
@@ -186,7 +186,7 @@ class Pages:
         ends = [begin / WIDTH, end / WIDTH]
         self.figures[-1].add_artist(Line2D(ends, [y, y], color=style.INK, linewidth=width, solid_capstyle="butt"))
 
-    def _head(self, cells: Sequence[Cell], widths: Sequence[float]) -> None:
+    def _head(self, cells: Sequence[CellLines], widths: Sequence[float]) -> None:
         self.rule(LEFT, WIDTH - RIGHT, THICK)
         self.y -= 3
         self._row(cells, widths, at_foot=True)
@@ -194,7 +194,7 @@ class Pages:
         self.rule(LEFT, WIDTH - RIGHT, THIN)
         self.y -= 3
 
-    def _row(self, cells: Sequence[Cell], widths: Sequence[float], *, at_foot: bool = False) -> None:
+    def _row(self, cells: Sequence[CellLines], widths: Sequence[float], *, at_foot: bool = False) -> None:
         most = max(len(cell.lines) for cell in cells)
         x = LEFT
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
@@ -266,9 +266,11 @@ def _parts(word: str, size: float, width: float, *, bold: bool) -> list[str]:
     return parts
 
 
-def _cells(texts: Sequence[str], widths: Sequence[float], *, bold: bool) -> list[Cell]:
+def _cells(texts: Sequence[str], widths: Sequence[float], *, bold: bool) -> list[CellLines]:
     """A row of a table, each text in lines as wide as its column."""
-    return [Cell(tuple(_plain_lines(text, width, bold=bold)), bold) for text, width in zip(texts, widths, strict=True)]
+    return [
+        CellLines(tuple(_plain_lines(text, width, bold=bold)), bold) for text, width in zip(texts, widths, strict=True)
+    ]
 
 
 def _plain_lines(text: str, width: float, *, bold: bool) -> list[str]:
@@ -290,7 +292,7 @@ def _widths(table: Table) -> list[float]:
     return [max(80.0, TEXT - sum(numbers) - CELL * len(numbers)), *numbers]
 
 
-def _height(cells: Sequence[Cell]) -> float:
+def _height(cells: Sequence[CellLines]) -> float:
     return SMALL * LEADING * max(len(cell.lines) for cell in cells)
 
 

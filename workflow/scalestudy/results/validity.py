@@ -23,7 +23,7 @@ LEAST_WINDOW_STEPS = 5
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """What a run is judged by."""
 
     job: Job
@@ -35,7 +35,7 @@ class Evidence:
 
 def invalid_reason(job: Job, measured: Measured, values: Values, manifest: Manifest) -> str | None:
     """Why the run is invalid, None where it is valid. Sanity comes before performance: the first reason counts."""
-    evidence = Evidence(job, measured, values, manifest)
+    evidence = RunEvidence(job, measured, values, manifest)
     return next((reason for check in CHECKS for reason in check(evidence)), None)
 
 
@@ -46,12 +46,12 @@ def unchecked(job: Job, measured: Measured, values: Values, manifest: Manifest) 
     return [sentence for sentence in (reads, transport) if sentence is not None]
 
 
-def strategy_is_sane(run: Evidence) -> Iterator[str]:
+def strategy_is_sane(run: RunEvidence) -> Iterator[str]:
     """No rank's strategy has found the run invalid."""
     yield from filter(None, (report.invalid_reason for report in run.measured.reports))
 
 
-def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
+def code_is_that_of_the_id(run: RunEvidence) -> Iterator[str]:
     """Every rank trained with the files of the user's own that the run's id was made from."""
     for report in run.measured.reports:
         if report.own_code and run_id_with(run.job.spec, report.own_code) != run.job.run:
@@ -68,7 +68,7 @@ def code_is_that_of_the_id(run: Evidence) -> Iterator[str]:
             yield f"rank {report.rank} imported another {files} than rank 0: is config/extensions/ the same everywhere?"
 
 
-def device_is_that_of_the_run(run: Evidence) -> Iterator[str]:
+def device_is_that_of_the_run(run: RunEvidence) -> Iterator[str]:
     """Parameters and loss of every rank lie on the kind of device that the run is about."""
     device = run.job.resolved.device
     for report in run.measured.reports:
@@ -77,7 +77,7 @@ def device_is_that_of_the_run(run: Evidence) -> Iterator[str]:
             yield f"{what}: see where the model puts its parameters"
 
 
-def training_is_finite(run: Evidence) -> Iterator[str]:
+def training_is_finite(run: RunEvidence) -> Iterator[str]:
     """Losses and parameters are finite."""
     wrong = [report.rank for report in run.measured.reports if not report.finite]
     if wrong:
@@ -85,7 +85,7 @@ def training_is_finite(run: Evidence) -> Iterator[str]:
         yield f"the loss or a weight is not finite{where}: lower optimiser.learning_rate"
 
 
-def evaluations_have_scores(run: Evidence) -> Iterator[str]:
+def evaluations_have_scores(run: RunEvidence) -> Iterator[str]:
     """Every evaluation has scores."""
     for report in run.measured.reports:
         for evaluation in report.evaluations:
@@ -93,7 +93,7 @@ def evaluations_have_scores(run: Evidence) -> Iterator[str]:
                 yield f"{reason}, after epoch {evaluation.epoch:g}: see what the model does in evaluation mode"
 
 
-def parameters_are_equal(run: Evidence) -> Iterator[str]:
+def parameters_are_equal(run: RunEvidence) -> Iterator[str]:
     """Ranks hold the same parameters, where the strategy promises it."""
     first, *others = run.measured.reports
     differ = [report.rank for report in others if report.parameter_digest != first.parameter_digest]
@@ -101,7 +101,7 @@ def parameters_are_equal(run: Evidence) -> Iterator[str]:
         yield f"ranks hold different parameters after the last step: those of {_ranks(differ)} are not those of rank 0"
 
 
-def samples_are_as_planned(run: Evidence) -> Iterator[str]:
+def samples_are_as_planned(run: RunEvidence) -> Iterator[str]:
     """Every step had its samples, and each rank its share of them."""
     report = run.measured.reports[0]
     planned = (report.steps_done - report.first_step) * run.job.spec.global_batch
@@ -114,7 +114,7 @@ def samples_are_as_planned(run: Evidence) -> Iterator[str]:
             yield f"rank {report.rank} saw {report.samples_seen:,} samples, {own:,} were planned"
 
 
-def samples_are_those_planned(run: Evidence) -> Iterator[str]:
+def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     """Each rank saw its own samples, each as often as planned."""
     known = [report for report in run.measured.reports if report.seen is not None]
     if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in known):
@@ -132,13 +132,13 @@ def samples_are_those_planned(run: Evidence) -> Iterator[str]:
             )
 
 
-def _planned(run: Evidence, first: int, done: int) -> list[int]:
+def _planned(run: RunEvidence, first: int, done: int) -> list[int]:
     spec = run.job.spec
     samples, last = run.manifest.train.samples, spec.loader.last_batch
     return planned_tallies(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
 
 
-def _seen_by_two(run: Evidence, known: Sequence[Report]) -> Iterator[str]:
+def _seen_by_two(run: RunEvidence, known: Sequence[Report]) -> Iterator[str]:
     """In storage order, and where nodes have samples of their own: at least no two ranks saw the same ones.
 
     Where an epoch is filled up with samples of its start, two ranks may.
@@ -153,7 +153,7 @@ def _ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def full_training_is_complete(run: Evidence) -> Iterator[str]:
+def full_training_is_complete(run: RunEvidence) -> Iterator[str]:
     """A run that is the full training made all its steps."""
     spec, report = run.job.spec, run.measured.reports[0]
     all_steps = epoch_steps(spec, run.manifest, report) * spec.train.epochs
@@ -161,7 +161,7 @@ def full_training_is_complete(run: Evidence) -> Iterator[str]:
         yield f"{report.steps_done} of {all_steps} steps were made"
 
 
-def window_is_long_enough(run: Evidence) -> Iterator[str]:
+def window_is_long_enough(run: RunEvidence) -> Iterator[str]:
     """The measurement window is long enough to mean something, where steps are what is measured."""
     if run.job.spec.measure.whole_program:
         return
@@ -173,7 +173,7 @@ def window_is_long_enough(run: Evidence) -> Iterator[str]:
         )
 
 
-def staging_is_complete(run: Evidence) -> Iterator[str]:
+def staging_is_complete(run: RunEvidence) -> Iterator[str]:
     """Every node that was to make copies of its own copied all of them."""
     stages = [report.stage for report in run.measured.reports if report.stage is not None]
     for stage in stages if not run.job.spec.stage.reuse else ():
@@ -182,12 +182,12 @@ def staging_is_complete(run: Evidence) -> Iterator[str]:
             yield f"node {stage.node} was to copy {stage.bytes:,} bytes, and copied {copied:,}"
 
 
-def transport_is_that_of_the_machine(run: Evidence) -> Iterator[str]:
+def transport_is_that_of_the_machine(run: RunEvidence) -> Iterator[str]:
     """NCCL used the transports that the machine's description promises."""
     yield from islice(unpromised_transports(run.job, run.measured.reports[0].backend, nccl_log(run.job)), 1)
 
 
-def clock_was_kept(run: Evidence) -> Iterator[str]:
+def clock_was_kept(run: RunEvidence) -> Iterator[str]:
     """The processor was not thermally throttled for long, where steps are what is measured."""
     share = run.values.get("throttled_share")
     if share is not None and share > MOST_THROTTLED:
@@ -197,7 +197,7 @@ def clock_was_kept(run: Evidence) -> Iterator[str]:
         )
 
 
-def storage_was_read(run: Evidence) -> Iterator[str]:
+def storage_was_read(run: RunEvidence) -> Iterator[str]:
     """What storage had to deliver was read from it, and nothing where all was in the page cache."""
     reason = judge_reads(run.job.spec, run.manifest, run.measured.reports, run.values).invalid
     if reason is not None:

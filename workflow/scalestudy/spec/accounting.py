@@ -42,7 +42,7 @@ Day = Annotated[str, AfterValidator(_day)]
 """A day as ISO 8601 writes it."""
 
 
-class Allocation(Spec):
+class Grant(Spec):
     """Computing time that a project was granted."""
 
     project: Annotated[str, Field(min_length=1)]
@@ -57,7 +57,7 @@ class Allocation(Spec):
     """Last day of the grant."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> Allocation:
+    def _in_order(self) -> Grant:
         if self.last_day < self.first_day:
             raise refused(f"it ends on {self.last_day}, before it begins", "exchange the days", "last_day")
         return self
@@ -81,7 +81,7 @@ class Accounting(Spec):
     """What the ledger sums over: `month`, `quarter`, `half_year` or `year`."""
     year_begins: Annotated[int, Field(ge=1, le=12)] = 1
     """Month in which the site's year begins: 4 for April."""
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[Grant, ...] = ()
     """What was granted, where the scheduler does not know it."""
     left: LeftCommand | None = None
     """Unset: Slurm is asked (sshare), other systems have no such command."""

@@ -14,7 +14,7 @@ from scalestudy.spec.hosts import KEY as NODES
 from scalestudy.spec.hosts import WORDS, HostAxis, groups
 from scalestudy.spec.study import MOST_REPEATS, ScaleSpec, StudySpec
 from scalestudy.spec.up_to import Extent, UpTo
-from scalestudy.spec.yamlfile import OPTION, Document
+from scalestudy.spec.yamlfile import OPTION, YamlDocument
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Combinations:
         return [tuple(itertools.chain.from_iterable(points)) for points in itertools.product(*self.axes)]
 
 
-def combinations(document: Document, spec: StudySpec, scale: str, extent: Extent) -> Combinations:
+def combinations(document: YamlDocument, spec: StudySpec, scale: str, extent: Extent) -> Combinations:
     """The combinations of a study at one scale, whose parts replace those of the file.
 
     `extent` gives the axes that are as many as the machine has their values.
@@ -83,7 +83,9 @@ def combinations(document: Document, spec: StudySpec, scale: str, extent: Extent
     return Combinations(axes, exclude, exclude_place, included, change.repeats or spec.repeats)
 
 
-def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent) -> Iterator[Axis]:
+def _vary_axes(
+    document: YamlDocument, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent
+) -> Iterator[Axis]:
     vary: dict[str, tuple[Any, KeyPath]] = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
     vary |= {key: (values, (*at, "vary", key)) for key, values in change.vary.items()}
     for key, (values, place) in vary.items():
@@ -98,7 +100,7 @@ def _vary_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPa
             yield [(_setting(document, key, value, (*place, index), place),) for index, value in enumerate(values)]
 
 
-def _host_settings(key: str, axis: HostAxis, place: KeyPath, extent: Extent, document: Document) -> list[Setting]:
+def _host_settings(key: str, axis: HostAxis, place: KeyPath, extent: Extent, document: YamlDocument) -> list[Setting]:
     """The nodes of the machine by name, as values of `hosts`."""
     if key != NODES:
         what = f"`{axis.hosts}` stands for nodes by name, and `{key}` has none"
@@ -109,7 +111,7 @@ def _host_settings(key: str, axis: HostAxis, place: KeyPath, extent: Extent, doc
     return [Setting("hosts", list(hosts), None, place, place) for hosts in found]
 
 
-def _zip_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPath) -> Iterator[Axis]:
+def _zip_axes(document: YamlDocument, spec: StudySpec, change: ScaleSpec, at: KeyPath) -> Iterator[Axis]:
     zips, origin = (spec.zip, KeyPath(("zip",))) if change.zip is None else (change.zip, (*at, "zip"))
     for index, zipped in enumerate(zips if isinstance(zips, list) else [zips]):
         here: KeyPath = (*origin, index) if isinstance(zips, list) else origin
@@ -127,7 +129,7 @@ def _zip_axes(document: Document, spec: StudySpec, change: ScaleSpec, at: KeyPat
             ]
 
 
-def _included(document: Document, rule: Mapping[str, Any], place: KeyPath, extent: Extent) -> Iterator[Included]:
+def _included(document: YamlDocument, rule: Mapping[str, Any], place: KeyPath, extent: Extent) -> Iterator[Included]:
     """One combination; where it is for nodes by name, one for each of these."""
     keys = [key for key in rule if key != "repeats"]
     settings = tuple(_setting(document, key, rule[key], (*place, key), (*place, key)) for key in keys)
@@ -140,7 +142,7 @@ def _included(document: Document, rule: Mapping[str, Any], place: KeyPath, exten
         yield Included((*others, hosts), rule.get("repeats"), place)
 
 
-def _setting(document: Document, key: str, value: Any, origin: KeyPath, place: KeyPath) -> Setting:
+def _setting(document: YamlDocument, key: str, value: Any, origin: KeyPath, place: KeyPath) -> Setting:
     """One value of one axis, with or without a label."""
     if not isinstance(value, dict) or "value" not in value:
         return Setting(key, value, None, origin, place)

@@ -8,7 +8,7 @@ from typing import Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.spec.base import KeyPath, nearest_of_many, shown
 from scalestudy.spec.claim_sides import (
-    Part,
+    ClaimPart,
     Row,
     chosen,
     configurations,
@@ -100,7 +100,7 @@ def _where_problems(
         yield Problem((key,), f"no {kind} agrees with all of `where` and `{key}`", "remove a key")
 
 
-def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], part: Part) -> Iterator[Problem]:
+def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], part: ClaimPart) -> Iterator[Problem]:
     count = len(configurations(side))
     at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
     if count == 0:

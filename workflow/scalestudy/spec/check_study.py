@@ -11,7 +11,7 @@ from scalestudy.spec.axes import Combinations, Point
 from scalestudy.spec.base import KeyPath, key_problem, shown
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
-from scalestudy.spec.yamlfile import Document
+from scalestudy.spec.yamlfile import YamlDocument
 
 MOST_RUNS = 50_000
 MOST_ERRORS = 20
@@ -19,7 +19,7 @@ MOST_SEED = 2**31 - 1
 SET_BY_REPEATS = Problem(("repeat",), "`repeat` is set by the study's `repeats`", "set `repeats`")
 
 
-def check_keys(document: Document, found: Combinations) -> None:
+def check_keys(document: YamlDocument, found: Combinations) -> None:
     """Raise UserError for dotted keys that no run has, keys that vary twice, and wrong `repeats` in `include`."""
     errors: list[UserError] = []
     places: dict[str, KeyPath] = {}
@@ -41,7 +41,7 @@ def check_keys(document: Document, found: Combinations) -> None:
     raise_all(errors)
 
 
-def _wrong_repeats(document: Document, found: Combinations) -> Iterator[UserError]:
+def _wrong_repeats(document: YamlDocument, found: Combinations) -> Iterator[UserError]:
     for each in found.include:
         if each.repeats is not None and not (type(each.repeats) is int and 1 <= each.repeats <= found.repeats):
             what = f"must be a whole number from 1 to the study's {found.repeats}, not {shown(each.repeats)}"
@@ -49,7 +49,7 @@ def _wrong_repeats(document: Document, found: Combinations) -> Iterator[UserErro
             yield UserError(what, document.where((*each.place, "repeats")), remedy)
 
 
-def check_size(document: Document, found: Combinations) -> None:
+def check_size(document: YamlDocument, found: Combinations) -> None:
     """Raise UserError where a study has more runs than are expanded."""
     count = (math.prod(len(axis) for axis in found.axes) + len(found.include)) * found.repeats
     if count > MOST_RUNS:
@@ -57,7 +57,7 @@ def check_size(document: Document, found: Combinations) -> None:
         raise UserError(what, document.where(("vary",)), "vary fewer keys, or vary keys together with `zip`")
 
 
-def check_duplicates(document: Document, runs: list[Run], points: list[Point]) -> None:
+def check_duplicates(document: YamlDocument, runs: list[Run], points: list[Point]) -> None:
     """Raise UserError for two combinations that are one run: it would appear twice in every figure."""
     points_by_id: dict[str, Point] = {}
     errors: dict[KeyPath, UserError] = {}

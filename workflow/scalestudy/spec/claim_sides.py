@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class ClaimPart:
     """One comparison of a claim: the value of its column `each` (None without), and the rows of its sides."""
 
     value: Any
@@ -39,19 +39,19 @@ def chosen(rows: Iterable[Row], *wheres: Mapping[str, Any]) -> tuple[Row, ...]:
     return tuple(row for row in rows if all(matches(row.get(key), to) for where in wheres for key, to in where.items()))
 
 
-def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[Part]:
+def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
     """The comparisons of a claim: one, or one per value of `each`. A side with a single such value is in all of them."""
     of = chosen(rows, claim.where, claim.of)
     against = None if claim.against is None else chosen(rows, claim.where, claim.against)
     if claim.each is None:
-        return [Part(None, of, against)]
+        return [ClaimPart(None, of, against)]
     each_of = _by_value(claim.each, of)
     each_against = None if against is None else _by_value(claim.each, against)
     # Values are those of the sides that have several; of the first side where neither has.
     sides = [side for side in (each_of, each_against or {}) if len(side) > 1] or [each_of]
     values = {name: rows[0].get(claim.each) for side in sides for name, rows in side.items()}
     return [
-        Part(
+        ClaimPart(
             value,
             _with(each_of, claim.each, value),
             None if each_against is None else _with(each_against, claim.each, value),

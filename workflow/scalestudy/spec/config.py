@@ -19,7 +19,7 @@ from scalestudy.spec.base import Spec, parse, printable, refused, shown_safely
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
-from scalestudy.spec.yamlfile import Document, dotted, read_yaml, setting
+from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
 
 LONGEST_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -166,7 +166,7 @@ def site_of(given: Mapping[str, Any]) -> str | None:
 M = TypeVar("M", bound=Spec)
 
 
-def checked(model: type[M], document: Document) -> M:
+def checked(model: type[M], document: YamlDocument) -> M:
     """The document's data as `model`; errors name file and line, in the order of the file."""
     value, problems = parse(model, document.data)
     problems.sort(key=lambda problem: document.line(problem.path))

@@ -10,14 +10,14 @@ from scalestudy.spec.base import KeyPath, Spec, parse
 from scalestudy.spec.claims import AnyClaim, Comparison, Exact
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.sizes import filter_in_bytes
-from scalestudy.spec.yamlfile import Document
+from scalestudy.spec.yamlfile import YamlDocument
 
 
 class _Claims(Spec):
     claims: list[AnyClaim] = []
 
 
-class Places:
+class ClaimLines:
     """Where each key of each claim is written: in `claims`, or in those of the scale."""
 
     def __init__(self, scale: str) -> None:
@@ -38,12 +38,12 @@ class Places:
         return ("claims", base, *path[2:])
 
 
-def claims_at(document: Document, scale: str) -> tuple[list[AnyClaim], Places]:
+def claims_at(document: YamlDocument, scale: str) -> tuple[list[AnyClaim], ClaimLines]:
     """The claims of a study at one scale; raises UserError where a claim with the scale's changes is wrong."""
     given = document.data.get("claims") or []
     changes = ((document.data.get("scales") or {}).get(scale) or {}).get("claims") or []
     by_id = {each.get("id"): at for at, each in enumerate(changes)}
-    places, plain = Places(scale), []
+    places, plain = ClaimLines(scale), []
     for at, claim in enumerate(given):
         change = by_id.pop(claim["id"], None)
         places.add(at, change, changes[change] if change is not None else ())
@@ -62,7 +62,7 @@ def _changed(claim: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, A
     return {key: value for key, value in {**claim, **change}.items() if value is not None}
 
 
-def raise_problems(problems: Iterable[Problem], places: Places, document: Document) -> None:
+def raise_problems(problems: Iterable[Problem], places: ClaimLines, document: YamlDocument) -> None:
     """Raise UserError with the line of each problem below `claims`; nothing where there is none."""
     raise_all([UserError(p.what, document.where(places.of(p.path)), p.remedy) for p in problems])
 

@@ -18,7 +18,7 @@ from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
 from scalestudy.spec.columns import columns_of, speeds_and_times
-from scalestudy.spec.expand_claims import Places, claim_in_bytes, claims_at, raise_problems
+from scalestudy.spec.expand_claims import ClaimLines, claim_in_bytes, claims_at, raise_problems
 from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine
@@ -28,7 +28,7 @@ from scalestudy.spec.run import RunSpec, one_or_more
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
 from scalestudy.spec.study import Run, ScaleSpec, Study, StudySpec
 from scalestudy.spec.up_to import Extent
-from scalestudy.spec.yamlfile import Document
+from scalestudy.spec.yamlfile import YamlDocument
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Configuration:
 class _Expansion:
     """What the expansion of one study needs at every step."""
 
-    document: Document
+    document: YamlDocument
     base: Draft
     found: Combinations
     extent: Extent
@@ -53,7 +53,7 @@ class _Expansion:
 
 
 def expand(
-    document: Document,
+    document: YamlDocument,
     spec: StudySpec,
     name: str,
     scale: str,
@@ -92,7 +92,7 @@ def expand(
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
     # With other values for keys, what claims choose need not be there.
-    claims, places = ([], Places(scale)) if changes else claims_at(document, scale)
+    claims, places = ([], ClaimLines(scale)) if changes else claims_at(document, scale)
     rows = [columns_of(each.run) for each in configurations] if claims else []
     chosen = Chosen(rows, _of_machine(found), left_out.rows, extent)
     study = Study(
@@ -119,7 +119,7 @@ def expand(
     return study
 
 
-def _check_fleet(document: Document, spec: StudySpec) -> None:
+def _check_fleet(document: YamlDocument, spec: StudySpec) -> None:
     if spec.fleet is not None and spec.fleet.column not in (valid := speeds_and_times()):
         what = f"{shown(spec.fleet.column)} is not a measured column of rates or times"
         raise UserError(what, document.where(("fleet", "column")), nearest(spec.fleet.column, valid))
@@ -144,7 +144,7 @@ def _of_machine(found: Combinations) -> dict[str, list[int]]:
     return {key: [each.value for each in settings if each.key == key] for key in {each.key for each in settings}}
 
 
-def _check_figures(document: Document, study: Study, change: ScaleSpec) -> None:
+def _check_figures(document: YamlDocument, study: Study, change: ScaleSpec) -> None:
     at: KeyPath = ("scales", study.scale)
     places: dict[str | int, KeyPath] = {
         "figures": at if change.figures is not None else (),
@@ -272,7 +272,7 @@ def _compiled_last(rounds: list[list[Run]], extensions: Path) -> list[list[Run]]
     return others + [[reference, *found] for reference, found in zip(again, compiled, strict=True) if found]
 
 
-def _labels(document: Document, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
+def _labels(document: YamlDocument, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
     """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
     for each in configurations:

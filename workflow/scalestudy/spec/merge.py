@@ -9,7 +9,7 @@ from typing import Any
 
 from scalestudy.spec.axes import Point
 from scalestudy.spec.base import KeyPath
-from scalestudy.spec.yamlfile import Document
+from scalestudy.spec.yamlfile import YamlDocument
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Draft:
         """One that can be changed by itself."""
         return Draft(copy.deepcopy(self.data), dict(self.origins))
 
-    def where(self, document: Document, path: KeyPath) -> str:
+    def where(self, document: YamlDocument, path: KeyPath) -> str:
         """The place in the study file that a part of the run comes from."""
         for cut in range(len(path), -1, -1):
             if path[:cut] in self.origins:

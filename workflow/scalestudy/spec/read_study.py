@@ -28,7 +28,7 @@ class NoScale(UserError):
 
 
 @dataclass
-class Found:
+class StudiesFound:
     """The requested studies: those that can be expanded, and what is wrong with the others."""
 
     studies: list[Study] = field(default_factory=list)
@@ -88,13 +88,13 @@ def find_studies(
     machine_name: str = "local",
     extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,
-) -> Found:
+) -> StudiesFound:
     """As `read_studies`, but a study that is wrong does not hide the others.
 
     Raises UserError where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    found = Found(wrong=dict(_file_name_errors(folder)))
+    found = StudiesFound(wrong=dict(_file_name_errors(folder)))
     for name in _existing(names, folder, found.wrong):
         try:
             document, notices = renamed_document(read_yaml(folder / f"{name}.yaml"))

@@ -10,7 +10,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.base import KeyPath
 
 if TYPE_CHECKING:
-    from scalestudy.spec.yamlfile import Document
+    from scalestudy.spec.yamlfile import YamlDocument
 
 RENAMED = {"tolerate_stall_s": "heartbeat_timeout_s"}
 """Old to new names of the keys of a run."""
@@ -29,7 +29,7 @@ def with_stored_names(data: Mapping[str, Any]) -> dict[str, Any]:
     return {STORED.get(key, key): value for key, value in data.items()}
 
 
-def renamed_document(document: Document) -> tuple[Document, list[str]]:
+def renamed_document(document: YamlDocument) -> tuple[YamlDocument, list[str]]:
     """A study file with new names throughout, and a notice for each place with an old one."""
     notices: list[str] = []
 

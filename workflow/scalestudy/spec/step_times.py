@@ -19,7 +19,7 @@ FURTHEST = 2.0
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedStepTime:
     """One row of step_times.csv."""
 
     model: str
@@ -34,7 +34,7 @@ class StepTime:
     """Seconds of one step, and the published rows that they follow from: one, or two on a line; none if `infinite`."""
 
     seconds: float
-    rows: tuple[Published, ...] = ()
+    rows: tuple[PublishedStepTime, ...] = ()
 
 
 class NotTimed(UserError):
@@ -75,14 +75,14 @@ def published_step_time(model: str, accelerator: str, rank_batch: int, table: Pa
     return StepTime(rank_batch / _images_per_s(used, rank_batch), used)
 
 
-def _nearest_two(rows: list[Published], batch: int) -> tuple[Published, ...]:
+def _nearest_two(rows: list[PublishedStepTime], batch: int) -> tuple[PublishedStepTime, ...]:
     """The rows on both sides of a batch, else the two at the end that it is beyond; of one row that one."""
     above = sum(row.batch < batch for row in rows)
     begin = min(max(above - 1, 0), max(len(rows) - 2, 0))
     return tuple(rows[begin : begin + 2])
 
 
-def _images_per_s(rows: tuple[Published, ...], batch: int) -> float:
+def _images_per_s(rows: tuple[PublishedStepTime, ...], batch: int) -> float:
     low, high = rows[0], rows[-1]
     if low is high:
         return low.images_per_s
@@ -90,7 +90,7 @@ def _images_per_s(rows: tuple[Published, ...], batch: int) -> float:
     return low.images_per_s * float((batch / low.batch) ** slope)
 
 
-def _rows(model: str, accelerator: str, table: Path) -> list[Published]:
+def _rows(model: str, accelerator: str, table: Path) -> list[PublishedStepTime]:
     """A model's rows of one accelerator, by batch."""
     rows = _read(table)
     of_accelerator = [row for row in rows if row.accelerator == accelerator]
@@ -116,19 +116,19 @@ def _others(model: str, batch: int, table: Path) -> str:
     return f", or another accelerator: {', '.join(sorted(near))}" if near else ""
 
 
-def _read(table: Path) -> tuple[Published, ...]:
+def _read(table: Path) -> tuple[PublishedStepTime, ...]:
     if not table.is_file():
         raise UserError("the table of step times is missing", str(table), "run the command at the top of the project")
     return _parsed(table.resolve(), table.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
-def _parsed(table: Path, changed_ns: int) -> tuple[Published, ...]:
+def _parsed(table: Path, changed_ns: int) -> tuple[PublishedStepTime, ...]:
     """The rows of a table; it is read once per change, for a plan asks for the step time of every run."""
     needed = ("model", "accelerator", "batch", "images_per_s", "source")
     rows = read_table(table, needed, wholes=("batch",), numbers=("images_per_s",))
     found = tuple(
-        Published(
+        PublishedStepTime(
             row["model"], row["accelerator"], int(row["batch"] or 0), float(row["images_per_s"] or 0), row["source"]
         )
         for row in rows

@@ -54,7 +54,7 @@ _Loader.add_implicit_resolver(f"{_TAG}merge", re.compile(r"^<<$"), ["<"])
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """Plain data from one YAML file, and the line of each of its keys and values."""
 
     file: str
@@ -83,7 +83,7 @@ def dotted(path: Iterable[str | int]) -> str:
     return text
 
 
-def read_yaml(file: Path | str) -> Document:
+def read_yaml(file: Path | str) -> YamlDocument:
     """Read one YAML mapping.
 
     Raises UserError, with file and line, for what is unreadable, not UTF-8, no YAML, no mapping, too large when its
@@ -108,16 +108,16 @@ def read_yaml(file: Path | str) -> Document:
     return parse_yaml(text, name)
 
 
-def parse_yaml(text: str, name: str) -> Document:
+def parse_yaml(text: str, name: str) -> YamlDocument:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
     found = _parsed(text, name)
     if isinstance(found, UserError):
         raise found.with_traceback(None)
-    return Document(name, copy.deepcopy(found.data), dict(found.lines))
+    return YamlDocument(name, copy.deepcopy(found.data), dict(found.lines))
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(text: str, name: str) -> Document | UserError:
+def _parsed(text: str, name: str) -> YamlDocument | UserError:
     """What a text holds, or what is wrong with it. Kept, because a command reads a study again for each scale."""
     try:
         return _parse(text, name)
@@ -125,7 +125,7 @@ def _parsed(text: str, name: str) -> Document | UserError:
         return error
 
 
-def _parse(text: str, name: str) -> Document:
+def _parse(text: str, name: str) -> YamlDocument:
     lines: dict[KeyPath, int] = {}
 
     def at(line: int) -> str:
@@ -137,7 +137,7 @@ def _parse(text: str, name: str) -> Document:
         if not isinstance(node, yaml.MappingNode):
             raise UserError("is not a map of keys to values", at(node.start_mark.line + 1), KEYS)
         data = _Builder(at, lines).value(node, ())
-    return Document(name, data, lines)
+    return YamlDocument(name, data, lines)
 
 
 def parse_value(text: str, name: str) -> Any:

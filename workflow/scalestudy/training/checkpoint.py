@@ -42,7 +42,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointPart:
     """What one rank adds to a checkpoint."""
 
     tensors: Tensors
@@ -62,7 +62,7 @@ def step_folder(folder: Path, step: int) -> Path:
 
 
 def write(
-    folder: Path, step: int, rank: int, part: Part, facts: dict[str, Any], gather: Callable[[Any], list[Any]]
+    folder: Path, step: int, rank: int, part: CheckpointPart, facts: dict[str, Any], gather: Callable[[Any], list[Any]]
 ) -> int:
     """Write one checkpoint, together with all other ranks; returns its bytes on rank 0, else 0.
 

@@ -71,7 +71,7 @@ class Checkpointer:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record what it took."""
         assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
-        part = checkpoint.Part(self._tensors(), self.recorder.report.plain(), self.replica.strategy.state())
+        part = checkpoint.CheckpointPart(self._tensors(), self.recorder.report.plain(), self.replica.strategy.state())
         gather = self.replica.strategy.gather
         size = checkpoint.write(folder, done, self.world.rank, part, self._facts(cause), gather)
         barrier(self.world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalestudy.emulation.network import Node
+from scalestudy.emulation.network import EmulatedNode
 from scalestudy.spec.run import RunSpec
 
 
@@ -55,7 +55,7 @@ class Job:
     """The run's own checkpoint to resume from."""
     init_from: Path | None = None
     """The checkpoint of another run, with perhaps another number of ranks, to begin from: only its state is used."""
-    network: tuple[Node, ...] = ()
+    network: tuple[EmulatedNode, ...] = ()
     """Emulated nodes, in order; none where the run uses the network that is there."""
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""

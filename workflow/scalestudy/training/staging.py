@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from scalestudy.data.load.sampler import NodeShare, node_steps
 from scalestudy.data.manifest import read_manifest
-from scalestudy.data.stage import Options, Share, Staged, share_of, staged
+from scalestudy.data.stage import Share, Staged, StageOptions, share_of, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.emulation.storage import Throttle
 from scalestudy.files import sha256_text
@@ -75,7 +75,7 @@ class StagedCopies:
         logical = len(self.job.hosts) == 1 and self.job.resolved.nodes > 1
         labels = [f"node{self.node}"] if logical else []
         labels += [] if self.stage.reuse else [sha256_text(str(self.job.folder))[:8]]
-        options = Options(
+        options = StageOptions(
             origin=self.stage.from_ or self.spec.loader.origin,
             streams=self.stage.streams,
             mib_per_s=self.stage.mib_per_s,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     Refused,
     Request,
@@ -25,7 +25,7 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
 from snakemake_executor_plugin_multinode.schedulers.settings import Settings, read_settings
 
 __all__ = [
-    "Answer", "Cause", "Job", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
+    "Cause", "CommandAnswer", "JobRef", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
     "detected_kind", "has_pbs", "scheduler_of",
 ]  # fmt: skip
 

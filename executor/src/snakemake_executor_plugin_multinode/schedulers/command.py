@@ -13,7 +13,7 @@ NOT_FOUND = "command not found"
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """What a command printed, and its exit status."""
 
     code: int
@@ -32,7 +32,7 @@ class NoAnswer(Exception):
     """The scheduler could not be asked, or what came back is no answer. Nothing follows about any job."""
 
 
-def run_command(argv: Sequence[str], limit_s: float) -> Answer:
+def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
     """Run a command for at most `limit_s` seconds; NoAnswer if it does not start or does not end in time.
 
     It runs in a process group of its own: a Ctrl-C at the driver's terminal does not tear a submission apart, and a
@@ -60,7 +60,7 @@ def run_command(argv: Sequence[str], limit_s: float) -> Answer:
     except BaseException:
         _end(process)
         raise
-    return Answer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+    return CommandAnswer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from snakemake_executor_plugin_multinode.schedulers.command import Answer
-from snakemake_executor_plugin_multinode.schedulers.scheduler import Job
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
+from snakemake_executor_plugin_multinode.schedulers.scheduler import JobRef
 
 
-def not_deleted(jobs: Sequence[Job], answer: Answer, away: Sequence[str], done: re.Pattern[str]) -> dict[str, str]:
+def not_deleted(
+    jobs: Sequence[JobRef], answer: CommandAnswer, away: Sequence[str], done: re.Pattern[str]
+) -> dict[str, str]:
     """By name, those of `jobs` that may still be there, each with the command's words.
 
     `away`: words of a scheduler that could not be asked. `done`: what is said of a job that is deleted, or gone. Any other
@@ -25,11 +27,11 @@ def not_deleted(jobs: Sequence[Job], answer: Answer, away: Sequence[str], done: 
     for line in lines:
         if not done.search(line):
             theirs = [job for job in jobs if re.search(rf"(?<![\w.]){re.escape(_called(job))}(?!\w)", line)]
-            left |= {job.name: Answer(answer.code, "", line).words for job in theirs or jobs}
+            left |= {job.name: CommandAnswer(answer.code, "", line).words for job in theirs or jobs}
     return left
 
 
-def _called(job: Job) -> str:
+def _called(job: JobRef) -> str:
     """What a line about a job calls it by: the number of its id, else its name."""
     number = re.match(r"\d+", job.id) if job.id else None
     return number[0] if number else job.name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, NoAnswer
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     Refused,
     Request,
@@ -140,7 +140,7 @@ class Pbs(Scheduler):
             raise LimitReached(_said("qsub", answer), by_size=bool(BY_SIZE.search(answer.err)))
         raise Refused(_said("qsub", answer))
 
-    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """qstat with all ids; jobs whose id never came back are looked for by name."""
         found: dict[str, Status] = {}
         known = [job for job in jobs if job.id]
@@ -148,10 +148,10 @@ class Pbs(Scheduler):
             found |= self._known(known[begin : begin + BATCH])
         for job in jobs:
             if not job.id and (job_id := self._find(job.name)):
-                found |= self._known([Job(job.name, job_id)])
+                found |= self._known([JobRef(job.name, job_id)])
         return found
 
-    def _known(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def _known(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         ids = [job.id or "" for job in jobs]
         answer = self.run(["qstat", "-x", *FORMAT, *ids], self.query_s)
         if answer.code != 0 and NO_HISTORY in answer.err:
@@ -175,7 +175,7 @@ class Pbs(Scheduler):
             raise NoAnswer(_said("qselect", answer))
         return found[-1] if found else None
 
-    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` for one job after the other; one whose id never came back is looked for.
 
         Not with all ids in one call: an id at the end of the list that PBS has forgotten ends the server
@@ -185,7 +185,7 @@ class Pbs(Scheduler):
         for number, job in enumerate(jobs):
             try:
                 job_id = job.id or self._find(job.name)
-                answer = self.run(["qdel", job_id], self.submit_s) if job_id else Answer(0, "", "")
+                answer = self.run(["qdel", job_id], self.submit_s) if job_id else CommandAnswer(0, "", "")
                 if answer.code != 0 and any(words in answer.err for words in AWAY):
                     raise NoAnswer(_said("qdel", answer))
             except NoAnswer as error:  # nor would it answer for the others
@@ -218,12 +218,12 @@ def _printable(path: str) -> str:
     return path
 
 
-def _said(command: str, answer: Answer) -> str:
+def _said(command: str, answer: CommandAnswer) -> str:
     """What a command said, after its name, which it may have put there itself."""
     return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
 
 
-def _gone(answer: Answer) -> bool:
+def _gone(answer: CommandAnswer) -> bool:
     """Only the ids asked for were wrong: unknown, or (without history) ended."""
     lines = [line for line in answer.err.splitlines() if line.strip()]
     return bool(lines) and all("Unknown Job" in line or "has finished" in line for line in lines)

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from snakemake_executor_plugin_multinode.schedulers.command import Answer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 from snakemake_executor_plugin_multinode.schedulers.template import NAME, filled
 
@@ -111,7 +111,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRef:
     """A job to ask about. Without an id it is looked for by its name, which is unique to one submission."""
 
     name: str
@@ -135,7 +135,7 @@ UNIQUE = re.compile(r"\.[0-9a-f]{12}(?![0-9a-f])")
 """What is in the name of one submission only; `records.job_name` makes it."""
 
 Row = TypeVar("Row")
-Run = Callable[[Sequence[str], float], Answer]
+Run = Callable[[Sequence[str], float], CommandAnswer]
 
 
 class Scheduler(ABC):
@@ -185,14 +185,14 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """What the scheduler says about these jobs, by name; those that it does not know are absent.
 
         `State.UNANSWERED` for those about which there was no answer. NoAnswer where there was none about any job.
         """
 
     @abstractmethod
-    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """Ask for the deletion of jobs that are still there; by name, those that may still be there after that, and why."""
 
     def delete_line(self, ids: Sequence[str]) -> str:
@@ -282,7 +282,7 @@ def values_of(request: Request, settings: Settings) -> dict[str, Any]:
     }
 
 
-def found_for(jobs: Sequence[Job], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
+def found_for(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
     """By the jobs' names, the rows of a scheduler's table that are theirs. A row: its id, its name, and the rest.
 
     A hook of the site may have renamed a job, so a known id counts too; but not where the row has the name of another

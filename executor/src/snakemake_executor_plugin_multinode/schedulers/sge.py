@@ -13,7 +13,7 @@ from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer, run
 from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     Refused,
     Request,
@@ -138,7 +138,7 @@ class Sge(Scheduler):
             raise LimitReached(f"qsub: {answer.words}")
         raise Refused(f"qsub: {answer.words}")
 
-    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One qstat for the living, then qacct for each of those that have left it."""
         user = pwd.getpwuid(os.getuid()).pw_name
         answer = self.run(["qstat", "-u", user, "-r", "-xml"], self.query_s)
@@ -147,7 +147,7 @@ class Sge(Scheduler):
         found = found_for(jobs, self._living(answer.out))
         return found | self._accounted([job for job in jobs if job.name not in found])
 
-    def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """What the accounting says, job by job, as long as it answers and there is time: each round begins where the one
         before ended.
         """
@@ -187,7 +187,7 @@ class Sge(Scheduler):
                 rows.append((job_id, name, Status(job_id, _state(letters), letters, nodes=(node,) if node else ())))
         return rows
 
-    def _ended(self, job: Job) -> Status | None:
+    def _ended(self, job: JobRef) -> Status | None:
         """The record of the accounting; the last one, where a job was run more than once."""
         try:
             answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
@@ -210,7 +210,7 @@ class Sge(Scheduler):
         node = record.get("hostname", "")
         return Status(record["jobnumber"], State.ENDED, words, cause, number, (node,) if node else ())
 
-    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
         if not jobs:
             return {}

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, Answer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, CommandAnswer, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
-    Job,
+    JobRef,
     LimitReached,
     Refused,
     Request,
@@ -198,7 +198,7 @@ class Slurm(Scheduler):
             raise LimitReached(f"sbatch: {answer.words}")
         raise Refused(f"sbatch: {answer.words}")
 
-    def statuses(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user, for each cluster: it also finds by name, and no unknown id can spoil it."""
         rows: list[tuple[str, str, Row]] = []
         silent: dict[str, str] = {}
@@ -217,7 +217,7 @@ class Slurm(Scheduler):
         missing = [job for job in jobs if job.name not in found]
         return found | (self._accounted(missing) if missing else {})
 
-    def _clusters_of(self, jobs: Sequence[Job]) -> list[str]:
+    def _clusters_of(self, jobs: Sequence[JobRef]) -> list[str]:
         """The names of the clusters that have these jobs; the empty one is that of this host."""
         named = {_cluster(job) for job in jobs if job.id}
         return sorted(named | {*(self.clusters or ("",))})
@@ -256,7 +256,7 @@ class Slurm(Scheduler):
             number, _, cluster = job_id.partition(";")
             shown = self.run(["scontrol", *_on(cluster), "-o", "show", "job", number], self.query_s)
         except NoAnswer:
-            shown = Answer(1, "", "")
+            shown = CommandAnswer(1, "", "")
         code = EXIT_CODE.search(shown.out)
         return self._by_code(job_id, words, code, nodes)
 
@@ -272,7 +272,7 @@ class Slurm(Scheduler):
             return Status(job_id, State.ENDED, words, Cause.SIGNAL, number, nodes)
         return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
 
-    def _accounted(self, jobs: Sequence[Job]) -> dict[str, Status]:
+    def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """What only the accounting still knows; without accounting, nothing."""
         names = [job.name for job in jobs if not job.id]
         rows = []
@@ -311,11 +311,11 @@ class Slurm(Scheduler):
             rows.append((job_id, name, status))
         return rows
 
-    def cancel(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`scancel` with all ids in one call for each cluster; a job whose id never came back is named, in each cluster that
         may have it. Each call is made, whatever became of the others."""
         user = pwd.getpwuid(os.getuid()).pw_name
-        calls: list[tuple[list[Job], list[str]]] = []
+        calls: list[tuple[list[JobRef], list[str]]] = []
         try:
             clusters = self._clusters_of(jobs)
         except NoAnswer as error:
@@ -337,7 +337,7 @@ class Slurm(Scheduler):
 
     def delete_line(self, ids: Sequence[str]) -> str:
         """`scancel`, for each cluster."""
-        jobs = [Job("", job_id) for job_id in ids]
+        jobs = [JobRef("", job_id) for job_id in ids]
         calls = {cluster: [_number(job) for job in jobs if _cluster(job) == cluster] for cluster in map(_cluster, jobs)}
         return "; ".join(shlex.join(["scancel", *_on(cluster), *numbers]) for cluster, numbers in calls.items())
 
@@ -358,12 +358,12 @@ def _on(cluster: str) -> list[str]:
     return ["-M", cluster] if cluster else []
 
 
-def _cluster(job: Job) -> str:
+def _cluster(job: JobRef) -> str:
     """The cluster that an id names, as in `28;big`; empty for that of this host, or without an id."""
     return (job.id or "").partition(";")[2]
 
 
-def _number(job: Job) -> str:
+def _number(job: JobRef) -> str:
     return (job.id or "").partition(";")[0]
 
 

@@ -23,7 +23,7 @@ from scalestudy.data.prepare import parts, write
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
-from scalestudy.data.sources import Arrays, Live, Pictures, source_module
+from scalestudy.data.sources import Arrays, Generated, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
@@ -104,10 +104,10 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     with watched(work) as spent:
         with kept_in(work / parts.LISTING):
-            source: Arrays | Pictures | Live = source_module(spec.plain()).provide(spec, site)
+            source: Arrays | Pictures | Generated = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
-        if isinstance(source, Live):
+        if isinstance(source, Generated):
             return describe_live(manifest, spec.scale, source)
         if isinstance(source, Pictures) and usable_in_place(spec, source):
             return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
@@ -122,7 +122,7 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
         return manifest
 
 
-def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Live) -> None:
+def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Generated) -> None:
     if isinstance(source, Pictures):
         return
     for key, value, plain in (

@@ -16,7 +16,7 @@ from scalestudy.data.index import Index, fingerprint
 from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
 from scalestudy.data.prepare.select import Selection, evenly_spread
 from scalestudy.data.scale import wanted_samples
-from scalestudy.data.sources import Labels, Live, Pictures
+from scalestudy.data.sources import Generated, Labels, Pictures
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, sha256_text
 
@@ -24,7 +24,7 @@ NOT_OURS = ("manifest.json", "lock.mdb")
 """Files in a bulk that its size leaves out: the manifest's copy, and what readers of a database leave."""
 
 
-def describe_live(manifest: Manifest, scale: float | str, source: Live) -> Manifest:
+def describe_live(manifest: Manifest, scale: float | str, source: Generated) -> Manifest:
     """Samples made while they are read: nothing is stored; `data.scale` sets how many samples there are."""
     counts = dict(source.samples)
     counts["train"] = wanted_samples(scale, counts["train"], source.sample_bytes)

@@ -14,7 +14,7 @@ from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
 from scalestudy.data.prepare.convert import converted
 from scalestudy.data.prepare.describe import describe_pictures
-from scalestudy.data.prepare.parts import Gathered, Part, PartJob
+from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
 from scalestudy.data.prepare.select import Selection, mean_bytes, plan_of, selected
 from scalestudy.data.progress import shown
 from scalestudy.data.scale import wanted_samples
@@ -56,11 +56,13 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
     return describe_pictures(manifest, spec, source, selection, indexes, left_out)
 
 
-def _examined(spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path) -> list[Part]:
+def _examined(
+    spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path
+) -> list[PreparedPart]:
     """Parts whose index holds the images that can be decoded; `start` is their planned number."""
     nothing = np.zeros(0, np.int64)
 
-    def examine(job: PartJob) -> Part:
+    def examine(job: PartJob) -> PreparedPart:
         gathered = Gathered(lambda n: converted(spec, source, split, int(selection.order[n])), skip=True)
         for _ in gathered.samples(job.begin, job.end):
             pass
@@ -68,7 +70,7 @@ def _examined(spec: DatasetSpec, source: Pictures, split: Split, selection: Sele
         blank = Index(
             np.zeros(0, np.uint8), nothing, kept, nothing, np.zeros(0, np.uint32), start=kept, **gathered.sides()
         )
-        return Part(blank, gathered.bytes_in, gathered.left_out)
+        return PreparedPart(blank, gathered.bytes_in, gathered.left_out)
 
     records = parts.records_folder(work, plan_of(spec, source, {split: selection}), split)
     with shown(f"examining {split}", len(selection.order)) as progress:

@@ -16,7 +16,7 @@ from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, database_key
 from scalestudy.data.prepare import parts
 from scalestudy.data.prepare.convert import Converted
-from scalestudy.data.prepare.parts import Gathered, Part
+from scalestudy.data.prepare.parts import Gathered, PreparedPart
 from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 
@@ -30,10 +30,10 @@ FIRST_MAP_BYTES = 1 << 26
 def write_database(
     folder: Path, records: Path, split: Split, labels: Labels, convert: Callable[[int], Converted], gather: Gather,
     progress: Progress,
-) -> list[Part]:  # fmt: skip
+) -> list[PreparedPart]:  # fmt: skip
     """Sample i of the index under `database_key(i)`, in `<split>.lmdb/`; transactions recorded in `records` are kept."""
     place = folder / f"{split}.lmdb"
-    done: list[Part] = []
+    done: list[PreparedPart] = []
     if place.is_dir():
         while (part := parts.load(records, f"{split}-{len(done):07d}")) is not None:
             done.append(part)
@@ -76,7 +76,7 @@ def _opened(place: Path) -> Iterator[lmdb.Environment]:
         environment.close()
 
 
-def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> Part:
+def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> PreparedPart:
     index = Index(
         np.zeros(0, np.uint8),
         np.zeros(0, np.int64),
@@ -85,7 +85,7 @@ def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> Part:
         np.array([zlib.crc32(value) for value in values], np.uint32),
         **gathered.sides(),
     )
-    return Part(index, gathered.bytes_in, gathered.left_out)
+    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
 
 
 def _put(environment: lmdb.Environment, first: int, values: list[bytes]) -> None:

@@ -30,7 +30,7 @@ RECORDS, PLAN, LISTING = "parts", "plan", "listing"
 
 
 @dataclass(frozen=True)
-class Part:
+class PreparedPart:
     """The outcome of some consecutive samples of a split."""
 
     index: Index
@@ -117,7 +117,7 @@ def forget_records(work: Path) -> None:
     (work / PLAN).unlink()
 
 
-def save(folder: Path, name: str, part: Part) -> None:
+def save(folder: Path, name: str, part: PreparedPart) -> None:
     """Record that a part is whole."""
     arrays = {f"index_{key}": value for key, value in vars(part.index).items()}
     text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any encoding
@@ -127,28 +127,28 @@ def save(folder: Path, name: str, part: Part) -> None:
     temporary.replace(folder / f"{name}.npz")
 
 
-def load(folder: Path, name: str) -> Part | None:
+def load(folder: Path, name: str) -> PreparedPart | None:
     """The record of a part, where it is whole."""
     with contextlib.suppress(*DAMAGED):
         arrays = load_arrays(folder / f"{name}.npz")
         index = Index(**{key: arrays[f"index_{key}"] for key in Index.__dataclass_fields__})
-        return Part(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])
+        return PreparedPart(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])
     return None
 
 
 def done(
     folder: Path,
     jobs: Sequence[PartJob],
-    work: Callable[[PartJob], Part],
-    there: Callable[[Part], bool],
+    work: Callable[[PartJob], PreparedPart],
+    there: Callable[[PreparedPart], bool],
     progress: Progress,
-) -> list[Part]:
+) -> list[PreparedPart]:
     """The parts of all jobs, in their order, by as many threads as cores; the first error ends all work.
 
     A part recorded in `folder` is reused where `there` finds what it wrote.
     """
 
-    def one(job: PartJob) -> Part:
+    def one(job: PartJob) -> PreparedPart:
         name = f"{job.split}-{job.number:07d}"
         part = load(folder, name)
         if part is None or not there(part):

@@ -13,7 +13,7 @@ from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare import parts
 from scalestudy.data.prepare.convert import Converted
-from scalestudy.data.prepare.parts import Part
+from scalestudy.data.prepare.parts import PreparedPart
 from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 
@@ -24,7 +24,7 @@ AHEAD = 32
 def write_array(
     folder: Path, split: Split, side: int, labels: Labels, convert: Callable[[int], Converted], gather: Gather,
     progress: Progress,
-) -> Part:  # fmt: skip
+) -> PreparedPart:  # fmt: skip
     """<split>.npy uint8 [samples, side, side, 3] and <split>_labels.npy."""
     gathered, checks = gather(), []
 
@@ -46,4 +46,4 @@ def write_array(
     np.save(folder / f"{split}_labels.npy", kept)
     sizes = np.full(len(checks), 3 * side * side)
     index = Index.of([""] * len(checks), kept, sizes, np.array(checks, np.uint32), **gathered.sides())
-    return Part(index, gathered.bytes_in, gathered.left_out)
+    return PreparedPart(index, gathered.bytes_in, gathered.left_out)

@@ -21,7 +21,7 @@ from scalestudy.data import tar
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, shard_name
-from scalestudy.data.prepare.parts import Gathered, Part, PartJob
+from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
 from scalestudy.files import naming, write_json
 
 PER_FOLDER = 1000
@@ -68,7 +68,7 @@ def tar_sizes(payloads: NDArray[np.int64], labels: Labels) -> NDArray[np.int64]:
     return 2 * tar.BLOCK + -(-payloads // tar.BLOCK) * tar.BLOCK + label_bytes
 
 
-def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> Part:
+def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> PreparedPart:
     """`<split>/000012/000012345.jpg` for each sample, numbered as planned."""
     gathered, paths, sizes, checks = gather(), [], [], []
     for number, data in gathered.samples(job.begin, job.end):
@@ -80,13 +80,13 @@ def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> P
         checks.append(zlib.crc32(data))
     more = gathered.sides()
     index = Index.of(paths, labels[gathered.kept], np.array(sizes, np.int64), np.array(checks, np.uint32), **more)
-    return Part(index, gathered.bytes_in, gathered.left_out)
+    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
 
 
-def files_there(folder: Path) -> Callable[[Part], bool]:
+def files_there(folder: Path) -> Callable[[PreparedPart], bool]:
     """Whether the files of a part lie in `folder`, each as long as it was written."""
 
-    def there(part: Part) -> bool:
+    def there(part: PreparedPart) -> bool:
         try:
             return all(
                 (folder / part.index.path(n)).stat().st_size == size for n, size in enumerate(part.index.bytes.tolist())
@@ -97,7 +97,7 @@ def files_there(folder: Path) -> Callable[[Part], bool]:
     return there
 
 
-def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pixels: bool) -> Part:
+def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pixels: bool) -> PreparedPart:
     """The shards of a part; each gets its name when it is whole and synced."""
     gathered, rows = gather(), []
     samples: list[tuple[int, int, int, int]] = []
@@ -127,13 +127,13 @@ def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pix
         columns[1].copy(),
         **gathered.sides(),
     )
-    return Part(index, gathered.bytes_in, gathered.left_out, np.array(rows, np.uint64).reshape(-1, 4))
+    return PreparedPart(index, gathered.bytes_in, gathered.left_out, np.array(rows, np.uint64).reshape(-1, 4))
 
 
-def shards_there(folder: Path, split: Split, pixels: bool) -> Callable[[Part], bool]:
+def shards_there(folder: Path, split: Split, pixels: bool) -> Callable[[PreparedPart], bool]:
     """Whether the shards of a part lie in `folder`, each as long as it was written."""
 
-    def there(part: Part) -> bool:
+    def there(part: PreparedPart) -> bool:
         names = [shard_name(split, int(row[0]), "pixels" if pixels else "coded") for row in part.shards]
         try:
             return all((folder / name).stat().st_size == row[2] for name, row in zip(names, part.shards, strict=True))
@@ -180,7 +180,7 @@ def _label(label: Any) -> tuple[str, bytes]:
     return "json", json.dumps([int(mark) for mark in label], separators=(",", ":")).encode()
 
 
-def write_list(folder: Path, split: Split, parts: list[Part], pixels: bool) -> int:
+def write_list(folder: Path, split: Split, parts: list[PreparedPart], pixels: bool) -> int:
     """`<split>.json`: each shard with its samples, bytes and checksum; returns how many there are."""
     rows = np.concatenate([part.shards for part in parts]).tolist()
     shards, first = [], 0

@@ -20,7 +20,7 @@ from scalestudy.data.manifest import INDEX, Manifest, Payload, PreparationCost, 
 from scalestudy.data.prepare import lmdb_store, parts, pixel_array, shard
 from scalestudy.data.prepare.convert import Converted, converted
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
-from scalestudy.data.prepare.parts import Gathered, Part, PartJob
+from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
 from scalestudy.data.prepare.select import SPLITS, Selection, plan_of, selected
 from scalestudy.data.progress import Progress, shown
 from scalestudy.data.scale import chosen, wanted_samples
@@ -67,7 +67,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
     selection = selected(spec, source)
     _require_room(folder, sum(int(chosen_pictures.sizes.sum()) for chosen_pictures in selection.values()))
     records = parts.records_folder(folder, plan_of(spec, source, selection))
-    written: dict[Split, list[Part]] = {}
+    written: dict[Split, list[PreparedPart]] = {}
     for split, pictures in selection.items():
         with shown(f"preparing {split}", len(pictures.order)) as progress:
             written[split] = _write_split(spec, source, split, pictures, folder, records, progress)
@@ -92,7 +92,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
 def _write_split(
     spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, folder: Path, records: Path,
     progress: Progress,
-) -> list[Part]:  # fmt: skip
+) -> list[PreparedPart]:  # fmt: skip
     """Convert and write one split."""
     labels, pixels, form = selection.labels, spec.preprocess == "raw", spec.shard.format
 
@@ -107,7 +107,9 @@ def _write_split(
     if form == "files" and pixels:
         return [pixel_array.write_array(folder, split, spec.resize, labels, convert, gather, progress)]
     if form == "files":
-        write: Callable[[PartJob], Part] = functools.partial(shard.write_files, folder, labels=labels, gather=gather)
+        write: Callable[[PartJob], PreparedPart] = functools.partial(
+            shard.write_files, folder, labels=labels, gather=gather
+        )
         jobs = list(shard.file_jobs(split, len(labels)))
         return parts.done(records, jobs, write, shard.files_there(folder), progress)
     sizes = selection.sizes if pixels else shard.tar_sizes(selection.sizes, labels)

@@ -120,7 +120,7 @@ def text_of(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Live:
+class Generated:
     """Samples made while they are read; nothing is stored."""
 
     samples: Mapping[Split, int]

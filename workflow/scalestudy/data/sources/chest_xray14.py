@@ -72,7 +72,7 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
 
 
 @dataclass(frozen=True)
-class Table:
+class FindingsTable:
     """Findings and patient of each image, from the table."""
 
     findings: dict[str, NDArray[np.float32]] = field(default_factory=dict)
@@ -83,8 +83,8 @@ class Table:
     odd: list[Odd] = field(default_factory=list)
 
 
-def _table(path: Path) -> Table:
-    table = Table()
+def _table(path: Path) -> FindingsTable:
+    table = FindingsTable()
     first: dict[str, int] = {}
     rows = csv.DictReader(io.StringIO(text_of(path)))
     try:

@@ -15,7 +15,7 @@ from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root, text_of
 from scalestudy.data.sources.image_folder import of_folders
-from scalestudy.data.sources.listing import Found, Odd, Root, labelled, left_out, listed, tar_part, whole
+from scalestudy.data.sources.listing import FilesFound, Odd, Root, labelled, left_out, listed, tar_part, whole
 from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -63,7 +63,7 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Odd]]:
     if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
 
-    def job(label: int) -> tuple[Path, str, Callable[[], Found]]:
+    def job(label: int) -> tuple[Path, str, Callable[[], FilesFound]]:
         member = inner[label]
         return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
 

@@ -81,7 +81,7 @@ class Odd(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FilesFound:
     """What a folder, or a part of a container, holds."""
 
     index: Index
@@ -128,7 +128,7 @@ def folders_in(root: Root, folder: str, remedy: str, prefix: str = "") -> tuple[
     return sorted(names), sorted(odd)
 
 
-def folder_part(root: Root, folder: str) -> Found:
+def folder_part(root: Root, folder: str) -> FilesFound:
     """The images directly in a folder below `root`, in the order of names, all of class 0, and what only seem to be.
 
     Raises UserError where it cannot be listed.
@@ -152,7 +152,7 @@ def folder_part(root: Root, folder: str) -> Found:
         raise UserError(f"cannot be read: {error.strerror}", printable_path(where), remedy) from None
     found.sort()
     part = _part([head + name for name, _ in found], [size for _, size in found], 0)
-    return Found(part, tuple(sorted(odd)))
+    return FilesFound(part, tuple(sorted(odd)))
 
 
 def _not_a_file(root: Root, entry: os.DirEntry[bytes]) -> str | None:
@@ -176,7 +176,7 @@ def labelled(part: Index, label: int) -> Index:
     return dataclasses.replace(part, labels=np.full(len(part), label, np.int64))
 
 
-def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> Found:
+def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0) -> FilesFound:
     """The images in a tar, or in one that lies inside another, in their order, and what only looks like one; names as in
     the tar. Of several of one name the last counts, as if the tar was unpacked."""
     descriptor = os.open(tar, os.O_RDONLY)
@@ -190,7 +190,7 @@ def tar_part(tar: Path, begin: int, size: int | None, label: int, shard: int = 0
     found = [entry for entry in named if last[entry.name] is entry and not entry.kind]
     part = _part([member.name for member in found], [member.size for member in found], label)
     places = {"shard": np.full(len(found), shard, np.int32), "start": np.array([m.start for m in found], np.int64)}
-    return Found(Index(**{**vars(part), **places}), tuple(sorted(odd)))
+    return FilesFound(Index(**{**vars(part), **places}), tuple(sorted(odd)))
 
 
 def _part(names: Sequence[bytes], sizes: Sequence[int], label: int) -> Index:
@@ -201,14 +201,14 @@ def _part(names: Sequence[bytes], sizes: Sequence[int], label: int) -> Index:
     return Index(blob, offsets, labels, np.array(sizes, np.int64), np.zeros(0, np.uint32))
 
 
-def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Found]]]) -> list[Found]:
+def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], FilesFound]]]) -> list[FilesFound]:
     """The parts that `jobs` make, in their order. A job is the file or folder it looks at, a name for it, the work.
 
     A part found by an earlier pass that was killed is taken as long as its file or folder has not changed since.
     """
     progress = Progress(what)
 
-    def done(job: tuple[Path, str, Callable[[], Found]]) -> Found:
+    def done(job: tuple[Path, str, Callable[[], FilesFound]]) -> FilesFound:
         part = _kept_or_made(*job)
         progress.add(len(part.index))
         return part
@@ -223,7 +223,7 @@ def listed(what: str, jobs: Sequence[tuple[Path, str, Callable[[], Found]]]) -> 
         progress.end()
 
 
-def folders_listed(what: str, root: Root, folders: Sequence[str]) -> list[Found]:
+def folders_listed(what: str, root: Root, folders: Sequence[str]) -> list[FilesFound]:
     """The images in each of these folders below `root`."""
     # What links may lead to is part of the name, so that a part found under another rule is not taken.
     jobs = [
@@ -233,14 +233,14 @@ def folders_listed(what: str, root: Root, folders: Sequence[str]) -> list[Found]
     return listed(what, jobs)
 
 
-def _in_folder(folder: Path | None, work: Callable[[], Found]) -> Found:
+def _in_folder(folder: Path | None, work: Callable[[], FilesFound]) -> FilesFound:
     if folder is None:
         return work()
     with kept_in(folder):
         return work()
 
 
-def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
+def _kept_or_made(place: Path, name: str, make: Callable[[], FilesFound]) -> FilesFound:
     """A part, kept where nothing in it is odd: an odd thing may be repaired without a change of its folder."""
     kept = _kept.get()
     if kept is None:
@@ -252,7 +252,7 @@ def _kept_or_made(place: Path, name: str, make: Callable[[], Found]) -> Found:
     key = hashlib.sha256(os.fsencode(f"{place}\n{name}\n{state.st_mtime_ns} {state.st_size}")).hexdigest()[:24]
     file = kept / f"{key}.npz"
     with contextlib.suppress(*DAMAGED):
-        return Found(Index(**load_arrays(file)))
+        return FilesFound(Index(**load_arrays(file)))
     part = make()
     if part.odd:
         return part

@@ -14,7 +14,7 @@ from scalestudy.data.catalogue import OwnData
 from scalestudy.data.labels import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
-from scalestudy.data.sources import Live
+from scalestudy.data.sources import Generated
 from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
@@ -25,7 +25,7 @@ from scalestudy.spec.ids import EXTENSIONS
 CONTRACT = "it is called with `train` and the kwargs, has a length, and its items are (array, label)"
 
 
-def provide(spec: OwnData, site: Site) -> Live:
+def provide(spec: OwnData, site: Site) -> Generated:
     """Described by its `len`, its first item, and its attribute `classes` (a number, or names).
 
     Without `classes`, all labels are read: those in its attribute `targets`, else those of all items.
@@ -33,7 +33,7 @@ def provide(spec: OwnData, site: Site) -> Live:
     train, test = _made(spec, "train"), _made(spec, "test")
     x, y = _item(spec, train, 0)
     labels = _labels(spec, train)
-    return Live(
+    return Generated(
         {"train": len(train), "test": len(test)},
         tuple(x.shape),
         x.nbytes,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scalestudy.data import draw
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import REMEDY, Manifest, Split
-from scalestudy.data.sources import Live
+from scalestudy.data.sources import Generated
 from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
@@ -24,10 +24,10 @@ LABELS_PER_SAMPLE = 3
 """Mean number of labels of a multilabel sample."""
 
 
-def provide(spec: Synthetic, site: Site) -> Live:
+def provide(spec: Synthetic, site: Site) -> Generated:
     """As many samples of that shape as requested, and a tenth as many held out."""
     samples: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
-    return Live(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
+    return Generated(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
 
 
 def open_split(manifest: Manifest, split: Split) -> SyntheticDataset:

@@ -28,11 +28,11 @@ from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
-from scalestudy.data.stage.cache import Entry
+from scalestudy.data.stage.cache import CacheEntry
 from scalestudy.data.stage.copying import copy
 from scalestudy.data.stage.journal import Journal, missing
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import Share, Wanted, wanted
+from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
@@ -46,7 +46,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class Options:
+class StageOptions:
     """How copies are made."""
 
     origin: str | None = None
@@ -80,7 +80,7 @@ class Staged:
     origin: str
     sentence: str
     """Which part of the data the node has."""
-    entry: Entry
+    entry: CacheEntry
 
     def here(self, files: list[Path]) -> list[Path]:
         """Those of the dataset's files that this node has."""
@@ -93,7 +93,7 @@ class Staged:
             self.entry.remove()
 
 
-def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> Staged:
+def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site) -> Staged:
     """The copies, made now where they do not exist; other processes of the node that need the same wait.
 
     Raises UserError where there is no room, a file cannot be read, or its checksum is wrong.
@@ -103,7 +103,7 @@ def staged(manifest_path: Path, options: Options, share: Share, site: Site) -> S
     if not manifest.bulk:
         raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
     root = cache.scratch_folder(site)
-    entry = Entry(root, _name(manifest, share, options.label))
+    entry = CacheEntry(root, _name(manifest, share, options.label))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
     with _source(origin, options) as source:
         files = wanted(manifest_path, manifest, share, source.size)
@@ -133,7 +133,7 @@ def _name(manifest: Manifest, share: Share, label: str) -> str:
 
 
 @contextlib.contextmanager
-def _source(origin: str, options: Options) -> Iterator[Source]:
+def _source(origin: str, options: StageOptions) -> Iterator[Source]:
     throttles = [options.throttle] if options.throttle is not None else []
     own = -1
     if options.mib_per_s is not None:
@@ -149,7 +149,7 @@ def _source(origin: str, options: Options) -> Iterator[Source]:
             os.close(own)
 
 
-def _usable(entry: Entry, files: Wanted) -> bool:
+def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
     """Whether the copies are whole; then this process holds a shared lock on them."""
     entry.hold(fcntl.LOCK_SH)
     looked = time.time() - entry.last_used_s < LOOKED_S
@@ -160,7 +160,7 @@ def _usable(entry: Entry, files: Wanted) -> bool:
     return False
 
 
-def _missing(entry: Entry, files: Wanted) -> NDArray[np.int64]:
+def _missing(entry: CacheEntry, files: WantedFiles) -> NDArray[np.int64]:
     journal = Journal(entry.journal)
     try:
         return missing(files, entry.folder, journal)
@@ -169,7 +169,13 @@ def _missing(entry: Entry, files: Wanted) -> NDArray[np.int64]:
 
 
 def _completed(
-    entry: Entry, manifest_path: Path, manifest: Manifest, files: Wanted, source: Source, options: Options, site: Site
+    entry: CacheEntry,
+    manifest_path: Path,
+    manifest: Manifest,
+    files: WantedFiles,
+    source: Source,
+    options: StageOptions,
+    site: Site,
 ) -> int:
     """Make the copies whole, with the lock held; returns the bytes copied."""
     boot = BOOT.read_text().strip() if BOOT.exists() else ""

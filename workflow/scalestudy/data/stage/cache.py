@@ -57,7 +57,7 @@ def scratch_folder(site: Site) -> Path:
     return folder
 
 
-class Entry:
+class CacheEntry:
     """One set of copies, and this process's lock on it."""
 
     def __init__(self, root: Path, name: str) -> None:
@@ -166,14 +166,14 @@ class Entry:
         return True
 
 
-def entries(root: Path) -> list[Entry]:
+def entries(root: Path) -> list[CacheEntry]:
     """Everything in the folder, the longest unused first."""
     names = {path.name.removesuffix(".lock") for path in root.glob("*.lock") if path.name != ROOM}
     names |= {path.name for path in root.iterdir() if path.is_dir()}
-    return sorted((Entry(root, name) for name in names), key=lambda entry: entry.last_used_s)
+    return sorted((CacheEntry(root, name) for name in names), key=lambda entry: entry.last_used_s)
 
 
-def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | None, facts: dict[str, Any]) -> None:
+def make_room(root: Path, entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, facts: dict[str, Any]) -> None:
     """Make room for an entry's copies before the first byte is copied, then record `facts`.
 
     The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Copies
@@ -195,7 +195,7 @@ def make_room(root: Path, entry: Entry, needed_bytes: int, limit_bytes: int | No
         entry.record(facts)
 
 
-def _short(root: Path, entry: Entry, needed: int, whole: int, limit: int | None) -> str:
+def _short(root: Path, entry: CacheEntry, needed: int, whole: int, limit: int | None) -> str:
     """Why there is not enough room; empty where there is."""
     others = [other for other in entries(root) if other.name != entry.name]
     taken = sum(int(other.facts.get("bytes", 0)) for other in others)

@@ -22,7 +22,7 @@ from scalestudy.data.progress import Progress
 from scalestudy.data.stage.checksum import Digest, digest_of
 from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import Wanted
+from scalestudy.data.stage.wanted import WantedFiles
 from scalestudy.errors import UserError
 
 BLOCK_BYTES = 1 << 20
@@ -47,7 +47,7 @@ class Piece:
 
 
 def copy(
-    source: Source, wanted: Wanted, numbers: NDArray[np.int64], folder: Path, journal: Journal, streams: int
+    source: Source, wanted: WantedFiles, numbers: NDArray[np.int64], folder: Path, journal: Journal, streams: int
 ) -> int:
     """Copy these files below `folder`, recording each; returns the bytes copied.
 
@@ -70,7 +70,7 @@ class _Ended(Exception):
 
 class _Copier:
     def __init__(
-        self, source: Source, wanted: Wanted, numbers: NDArray[np.int64], folder: Path, journal: Journal
+        self, source: Source, wanted: WantedFiles, numbers: NDArray[np.int64], folder: Path, journal: Journal
     ) -> None:
         self.source, self.wanted, self.folder, self.journal = source, wanted, folder, journal
         self.bytes = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.stage.wanted import Wanted
+from scalestudy.data.stage.wanted import WantedFiles
 from scalestudy.files import plain_file
 
 WHOLE = 0xFFFFFFFF
@@ -48,7 +48,7 @@ class Journal:
         os.close(self._descriptor)
 
 
-def missing(wanted: Wanted, folder: Path, journal: Journal) -> NDArray[np.int64]:
+def missing(wanted: WantedFiles, folder: Path, journal: Journal) -> NDArray[np.int64]:
     """Numbers of the files that are not whole: not recorded, or not there with their size any more."""
     found = []
     for number, size in enumerate(wanted.sizes.tolist()):

@@ -40,7 +40,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFiles:
     """Files that a node needs, by number: a million of them cost arrays, not objects."""
 
     name: Callable[[int], str]
@@ -61,7 +61,7 @@ class Wanted:
         return len(self.sizes)
 
 
-def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> Wanted:
+def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> WantedFiles:
     """The files that a node with this share needs; `size_of` queries the storage where the manifest has no size.
 
     Raises UserError where the data is not stored, or cannot be divided.
@@ -82,12 +82,12 @@ def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Calla
     return _sized([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
 
 
-def _sized(names: list[str], size_of: Callable[[str], int]) -> Wanted:
+def _sized(names: list[str], size_of: Callable[[str], int]) -> WantedFiles:
     sizes = np.array([size_of(name) for name in names], np.int64)
-    return Wanted(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
+    return WantedFiles(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
 
 
-def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
+def _files(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
     """Images, a file each."""
     file = unchanged(manifest_path, manifest, INDEX)
     train, test = mapped_index(file, "train"), mapped_index(file, "test")
@@ -98,10 +98,10 @@ def _files(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
 
     known = len(train.checks) > 0 and len(test.checks) > 0
     checks = np.concatenate([train.checks[mine], test.checks]) if known else np.zeros(0)
-    return Wanted(name, np.concatenate([train.bytes[mine], test.bytes]), checks.astype(np.uint64), "crc32")
+    return WantedFiles(name, np.concatenate([train.bytes[mine], test.bytes]), checks.astype(np.uint64), "crc32")
 
 
-def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
+def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
     """Shards, from the lists that were written with them."""
     rows: list[tuple[str, int, int]] = []
     splits: tuple[Split, Split] = ("train", "test")
@@ -110,7 +110,7 @@ def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> Wanted:
         rows += listed[share.part :: share.of] if split == "train" else listed
     names = [name for name, _, _ in rows]
     sizes = np.array([size for _, size, _ in rows], np.int64)
-    return Wanted(names.__getitem__, sizes, np.array([check for _, _, check in rows], np.uint64), "xxh3_64")
+    return WantedFiles(names.__getitem__, sizes, np.array([check for _, _, check in rows], np.uint64), "xxh3_64")
 
 
 def _listed(file: Path, split: Split, manifest: Manifest) -> list[tuple[str, int, int]]:

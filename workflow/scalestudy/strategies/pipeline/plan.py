@@ -29,7 +29,7 @@ HEADROOM = 1.1
 
 
 @dataclass(frozen=True)
-class Machine:
+class Devices:
     """What the ranks run on, as far as a plan depends on it."""
 
     ranks: int
@@ -49,7 +49,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanRequest:
     """What the study fixed; None is chosen."""
 
     schedule: schedule.Name
@@ -212,7 +212,7 @@ def divisors(number: int) -> list[int]:
     return [one for one in range(1, number + 1) if number % one == 0]
 
 
-def choose(model: Blocks, machine: Machine, wanted: Wanted) -> PipelinePlan | None:
+def choose(model: Blocks, machine: Devices, wanted: PlanRequest) -> PipelinePlan | None:
     """The plan with the shortest predicted step among all that fit in memory; None where none does."""
     plans = [
         plan
@@ -223,7 +223,7 @@ def choose(model: Blocks, machine: Machine, wanted: Wanted) -> PipelinePlan | No
     return min(plans, key=lambda plan: plan.step_s, default=None)
 
 
-def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Wanted) -> Iterable[int]:
+def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: PlanRequest) -> Iterable[int]:
     """Numbers of equal micro-batches worth trying: no fewer than stages, and of sizes that the profile tells about.
 
     A model that was traced for two samples and more is not run with one, which BatchNorm may refuse as well.
@@ -238,7 +238,7 @@ def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Wante
 
 
 def plan_for(
-    model: Blocks, machine: Machine, name: schedule.Name, stages: int, micro_batches: int
+    model: Blocks, machine: Devices, name: schedule.Name, stages: int, micro_batches: int
 ) -> PipelinePlan | None:
     """The best partition for given stages and micro-batches; None where it does not fit in memory."""
     replicas, micro_batch = machine.ranks // stages, machine.rank_batch * stages // micro_batches
@@ -287,7 +287,7 @@ def plan_for(
     )
 
 
-def fewest_devices(model: Blocks, machine: Machine, wanted: Wanted) -> int | None:
+def fewest_devices(model: Blocks, machine: Devices, wanted: PlanRequest) -> int | None:
     """How many devices the model needs as one pipeline, with micro-batches as small as need be; None: it never fits."""
     batch = machine.ranks * machine.rank_batch
     for stages in range(1, model.small.blocks + 1):

@@ -17,7 +17,15 @@ from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.layout import Layout, layout_of
 from scalestudy.strategies.pipeline.messages import TRIES
 from scalestudy.strategies.pipeline.partition import MessageTime
-from scalestudy.strategies.pipeline.plan import Blocks, Machine, PipelinePlan, Wanted, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.plan import (
+    Blocks,
+    Devices,
+    PipelinePlan,
+    PlanRequest,
+    blocks,
+    choose,
+    fewest_devices,
+)
 from scalestudy.strategies.pipeline.profile import Profile, profile
 from scalestudy.strategies.pipeline.trace import Traced
 
@@ -38,10 +46,10 @@ def profiles_of(
 
 
 def chosen_layout(
-    traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Machine
+    traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Devices
 ) -> Layout | UserError | Skipped:
     """Choose; what is wrong is returned, so that all ranks can say it."""
-    wanted = Wanted(options.schedule, options.stages, options.micro_batches)
+    wanted = PlanRequest(options.schedule, options.stages, options.micro_batches)
     model = blocks(traced, *profiles)
     plan = choose(model, machine, wanted)
     if plan is None:
@@ -66,12 +74,12 @@ def machine_of(
     limit_mib: float | None,
     make_optimiser: MakeOptimiser,
     like: torch.Tensor,
-) -> Machine:
+) -> Devices:
     """What the ranks of `world` run on; `cores` are those that the ranks of this node may use together."""
     seconds_per_byte, slots = _optimiser_costs(make_optimiser, like)
     on_cpu = world.device.type == "cpu"
     at_once = at_once_per_node(cores) * -(-world.ranks // world.ranks_per_node)
-    return Machine(
+    return Devices(
         world.ranks,
         rank_batch,
         link,
@@ -106,7 +114,7 @@ def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple
     return statistics.median(times[1:]) / (parameter.numel() * parameter.element_size()), kept
 
 
-def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Skipped:
+def _why_none(model: Blocks, machine: Devices, wanted: PlanRequest) -> UserError | Skipped:
     """Why there is no plan: too little memory, or what was requested is impossible."""
     if wanted.stages and wanted.stages > model.small.blocks:
         what = f"the model can be cut into {model.small.blocks} stages at most, not {wanted.stages}"
@@ -117,7 +125,7 @@ def _why_none(model: Blocks, machine: Machine, wanted: Wanted) -> UserError | Sk
     return _fits_nowhere(model, machine, wanted)
 
 
-def _fits_nowhere(model: Blocks, machine: Machine, wanted: Wanted) -> Skipped:
+def _fits_nowhere(model: Blocks, machine: Devices, wanted: PlanRequest) -> Skipped:
     """Why there is no plan, and how many devices would do."""
     assert machine.limit_bytes is not None
     fewest = fewest_devices(model, machine, wanted)
@@ -133,7 +141,7 @@ def _fits_nowhere(model: Blocks, machine: Machine, wanted: Wanted) -> Skipped:
     return Skipped(f"the model does not fit {within}{split}: {remedy}")
 
 
-def _told(plan: PipelinePlan, machine: Machine) -> str:
+def _told(plan: PipelinePlan, machine: Devices) -> str:
     """The plan in one line, for the log."""
     stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
     memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)

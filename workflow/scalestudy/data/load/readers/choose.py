@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalestudy.data.load.places import Places
+from scalestudy.data.load.places import SamplePlaces
 from scalestudy.data.load.readers import Reader, Recipe
 from scalestudy.data.load.readers.database import DatabaseReader
 from scalestudy.data.load.readers.indexed import IndexedReader
@@ -15,7 +15,7 @@ from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 
-def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: Places) -> Reader:
+def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: SamplePlaces) -> Reader:
     """Open the reader of one split; UserError where the data cannot be read so."""
     how = recipe.how
     throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None

@@ -1,0 +1,180 @@
+"""`scalestudy doctor`: what a site has on the nodes where runs run, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.doctor import write_site
+from scalestudy.cluster.doctor.compare_site import WORDS, differences
+from scalestudy.cluster.doctor.facts import facts_of
+from scalestudy.cluster.doctor.findings import Finding, devices, node_findings
+from scalestudy.cluster.doctor.probe import main as probe_here
+from scalestudy.cluster.doctor.probe_job import probe_in_job, reports_in, write_token
+from scalestudy.cluster.doctor.write_machine import hosts_line
+from scalestudy.errors import UserError
+from scalestudy.site_fault import SITE, site_file
+from scalestudy.spec.base import printable
+from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
+from scalestudy.spec.hostlist import folded
+
+
+def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """What each node has, and the findings. With a profile without a scheduler, this host is checked."""
+    machine = read_machine(config.machine)
+    if not read_site().scheduler:
+        here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
+        reports = _here()
+        return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, machine_file(config.machine))]
+    scheduler, findings = chosen_scheduler()
+    if scheduler is None:
+        return [], findings
+    if forgets := scheduler.forgets():
+        findings.append(Finding(forgets))
+    facts = facts_of(scheduler.kind, scheduler.run)
+    findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
+    try:
+        reports = probe_in_job(scheduler, machine, nodes, wait_s, machine_file(config.machine))
+    except UserError as error:
+        return [], [*findings, _finding(error)]
+    return reports, [*findings, *node_findings(reports, nodes, machine, machine_file(config.machine))]
+
+
+def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], list[dict[str, Any]], list[Finding]]:
+    """Write the machine file and the profile `name` for the cluster of this host, ask its nodes, and write what they say.
+
+    The files, what each node has, and the findings. Raises UserError where there is no batch system here, or where one of
+    the files is there.
+    """
+    from snakemake_executor_plugin_multinode.schedulers import detected_kind
+
+    if not re.fullmatch(NAME, name):
+        remedy = "use lower-case letters, digits and `_`, starting with a letter"
+        raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
+    write_site.refuse_existing(name)
+    kind = detected_kind()
+    if kind is None:
+        raise UserError("neither sbatch nor qsub is in PATH", "--write", "run it on a login node of the cluster")
+    facts = facts_of(kind)
+    if not facts.nodes:
+        what = f"{WORDS[kind]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
+        raise UserError(what, "--write", "try the command by hand, and run this again once it answers")
+    files = write_site.write_files(name, facts, None)
+    os.environ[SITE] = str(write_site.files_of(name)["site"].absolute())
+    scheduler, findings = chosen_scheduler()
+    machine, file, reports = read_machine(name), machine_file(name), list[dict[str, Any]]()
+    nodes = min(nodes, len(facts.nodes))
+    if scheduler is not None:
+        try:
+            reports = probe_in_job(scheduler, machine, nodes, wait_s, file)
+        except UserError as error:
+            findings.append(_finding(error))
+    if reports:
+        files = write_site.write_files(name, facts, reports[0])
+        machine = read_machine(name)
+        findings += node_findings(reports, nodes, machine, file)
+    if scheduler is not None:
+        findings += differences(machine, file, scheduler.settings, site_file(), facts)
+    return files, reports, findings
+
+
+def hosts_of_profile() -> str:
+    """The nodes that jobs of the profile can get, as a line for its machine file, and which of them take no job now.
+
+    Raises UserError where the profile submits nothing, or its scheduler does not answer.
+    """
+    if not read_site().scheduler:
+        remedy = "give the profile of a cluster: --profile profiles/slurm"
+        raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
+    scheduler, findings = chosen_scheduler()
+    if scheduler is None:
+        raise UserError(findings[0].what, "--hosts", findings[0].remedy)
+    facts = facts_of(scheduler.kind, scheduler.run)
+    if not facts.nodes:
+        raise UserError(
+            f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}", "--hosts"
+        )
+    queue = facts.queue(scheduler.settings.queue)
+    name = None if queue is None else queue.name
+    down = folded(node.name for node in facts.nodes_of(name) if not node.up)
+    return hosts_line(facts, name) + (f"\n# take no job now: {', '.join(down)}" if down else "")
+
+
+def _finding(error: UserError) -> Finding:
+    return Finding(f"{error.where}: {error.what}", error.remedy)
+
+
+def _unused_software() -> list[Finding]:
+    """Keys that mean nothing where nothing is submitted."""
+    site = read_site()
+    named = [key for key in ("modules", "conda", "packed", "container") if getattr(site, key)]
+    remedy = "load the software before the command, or use a profile that submits jobs"
+    return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
+
+
+def chosen_scheduler() -> tuple[Any, list[Finding]]:
+    """The batch system that the executor would use here, and what it says about that; None where it can use none."""
+    from snakemake_interface_common.exceptions import WorkflowError
+
+    from snakemake_executor_plugin_multinode import site_file as site_of_executor
+
+    site = os.environ.get("SCALESTUDY_SITE", "")
+    notes: list[str] = []
+    try:
+        scheduler = site_of_executor.chosen_scheduler(Path(site), notes.append)
+    except WorkflowError as error:
+        return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
+    remedy = "if it is a front end of Slurm, use profiles/slurm, or set `kind: slurm` and its request"
+    return scheduler, [Finding(note, remedy) for note in notes]
+
+
+def _clock(report: dict[str, Any]) -> str:
+    skew = report["skew_s"]
+    return "its clock is not known" if skew is None else f"its clock is {skew:+.1f} s from the storage's"
+
+
+def _capability(report: dict[str, Any]) -> str:
+    """What tells whether this torch can use the GPU."""
+    gpu = report.get("gpu") or {}
+    parts = [f"sm_{gpu['capability'][0]}{gpu['capability'][1]}"] if gpu.get("capability") else []
+    parts += [f"driver for CUDA {gpu['driver_cuda'][0]}.{gpu['driver_cuda'][1]}"] if gpu.get("driver_cuda") else []
+    if not parts:
+        return ""
+    return f"; {', '.join(parts)}; torch holds {' '.join(report['torch'].get('arch') or ['nothing'])}"
+
+
+def _here() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as name:
+        probe_here(Path(name), write_token(Path(name)), "0")
+        return reports_in(Path(name))
+
+
+def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
+    """A paragraph per node, then what is to be done."""
+    lines = []
+    for report in reports:
+        torch, scratch = report["torch"], report["scratch"]
+        lines += [
+            f"{report['host']}:",
+            f"  Python   {report['python']['version']}, {report['python']['executable']}",
+            f"  torch    {torch.get('error') or torch['version']}, CUDA {torch.get('cuda') or 'none'}, NCCL {torch.get('nccl') or 'not in use'}",
+            f"  GPUs     {devices(report)} seen by torch{f' ({name})' if (name := torch.get('device_name')) else ''}; nvidia-smi: {report['nvidia'] or 'none'}{_capability(report)}",
+            *(f"           {said}" for said in report.get("gpu_modes", ())),
+            f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] if isinstance(report['mpi4py'], str) else 'none'}",
+            f"  node     {report['cores']} cores for this job, {report['memory_gib']} GiB",
+            f"  fabric   {', '.join(report['fabric']) or 'loopback alone'}",
+            f"  scratch  {scratch['folder']}: " + (scratch.get("error") or f"{scratch['free_gib']} GiB free"),
+            f"  shared   {'sees' if report['shared'] else 'does not see'} this folder; {_clock(report)}",
+            *(f"  data     {name}: {'there' if there else 'missing'}" for name, there in report["data_roots"].items()),
+        ]
+    for finding in findings:
+        lines.append(
+            f"{'!' if finding.remedy else '-'} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
+        )
+    if reports and not any(finding.remedy for finding in findings):
+        lines.append("Nothing is missing.")
+    return "\n".join(lines)

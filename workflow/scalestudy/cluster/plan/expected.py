@@ -1,0 +1,365 @@
+"""What a run will take, from the first of these that is known; every estimate names its source.
+
+1. `repeats`: what other repeats of the run, or the run itself before `scalestudy forget`, took on this machine;
+2. `published`: a published training time of this machine, of the same strategy and ranks;
+3. `neighbours`: what similar runs took on this machine: a set-up time, and a time per sample and rank;
+4. `published`: a published training time of this machine at other ranks, or the published step time of its (or the
+   emulated) accelerator;
+5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
+6. `unknown`.
+
+What preparing data takes has a kind of its own, `rates` (preparation.py).
+
+History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger, start_up
+from scalestudy.cluster.plan import neighbours
+from scalestudy.cluster.plan.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
+from scalestudy.errors import UserError
+from scalestudy.files import canonical_json, json_lines
+from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id
+from scalestudy.spec.layout import history_files
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
+from scalestudy.spec.study import Run
+
+Kind = Literal["repeats", "neighbours", "published", "flops", "rates", "unknown"]
+Span = tuple[float, float]
+
+START_UP_S: Span = (20.0, 120.0)
+"""Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
+system, and its end."""
+START_UP_HERE_S: Span = (0.5, 10.0)
+"""The same where a run starts immediately on this machine."""
+UTILISATION: Span = (0.047, 1.35)
+"""Share of the peak that training reaches: the published step times of config/reference/ lie between the two, from
+Inception v3 with one image per step to VGG16, whose convolutions by Winograd's method need fewer operations than are
+counted."""
+LEAST_EFFICIENCY = {"single": 0.67, "parameter_server": 0.1, "async_parameter_server": 0.1}
+"""Least share of one accelerator's published throughput that each rank keeps with loading and exchange."""
+OTHER_EFFICIENCY = 0.4
+"""Below the 0.42 and 0.47 of config/reference/tsubame_resnet50*.csv at 32 and 128 GPUs. The 0.035 of the former at 128
+GPUs, where all of them read one file, is beyond what a plan expects without a published time of the machine."""
+ONE_REPEAT: Span = (0.9, 1.1)
+SEVERAL_REPEATS: Span = (0.97, 1.03)
+PUBLISHED_ALIKE: Span = (0.8, 1.25)
+PUBLISHED_NEAR: Span = (0.5, 2.0)
+"""Factor by which the range is widened, for each source."""
+EXCHANGE_BYTES_PER_S = 5e8
+"""Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """Seconds of a job from its start to its end, and how they are known; unknown: 0 and infinity.
+
+    Low and high are meant as the 5th and the 95th percentile; `scalestudy plan --actual` says how often they hold.
+    """
+
+    low_s: float
+    high_s: float
+    kind: Kind
+    note: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the time is known."""
+        return self.kind != "unknown"
+
+
+UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no published time, no count of operations")
+
+
+@dataclass(frozen=True)
+class Took:
+    """One run that ended on this machine."""
+
+    run: str
+    configuration: str
+    like: str
+    strategy: str
+    ranks: int
+    seconds: float
+    rank_samples: float | None
+    rank_batch: int = 1
+    set_up_s: float | None = None
+    """Seconds that do not grow with the samples; None where no throughput was measured."""
+    windowed: bool = False
+    """Whether it was ended after so many steps: no evaluation or loss of speed later on blurs its set-up time."""
+
+
+class Expectation:
+    """What runs on one machine are expected to take."""
+
+    def __init__(self, name: str, machine: Machine, start_up_s: Span | None = None) -> None:
+        self.machine = machine
+        self.repeats: dict[str, list[float]] = defaultdict(list)
+        self.like: dict[str, list[Took]] = defaultdict(list)
+        self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
+        wall_s: dict[str, list[float]] = defaultdict(list)
+        for took in (took for file in history_files(name) for took in read_history(file)):
+            self.repeats[took.configuration].append(took.seconds)
+            self.like[took.like].append(took)
+            wall_s[took.run].append(took.seconds)
+        given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
+        default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
+        self.set_up_s = learned_set_up(took for of_kind in self.like.values() for took in of_kind)
+        self.start_up_s = start_up_s or given or start_up(wall_s, _attempts_on(name)) or default
+
+    @property
+    def again_s(self) -> float:
+        """Seconds that each further job of a chain takes until it trains again: the middle of what is expected."""
+        return (sum(self.start_up_s) + sum(self.set_up_s)) / 2
+
+    def of(self, run: Run) -> TimeEstimate:
+        """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
+        spec = run.spec
+        estimate = self._repeats(spec)
+        data = data_of(spec) if estimate is None else None
+        work = work_of(spec, data) if data is not None else None
+        if estimate is None and work is not None and data is not None:
+            found = (
+                self._published(spec, work, data, alike=True)
+                or self._neighbours(spec, work)
+                or self._published(spec, work, data, alike=False)
+                or self._accelerator(spec, work)
+                or self._flops(spec, work)
+            )
+            estimate = _noted(found, data) if found else None
+        if estimate is None:
+            return UNKNOWN
+        low, high = self.start_up_s
+        if estimate.kind in ("published", "flops"):  # times of steps: what a run takes beside them is not in them
+            low, high = low + self.set_up_s[0], high + self.set_up_s[1]
+        return TimeEstimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
+
+    def _repeats(self, spec: RunSpec) -> TimeEstimate | None:
+        seconds = self.repeats.get(configuration_id(spec))
+        if not seconds:
+            return None
+        low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
+        return TimeEstimate(low * min(seconds), high * max(seconds), "repeats", f"{len(seconds)} on this machine")
+
+    def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
+        groups, note = self._similar(like_key(spec.plain()), spec.strategy.name)
+        samples = rank_samples(spec, work)
+        if not groups or samples is None:
+            return None
+        low, high = neighbours.seconds_among(spec.ranks, spec.rank_batch, samples, groups)
+        return TimeEstimate(low, high, "neighbours", note)
+
+    def _similar(self, like: str, strategy: str) -> tuple[neighbours.Groups, str]:
+        """The runs that do the same to each sample, of the same strategy where there are any; and in words how many."""
+        if (like, strategy) not in self._known_similar:
+            found = [took for took in self.like.get(like, []) if took.rank_samples]
+            found = [took for took in found if took.strategy == strategy] or found
+            groups = neighbours.by_geometry(
+                neighbours.EndedRun(took.ranks, took.rank_batch, took.rank_samples, took.seconds, took.set_up_s)
+                for took in found
+                if took.rank_samples
+            )
+            ranks = ", ".join(map(str, sorted({took.ranks for took in found})))
+            self._known_similar[like, strategy] = groups, f"{len(found)} similar runs of {ranks} ranks"
+        return self._known_similar[like, strategy]
+
+    def _published(self, spec: RunSpec, work: Work, data: Data, *, alike: bool) -> TimeEstimate | None:
+        """From published training times of this machine: of the same strategy and ranks, or of the nearest ranks."""
+        if spec.accelerator or self._device(spec) == "cpu":
+            return None
+        rows = [row for row in self._published_rows() if row.model == spec.model.name]
+        if not rows:
+            return None
+        same = [row for row in rows if (row.strategy, row.ranks) == (spec.strategy.name, spec.ranks)]
+        if alike and not same:
+            return None
+        distance = min(abs(math.log(row.ranks / spec.ranks)) for row in rows)
+        near = [row for row in rows if abs(math.log(row.ranks / spec.ranks)) <= distance + 1e-9]
+        chosen, (low, high) = (same, PUBLISHED_ALIKE) if alike else (near, PUBLISHED_NEAR)
+        steps = [row.step_s * spec.rank_batch / row.rank_batch for row in chosen]
+        note = f"{chosen[0].source}, {chosen[0].ranks} ranks"
+        # The published times hold an evaluation per epoch, spread over the steps.
+        held = work.steps * spec.global_batch / max(1, data.train_samples) * data.test_samples
+        work = replace(work, evaluated_samples=round(max(0.0, work.evaluated_samples - held)))
+        return _training(spec, work, (low * min(steps), high * max(steps)), "published", note)
+
+    def _published_rows(self) -> Iterator[PublishedRow]:
+        for name in self.machine.published:
+            for row in table(name):
+                if all(row.get(column) for column in ("training_time_s", *WHOLES[-4:])):
+                    ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
+                    steps = epochs * (samples // max(1, ranks * batch))
+                    if not steps or not {"model", "strategy", "citation"} <= row.keys():
+                        continue
+                    yield PublishedRow(
+                        row["model"],
+                        row["strategy"],
+                        ranks,
+                        batch,
+                        float(row["training_time_s"]) / steps,
+                        row["citation"],
+                    )
+
+    def _accelerator(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
+        """From the published step time of the emulated accelerator, or of the one that the machine has."""
+        accelerator = spec.accelerator or self.machine.accelerator
+        if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
+            return None
+        if spec.autocast and not spec.accelerator:
+            accelerator += "_mixed"  # config/reference/README.md: mixed precision counts as a separate accelerator
+        try:
+            step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
+        except UserError:
+            return None
+        high = step / LEAST_EFFICIENCY.get(spec.strategy.name, OTHER_EFFICIENCY)
+        if spec.accelerator and spec.ranks > 1:
+            cost = model_cost(spec)
+            high += 2 * 4 * (cost.parameters if cost else 0) / EXCHANGE_BYTES_PER_S
+        return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
+
+    def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
+        number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
+        peak = next((p for name, p in self.machine.peak_tflops.items() if name == number_type), None)
+        cost = model_cost(spec)
+        if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
+            return None
+        least, most = UTILISATION
+        ideal = cost.training_flops * spec.rank_batch / (peak * 1e12)
+        return _training(spec, work, (ideal / most, ideal / least), "flops", f"{least:.0%} to {most:.0%} of the peak")
+
+    def _device(self, spec: RunSpec) -> str:
+        return spec.device or self.machine.device or ("cuda" if self.machine.devices_per_node else "cpu")
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published training time, as a step time."""
+
+    model: str
+    strategy: str
+    ranks: int
+    rank_batch: int
+    step_s: float
+    source: str
+
+
+def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) -> TimeEstimate:
+    """A whole run from its step time: steps, evaluations (forward alone: a third), and what is loaded ahead."""
+    wait_s = items_s(spec)
+    steps_s = (max(one, wait_s) if spec.loader.workers else one + wait_s for one in step_s)
+    low, high = (
+        one * (work.steps + work.evaluated_samples / (3 * spec.global_batch) + work.loaded_samples / spec.rank_batch)
+        + 60 * work.minutes
+        for one in steps_s
+    )
+    return TimeEstimate(low, high, kind, note)
+
+
+def items_s(spec: RunSpec) -> float:
+    """Seconds that the items of one rank's batch take by `data.latency_s`, with the loader's workers at the same time."""
+    latency_s: float = getattr(spec.data, "latency_s", 0.0)
+    return spec.rank_batch * latency_s / max(1, spec.loader.workers)
+
+
+def _noted(estimate: TimeEstimate, data: Data) -> TimeEstimate:
+    note = "; ".join(text for text in (estimate.note, data.assumed) if text)
+    return TimeEstimate(estimate.low_s, estimate.high_s, estimate.kind, note)
+
+
+def rank_samples(spec: RunSpec, work: Work) -> float | None:
+    """Samples that one rank trains on, evaluates and loads; None where the clock ends the run."""
+    if work.minutes:
+        return None
+    return work.steps * spec.rank_batch + work.evaluated_samples / (3 * spec.ranks) + work.loaded_samples
+
+
+def read_history(file: Path) -> Iterator[Took]:
+    """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
+    for entry in json_lines(file):
+        try:
+            seconds, plain = _seconds(entry), entry["spec"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if seconds is None or not 0 <= seconds < math.inf or not isinstance(plain, dict):
+            continue
+        spec, _ = parse(RunSpec, plain)
+        data = data_of(spec) if spec is not None else None
+        if spec is None:
+            continue
+        samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
+        yield Took(
+            str(entry.get("run")),
+            configuration_id(spec),
+            like_key(plain),
+            spec.strategy.name,
+            spec.ranks,
+            seconds,
+            samples,
+            spec.rank_batch,
+            _set_up_s(entry, spec, seconds, samples),
+            spec.measure.steps is not None,
+        )
+
+
+def _set_up_s(entry: Mapping[str, Any], spec: RunSpec, seconds: float, samples: float | None) -> float | None:
+    """What a run took beside its samples, at the throughput of its window; evaluations count as a third of training."""
+    throughput = entry.get("throughput_samples_per_s")
+    if samples is None or not isinstance(throughput, (int, float)) or not throughput > 0:
+        return None
+    return max(0.0, seconds - samples * spec.ranks / throughput)
+
+
+def learned_set_up(took: Iterable[Took]) -> Span:
+    """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
+    percentile of those that were ended after so many steps; none with fewer than three of them."""
+    known = [one.set_up_s for one in took if one.windowed and one.set_up_s is not None]
+    if len(known) < 3:
+        return 0.0, 0.0
+    cuts = statistics.quantiles(known, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
+def _seconds(entry: Mapping[str, Any]) -> float | None:
+    """What a run took: its own wall time, else from its start to its end; None for one that was not made."""
+    if entry.get("status") not in ("valid", "invalid"):
+        return None
+    if isinstance(entry.get("wall_s"), (int, float)):
+        return float(entry["wall_s"])
+    return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
+
+
+def _attempts_on(name: str) -> Iterator[LedgerAttempt]:
+    """Jobs of this folder whose runs belong to a machine."""
+    return (attempt for attempt in read_ledger() if attempt.machine == name)
+
+
+GEOMETRY = (
+    "seed", "repeat", "ranks", "nodes", "hosts", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser",
+)  # fmt: skip
+
+
+def like_key(plain: Mapping[str, Any]) -> str:
+    """The same for runs that do the same to each sample: model, data apart from its size, loading, device."""
+    kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
+    data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
+    return canonical_json({**kept, "data": data})
+
+
+def kinds_of(estimates: Iterable[TimeEstimate]) -> str:
+    """The sources in a sum as one phrase, best first."""
+    order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "rates", "unknown")
+    found = {estimate.kind for estimate in estimates}
+    return "+".join(kind for kind in order if kind in found)

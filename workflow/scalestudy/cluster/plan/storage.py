@@ -1,0 +1,101 @@
+"""What jobs write and read, and the most storage that they need at one time. Nothing is deleted while studies run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scalestudy.cluster.plan.costs import data_of, model_cost, stored_bytes, stored_files, work_of
+from scalestudy.spec.run import RunSpec
+
+RESULT_BYTES = 200_000
+STEP_BYTES = 60
+"""Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
+RUN_FILES = 10
+"""About how many files a run leaves, beside a log of each rank."""
+STATE_BYTES = 8
+"""Bytes of a checkpoint per parameter: weights and momentum in float32."""
+CHECKPOINTS = 3
+"""Checkpoints that lie there while one is written: two are kept (training/checkpoint.py)."""
+CHECKPOINT_FILES = 3
+"""Files of a checkpoint, beside one of each rank."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bytes and files of one job."""
+
+    written_bytes: int = 0
+    """What is left when it has ended."""
+    files: int = 0
+    to_nodes_bytes: int = 0
+    """Read from shared storage, over all its nodes."""
+    temporary_bytes: int = 0
+    """What lies there in addition while it runs, at most."""
+    temporary_files: int = 0
+    node_bytes: int = 0
+    """Its copies of the data on a node's own disk."""
+
+
+NOTHING = Stored()
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Storage of a whole plan."""
+
+    bytes: int
+    files: int
+    node_bytes: int
+    """On a node's own disk, at most at one time: the largest of the copies."""
+
+
+def of_run(spec: RunSpec, nodes: int, links: int) -> Stored:
+    """Roughly what a run writes, reads and copies to each of its nodes."""
+    data, cost = data_of(spec), model_cost(spec)
+    parameters = cost.parameters if cost else 0
+    state = STATE_BYTES * parameters
+    written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)
+    written += state if links > 1 else 0  # the last checkpoint
+    steps = to_nodes = node_bytes = 0
+    if data is not None:
+        work = work_of(spec, data)
+        steps = work.steps
+        samples = steps * spec.global_batch + work.evaluated_samples + work.loaded_samples * spec.ranks
+        to_nodes = round(samples * data.train_bytes / max(1, data.train_samples))
+        if spec.stage.to is not None:
+            node_bytes = data.train_bytes // (nodes if spec.stage.share == "by_shard" else 1)
+            to_nodes = node_bytes * nodes
+    return Stored(
+        written + STEP_BYTES * spec.ranks * steps,
+        RUN_FILES + spec.ranks,
+        to_nodes,
+        CHECKPOINTS * state - (state if links > 1 else 0),
+        CHECKPOINTS * (CHECKPOINT_FILES + spec.ranks),
+        node_bytes,
+    )
+
+
+def of_dataset(spec: RunSpec) -> Stored:
+    """Roughly what preparing the data of a run writes."""
+    return Stored(stored_bytes(spec), stored_files(spec))
+
+
+def peak(jobs: Iterable[tuple[Stored, int, int]]) -> Peak:
+    """The most at one time, of jobs with the seconds of their start and end: everything that is left at the end, and what
+    lies there in addition while the jobs run that need most of it together."""
+    jobs = list(jobs)
+    changes = sorted(
+        ((at, sign, stored) for stored, begin, end in jobs for at, sign in ((begin, 1), (end, -1))),
+        key=lambda change: change[:2],  # what ends at a moment makes room for what begins then
+    )
+    bytes_now = files_now = most_bytes = most_files = 0
+    for _, sign, stored in changes:
+        bytes_now += sign * stored.temporary_bytes
+        files_now += sign * stored.temporary_files
+        most_bytes, most_files = max(most_bytes, bytes_now), max(most_files, files_now)
+    return Peak(
+        sum(stored.written_bytes for stored, _, _ in jobs) + most_bytes,
+        sum(stored.files for stored, _, _ in jobs) + most_files,
+        max((stored.node_bytes for stored, _, _ in jobs), default=0),
+    )
