@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
@@ -300,17 +301,18 @@ def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() 
 def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_each_job_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 0.05)
+    monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 5.0)
     asked: list[str] = []
+    clock = Clock()
+    monkeypatch.setattr(clock, "now_s", lambda: 4.0 * len(asked))  # each answer takes four seconds
 
     def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         if argv[0] == "qacct":
-            time.sleep(0.04)
             asked.append(argv[-1])
             return CommandAnswer(1, "", "error: job id not found")
         return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
 
-    scheduler = scheduler_of({"kind": "sge"}, run)
+    scheduler = scheduler_of({"kind": "sge"}, run, clock)
     jobs = [JobRef(str(number), str(number)) for number in range(6)]
     for _ in range(6):
         found = scheduler.statuses(jobs)

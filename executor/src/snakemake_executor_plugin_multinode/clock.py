@@ -15,3 +15,7 @@ class Clock:
     def unix_s(self) -> float:
         """Seconds since 1970; for records."""
         return time.time()
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        time.sleep(seconds)

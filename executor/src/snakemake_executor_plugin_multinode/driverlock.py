@@ -12,11 +12,12 @@ import json
 import os
 import socket
 import threading
-import time
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from snakemake_executor_plugin_multinode.clock import Clock
 
 SILENT_S = 600.0
 WRITTEN_WITHIN_S = 5.0
@@ -44,11 +45,12 @@ class Taken(Exception):
 class DriverLock:
     """The lock of a working directory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
         self.path = folder / "driver.json"
         self.me = Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", uuid.uuid4().hex, _space())
         self.taken_ns = 0
-        self._touched = 0.0
+        self._touched = -TOUCH_S
 
     def take(self) -> Owner | None:
         """Take the lock; returns the owner of a stale lock that was replaced. Raises Taken if its owner is alive."""
@@ -67,9 +69,9 @@ class DriverLock:
 
     def keep(self) -> bool:
         """Update the time stamp of the lock; False if it is another's. One that cannot be read is nobody's."""
-        if time.monotonic() - self._touched < TOUCH_S:
+        if self.clock.now_s() - self._touched < TOUCH_S:
             return True
-        self._touched = time.monotonic()
+        self._touched = self.clock.now_s()
         try:
             if self.owner() not in (self.me, None):
                 return False
@@ -83,7 +85,7 @@ class DriverLock:
 
         def touch() -> None:
             while self.keep():
-                time.sleep(TOUCH_S)
+                self.clock.wait(TOUCH_S)
 
         threading.Thread(target=touch, daemon=True).start()
 
@@ -112,14 +114,14 @@ class DriverLock:
 
     def _wait_until_written(self) -> None:
         """Returns at once unless the lock is there, new and empty."""
-        end = time.monotonic() + WRITTEN_WITHIN_S
-        while time.monotonic() < end:
+        end = self.clock.now_s() + WRITTEN_WITHIN_S
+        while self.clock.now_s() < end:
             try:
                 if self.path.stat().st_size or self._silent_s() > WRITTEN_WITHIN_S:
                     return
             except OSError:
                 return
-            time.sleep(0.1)
+            self.clock.wait(0.1)
 
     def _lives(self, owner: Owner) -> bool:
         if self._is_here(owner):

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers import Request, Settings
 from snakemake_executor_plugin_multinode.schedulers.accounts import project_of
 
@@ -120,8 +120,8 @@ def _slug(text: str, length: int) -> str:
 class Records:
     """The folder `.multinode` of a working directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        self.folder, self.clock = folder, clock or Clock()
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
         ignore = folder / ".gitignore"
         if not ignore.exists():
@@ -277,7 +277,7 @@ class Records:
         return found
 
     def _note(self, **event: Any) -> None:
-        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
+        line = json.dumps({"time_s": round(self.clock.unix_s(), 3), **event}) + "\n"
         with open(self.ledger, "a+b") as stream:
             if stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)

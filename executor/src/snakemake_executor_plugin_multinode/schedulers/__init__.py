@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
@@ -38,11 +39,11 @@ def _kinds() -> dict[str, type[Scheduler]]:
     return {kind.kind: kind for kind in (Slurm, Sge, Pbs)}
 
 
-def scheduler_of(settings: Mapping[str, Any], run: Run = run_command) -> Scheduler:
+def scheduler_of(settings: Mapping[str, Any], run: Run = run_command, clock: Clock | None = None) -> Scheduler:
     """The `scheduler:` section of a site file as a scheduler. ValueError, with a sentence, for wrong keys or values."""
     kinds = _kinds()
     read = read_settings(settings, tuple(kinds))
-    scheduler = kinds[read.kind](read, run)
+    scheduler = kinds[read.kind](read, run, clock)
     _try_template(scheduler)
     return scheduler
 

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 from snakemake_executor_plugin_multinode.schedulers.template import NAME, filled
@@ -157,9 +158,10 @@ class Scheduler(ABC):
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
-    def __init__(self, settings: Settings, run: Run = run_command) -> None:
+    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
         self.settings = settings
         self.run = run
+        self.clock = clock or Clock()
 
     @property
     def remembers_deleted(self) -> bool:

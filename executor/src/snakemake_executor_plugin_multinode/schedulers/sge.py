@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import time
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
@@ -88,8 +88,8 @@ class Sge(Scheduler):
     default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
 
-    def __init__(self, settings: Settings, run: Run = run_command) -> None:
-        super().__init__(settings, run)
+    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
+        super().__init__(settings, run, clock)
         self._asked_last = ""
         """Name of the job about which the accounting was asked last."""
 
@@ -153,11 +153,11 @@ class Sge(Scheduler):
         """
         names = [job.name for job in jobs]
         first = names.index(self._asked_last) + 1 if self._asked_last in names else 0
-        begin = time.monotonic()
+        begin = self.clock.now_s()
         found: dict[str, Status] = {}
         silent: Status | None = None
         for job in [*jobs[first:], *jobs[:first]]:
-            if silent is None and time.monotonic() - begin > ACCOUNT_S:
+            if silent is None and self.clock.now_s() - begin > ACCOUNT_S:
                 silent = Status(
                     "", State.UNANSWERED, "qacct takes long: the other jobs are asked about in the next round"
                 )

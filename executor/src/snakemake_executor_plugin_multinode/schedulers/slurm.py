@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, CommandAnswer, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
@@ -125,8 +126,8 @@ class Slurm(Scheduler):
         "--cluster",
     )
 
-    def __init__(self, settings: Settings, run: Run = run_command) -> None:
-        super().__init__(settings, run)
+    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
+        super().__init__(settings, run, clock)
         self._remembers: bool | None = None
         self._sent_to = _clusters([*settings.options, *(settings.request or "").split()], os.environ)
         """Where the site sends jobs, if not to the cluster of this host; `all` until their names are asked for."""
