@@ -499,19 +499,25 @@ def test_a_command_is_not_found_where_path_names_a_folder_that_may_not_be_read(
 
 
 @pytest.mark.parametrize(
-    ("there", "says", "kind"),
+    ("there", "slurm_answers", "says", "kind"),
     [
-        ({"sbatch", "qsub", "qstat"}, "Unknown option: version", "slurm"),
-        ({"qsub", "qconf"}, "invalid option argument", "sge"),
-        ({"qsub", "qstat"}, "pbs_version = 23.06.06", "pbs"),
-        (set(), "", None),
+        ({"sbatch", "qsub", "qstat"}, True, "Unknown option: version", "slurm"),
+        ({"sbatch", "qsub", "qstat"}, False, "Unknown option: version", "slurm"),
+        ({"sbatch", "qsub", "qconf"}, False, "invalid option argument", "sge"),
+        ({"sbatch", "qsub", "qstat"}, False, "pbs_version = 23.06.06", "pbs"),
+        ({"sbatch"}, False, "", "slurm"),
+        ({"qsub", "qconf"}, False, "invalid option argument", "sge"),
+        ({"qsub", "qstat"}, False, "pbs_version = 23.06.06", "pbs"),
+        (set(), False, "", None),
     ],
 )
-def test_the_batch_system_is_known_by_its_own_commands(there: set[str], says: str, kind: str | None) -> None:
-    found = detected_kind(
-        lambda name: name if name in there else None, lambda _argv, _limit_s: CommandAnswer(0, says, "")
-    )
-    assert found == kind
+def test_the_batch_system_is_known_by_its_own_commands(
+    there: set[str], slurm_answers: bool, says: str, kind: str | None
+) -> None:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        return CommandAnswer(0 if argv[0] == "qsub" or slurm_answers else 1, says, "")
+
+    assert detected_kind(lambda name: name if name in there else None, run) == kind
 
 
 def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> None:

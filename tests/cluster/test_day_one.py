@@ -1,40 +1,27 @@
 """A cluster that has no files yet: `scalestudy doctor --write` on a real Slurm, and a study with what it wrote.
 
-The driver is a job too.
+The driver is a job too. On Grid Engine and OpenPBS: test_sge.py and test_pbs.py.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 
 import pytest
 
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.yamlfile import parse_yaml
+from tests.cluster.new_site import NewSite
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import THROUGH
-from tests.cluster.try_box import command_of, copy_of_project
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBox) -> None:
-    clone = copy_of_project(slurm, "day_one")
-    study = clone / "config/studies/through.yaml"
-    study.write_text(THROUGH.replace("ranks: [1, 2, 4]", "ranks: [2]").partition("tables:")[0])
-    os.chown(study, clone.stat().st_uid, clone.stat().st_gid)
-
-    def call(*words: str, timeout: float = 240) -> tuple[int, str]:
-        done = subprocess.run(
-            command_of(slurm, clone, *words), capture_output=True, text=True, timeout=timeout, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
-
+    site = NewSite(slurm)
+    clone, call = site.clone, site.call
     _, said = call("scalestudy", "doctor", "--write", "fresh", "--nodes", "1")
     assert "wrote config/machines/fresh.yaml" in said, said
-    machine = parse_yaml((clone / "config/machines/fresh.yaml").read_text(), "fresh.yaml").data
+    machine = site.machine()
     assert (machine["nodes"], machine["devices_per_node"], machine["cores_per_node"]) == (4, 4, 16)
     assert machine["device"] == "cpu"  # the GPUs of the box are a fiction, and torch sees none
     assert "shows torch no GPU" in said
@@ -55,7 +42,7 @@ def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBo
     assert found is not None, said
     slurm.until(["scontrol", "-o", "show", "job", found[1]], "JobState=COMPLETED", 200)
     log = (clone / found[2]).read_text()
-    assert list(clone.glob("results/fresh/runs/*/result.json")), log
+    assert site.results(), log
     assert list(clone.glob("results/fresh/mini/figures/through/*.svg")), log
 
     status, said = call("scalestudy", "doctor", "--write", "fresh")

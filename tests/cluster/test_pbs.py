@@ -13,6 +13,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
+from tests.cluster.new_site import NewSite, assert_runs_unedited
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
     Driver,
@@ -192,3 +193,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert code == 0, output
     assert workflow.results() == 2
     assert workflow.starts() == {"run0": 1, "run1": 1}
+
+
+def test_a_study_runs_with_the_files_that_the_doctor_wrote(pbs: PbsBox) -> None:
+    assert_runs_unedited(NewSite(pbs, ranks=4), "pbs")

@@ -12,9 +12,11 @@ from typing import Any
 
 from tests.faults.faults import LIMIT_S, Fault, Limited, Met, Stopped
 from tests.faults.steps import Outcome, Step
-from tests.faults.world import PREFIX, ROOT, Case, NotHere, Running, World
+from tests.faults.world import PREFIX, ROOT, Case, NotHere, NotProvoked, Running, World
 
 HELD, BROKE, EXEMPT, NOT_HERE, NOT_RUN = "held", "broke", "does not apply", "not here", "not run"
+NOT_PROVOKED = "not provoked"
+"""A defect of the test."""
 PROMISES = (
     "nothing wrong or partial is accepted",
     "no command hangs for more than 60 s",
@@ -84,6 +86,8 @@ class Matrix:
             text = "; ".join([*(f"BROKEN: {each}" for each in broken), *seen])
         except NotHere as why:
             status, text = NOT_HERE, str(why)
+        except NotProvoked as why:
+            status, text = NOT_PROVOKED, str(why)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         return Cell(step.name, fault.name, status, text, round(time.monotonic() - begin, 1), today)
 
@@ -95,7 +99,7 @@ class Matrix:
                 begin = time.monotonic()
                 running = case.start(step.command)
                 if not running.ended(2 * LIMIT_S) or running.process.returncode != 0:
-                    raise NotHere(f"the step fails without any fault: {running.said[-1500:]}")
+                    raise NotProvoked(f"the step fails without any fault: {running.said[-1500:]}")
                 seconds = time.monotonic() - begin
                 outcome = step.outcome(case.view)
                 assert outcome, f"{step.name} leaves nothing that could be compared"
@@ -110,9 +114,9 @@ class Matrix:
             step.begin(case.view)
             mets = fault.provoke(case, step)
             if fault.must_act and not case.mark.exists():
-                raise NotHere("the stand-in saw no such call: nothing was provoked")
+                raise NotProvoked("the stand-in saw no such call: nothing was provoked")
             if isinstance(fault, Limited) and all(_well(met) for met in mets):
-                raise NotHere("it ended well: the limit was not reached")
+                raise NotProvoked("it ended well: the limit was not reached")
             broken = [each for met in mets for each in _broken_by(met, fault)]
             if fault.ends_well and not any(_well(met) for met in mets):
                 broken.append("no command ended well")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.catalogue import ALL
-from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_RUN, PROMISES, Cell
+from tests.faults.engine import BROKE, EXEMPT, HELD, NOT_HERE, NOT_PROVOKED, NOT_RUN, PROMISES, Cell
 from tests.faults.faults import Fault
 from tests.faults.steps import NAMES
 from tests.faults.world import ROOT
@@ -17,7 +17,14 @@ from tests.faults.world import ROOT
 PAGE = ROOT / "docs/reference/faults.md"
 SEEN = ROOT / "docs/measured/faults.json"
 TEXT = SEEN.with_suffix(".txt")
-SIGNS = {HELD: "held", BROKE: "**broke**", EXEMPT: "–", NOT_HERE: "not here", NOT_RUN: "not run"}
+SIGNS = {
+    HELD: "held",
+    BROKE: "**broke**",
+    EXEMPT: "–",
+    NOT_HERE: "not here",
+    NOT_PROVOKED: "**not provoked**",
+    NOT_RUN: "not run",
+}
 HEAD = """\
 # Faults
 
@@ -91,7 +98,7 @@ def _counts(cells: dict[tuple[str, str], dict[str, Any]], machine: str) -> str:
     when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
     return (
         f"Of {len(NAMES) * len(ALL)} cases {of[HELD]} held, {of[BROKE]} broke, {of[EXEMPT]} do not apply, "
-        f"{of[NOT_HERE]} could not be provoked and {missing} were not run ({when}; {machine})."
+        f"{of[NOT_HERE]} need what this machine lacks, {of[NOT_PROVOKED]} were not provoked and {missing} were not run ({when}; {machine})."
     )
 
 

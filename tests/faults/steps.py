@@ -87,7 +87,7 @@ def _prepare(dataset: str) -> Step:
         "*/.bulk.making-*/.manifest.*",
         None,
         lambda folder: _data(folder, dataset),
-        memory_mib=160,
+        memory_mib=140,
         exempt={**NO_NETWORK, "eio_read": "the digits come with scikit-learn: nothing is read below the folder"},
     )
 

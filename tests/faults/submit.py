@@ -38,13 +38,13 @@ SUBMIT = Step(
     ("snakemake", *OPTIONS, "--logger", "scalestudy"),  # as profiles/default has it
     None,
     (),
-    "*/.scalestudy/jobs.jsonl",
+    "*/.multinode/jobs.jsonl",
     "*/site.yaml",
     _submitted,
     memory_mib=300,
     room_kib=0,
     open_files=24,
-    everywhere=".s*",  # what the driver writes: jobs, on nodes with clocks of their own, have the stand-in too
+    everywhere=".[ms]*",  # what the driver writes: jobs, on nodes with clocks of their own, have the stand-in too
     exempt={
         "lost_network": NO_NETWORK["lost_network"],
         "driver_gone": "the command is the driver: SIGKILL is this fault",

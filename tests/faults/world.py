@@ -91,6 +91,10 @@ class NotHere(Exception):
     """What this machine lacks for a case; the message says what."""
 
 
+class NotProvoked(Exception):
+    """The fault was not met, so that nothing is known: a defect of the test."""
+
+
 @dataclass(frozen=True)
 class How:
     """How a command is started so that it meets a fault."""
@@ -188,13 +192,13 @@ class Case:
         return How(environment=told("hold", files, "w", self.mark))
 
     def held(self, running: Running, within_s: float = 90.0) -> int:
-        """The process that waits; NotHere where the command ends before one does."""
+        """The process that waits; NotProvoked where the command ends before one does."""
         end = time.monotonic() + within_s
         while not (self.mark.exists() and self.mark.read_text().endswith("\n")):
             if running.ended(0.02):
-                raise NotHere(f"the command ended before the moment of the fault: {running.said[-500:]}")
+                raise NotProvoked(f"the command ended before the moment of the fault: {running.said[-500:]}")
             if time.monotonic() > end:
-                raise NotHere(f"the moment of the fault did not come within {within_s:.0f} s")
+                raise NotProvoked(f"the moment of the fault did not come within {within_s:.0f} s")
         return int(self.mark.read_text())
 
     def release(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import Site, checked, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import read_yaml
-from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import Request, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
@@ -223,8 +224,27 @@ def test_gpus_that_torch_cannot_use_yet_are_no_reason_to_compute_on_the_cpu(
 
 def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path) -> None:
     write_site.write_files("mine", facts_of("sge", Recorded(SGE)), None)
-    request = read_yaml("profiles/mine/site.yaml").data["scheduler"]["request"]
-    assert request == "-pe mpi4 {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}] -l exclusive=true"
+    scheduler = scheduler_of(read_yaml("profiles/mine/site.yaml").data["scheduler"])
+
+    def words(nodes: int, ranks: int) -> list[str]:
+        request = Request("run", Path("/job.sh"), Path("/job.log"), nodes, ranks, 4, 1, 1000, 10, None)
+        command = scheduler.submit_command(request)
+        begin = command.index("-pe")
+        return command[begin : begin + 3]
+
+    assert words(2, 4) == ["-pe", "mpi4", "8"]  # four to a host
+    assert words(1, 2) == ["-pe", "mpi", "2"]  # no environment deals two
+
+
+def test_grid_engine_without_an_environment_for_any_number_says_which_is_missing() -> None:
+    settings = {"kind": "sge", "request": "[-pe {environment} {ranks}]", "environments": {"4": "mpi4"}}
+    scheduler = scheduler_of(settings)
+    one = Request("run", Path("/job.sh"), Path("/job.log"), 1, 1, 0, 1, 1000, 10, None)
+    assert "-pe" not in scheduler.submit_command(one)
+    with pytest.raises(ValueError, match="deals 2 slots to a host; add it to `scheduler.environments` .* 4: mpi4"):
+        scheduler.submit_command(dataclasses.replace(one, ranks_per_node=2))
+    with pytest.raises(ValueError, match="has the key 'four'; valid: whole numbers from 1 on, and `any`"):
+        scheduler_of({**settings, "environments": {"four": "mpi4"}})
 
 
 def test_files_that_are_there_are_left_alone(project: Path) -> None:

@@ -50,21 +50,33 @@ def scheduler_of(settings: Mapping[str, Any], run: Run = run_command, clock: Clo
 
 def _try_template(scheduler: Scheduler) -> None:
     """A wrong template is found before the first job, with a request that uses everything."""
-    scheduler.request_words(Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, 4, 4, 8, 64_000, 60, "queue"))
+    ranks = next((number for number in scheduler.settings.environments if number is not None), 4)
+    probe = Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue")
+    scheduler.request_words(probe)
 
 
 def detected_kind(which: Callable[[str], str | None] = shutil.which, run: Run = run_command) -> str | None:
     """The batch system of this host, by its own commands; three systems have a `qsub`, so Slurm is known by `sbatch`.
 
-    Slurm's wrappers for PBS are no PBS (they drop all but the last `-l`): where `sbatch` is, Slurm is used.
+    Slurm's wrappers for PBS are no PBS (they drop all but the last `-l`): where `sbatch` is, Slurm is used, unless its
+    controller does not answer and this host has the commands of another system, too.
     """
-    if which("sbatch"):
+    slurm, qsub = which("sbatch") is not None, which("qsub") is not None
+    if slurm and (not qsub or _answers(run)):
         return "slurm"
-    if which("qsub") is None:
-        return None
-    if has_pbs(run):
+    if qsub and has_pbs(run):
         return "pbs"
-    return "sge" if which("qconf") else None
+    if qsub and which("qconf"):
+        return "sge"
+    return "slurm" if slurm else None
+
+
+def _answers(run: Run) -> bool:
+    """Whether a controller of Slurm does."""
+    try:
+        return run(["scontrol", "ping"], 25.0).code == 0
+    except NoAnswer:
+        return False
 
 
 def has_pbs(run: Run = run_command) -> bool:

@@ -263,6 +263,7 @@ def values_of(request: Request, settings: Settings) -> dict[str, Any]:
         "account": request.account or settings.account,
         "qos": request.qos,
         "constraint": request.constraint,
+        "environment": _environment(request, settings),
         "nodes": request.nodes,
         "ranks": ranks,
         "ranks_per_node": request.ranks_per_node,
@@ -317,6 +318,21 @@ def _share(total: int, parts: int) -> int | ValueError:
     return ValueError(
         f"{total} GPUs per node cannot be asked for in equal whole shares by {parts} ranks per node; "
         "write a `request` that uses {gpus_per_node} or {gpus}"
+    )
+
+
+def _environment(request: Request, settings: Settings) -> str | ValueError | None:
+    """The parallel environment for so many ranks on a node, or the error to raise if a template asks for it; one slot needs
+    none.
+    """
+    known = settings.environments
+    name = known.get(request.ranks_per_node, known.get(None))
+    if name is not None or request.nodes * request.ranks_per_node == 1:
+        return name
+    there = ", ".join(f"{key}: {known[key]}" for key in sorted(key for key in known if key is not None)) or "none"
+    return ValueError(
+        f"no parallel environment is known that deals {request.ranks_per_node} slots to a host; add it to "
+        f"`scheduler.environments` of the site (there: {there}), or one for `any` number"
     )
 
 

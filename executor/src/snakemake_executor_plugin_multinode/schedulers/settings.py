@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -27,9 +28,13 @@ class Settings:
     """Shell lines that run first in every job: modules, conda, a virtual environment."""
     wrapper: tuple[str, ...] = ()
     """Words before the command of every job, such as `apptainer exec image.sif`."""
+    environments: Mapping[int | None, str] = field(default_factory=dict)
+    """Grid Engine: by ranks on a node, the parallel environment that deals so many slots to a host; None: any number."""
 
 
-KEYS = ("kind", "account", "queue", "request", "options", "setup", "wrapper")
+KEYS = ("kind", "account", "queue", "request", "options", "setup", "wrapper", "environments")
+ANY = "any"
+"""Key of `environments` for numbers of ranks on a node that it does not have."""
 
 
 def read_settings(given: Mapping[str, Any], kinds: tuple[str, ...]) -> Settings:
@@ -53,6 +58,7 @@ def read_settings(given: Mapping[str, Any], kinds: tuple[str, ...]) -> Settings:
         options=_words(given, "options"),
         setup=_lines(given, "setup"),
         wrapper=_words(given, "wrapper"),
+        environments=_environments(given),
     )
 
 
@@ -90,6 +96,23 @@ def _words(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if isinstance(value, list) and all(isinstance(word, str | int | float) for word in value):
         return tuple(str(word) for word in value)
     raise ValueError(f"`scheduler.{key}` must be text or a list of words, not {value!r}")
+
+
+def _environments(given: Mapping[str, Any]) -> dict[int | None, str]:
+    value = given.get("environments")
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value.values()):
+        raise ValueError(f"`scheduler.environments` must be a map of ranks on a node to names, not {value!r}")
+    found: dict[int | None, str] = {}
+    for key, name in value.items():
+        number = None if key == ANY else re.fullmatch("[1-9][0-9]{0,5}", str(key))
+        if key != ANY and number is None:
+            raise ValueError(
+                f"`scheduler.environments` has the key {key!r}; valid: whole numbers from 1 on, and `{ANY}`"
+            )
+        found[int(number[0]) if number else None] = checked_word(name, f"`scheduler.environments.{key}`")
+    return found
 
 
 def _lines(given: Mapping[str, Any], key: str) -> tuple[str, ...]:

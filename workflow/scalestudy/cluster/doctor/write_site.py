@@ -131,19 +131,26 @@ def _request_lines(facts: ClusterFacts) -> list[str]:
 
 
 def _request_of_sge(facts: ClusterFacts) -> list[str]:
-    chosen = chosen_environment(facts)
-    parts = [f"-pe {chosen.name} {{ranks}}"] if chosen is not None else []
+    dealing, any_number = parallel_environments(facts)
+    parts = []
+    if dealing:
+        parts.append("[-pe {environment} {ranks}]")
+    elif any_number is not None:
+        parts.append(f"-pe {any_number.name} {{ranks}}")
     parts += [f"[-l {facts.gpu_resource}={{gpus_per_rank}}]"] if facts.gpu_resource else []
     parts += ["[-l h_rt={runtime_s}]", *([f"-l {facts.exclusive_resource}=true"] if facts.exclusive_resource else [])]
     lines = [f'  request: "{" ".join(parts)}"']
-    if chosen is None:
+    if dealing:
+        names = [f"{number}: {quoted(each.name)}" for number, each in dealing.items()]
+        names += [f"any: {quoted(any_number.name)}"] if any_number is not None else []
+        lines.append(f"  environments: {{{', '.join(names)}}}")
+    if not facts.environments:
         lines.append(f"  # {CORRECT}: no parallel environment was found (qconf -spl): whole nodes cannot be asked for")
-    else:
-        others = ", ".join(f"{each.name} ({each.rule})" for each in facts.environments if each is not chosen)
-        lines.append(
-            f"  # {CORRECT}: `{chosen.name}` deals slots by `{chosen.rule}`; whole nodes need a number, that of the ranks on a node"
-            + (f". Others: {others}" if others else "")
+    elif any_number is not None:
+        what = (
+            f"`{any_number.name}` deals slots by `{any_number.rule}`, so that a job may get fewer nodes than it means"
         )
+        lines.append(f"  # {CORRECT}: {what}; whole nodes need one that deals a number, that of the ranks on a node")
     if facts.gpu_resource:
         lines.append(
             f"  # {CORRECT}: `{facts.gpu_resource}` is taken to count per slot; per host: -l {facts.gpu_resource}={{gpus_per_node}}"
@@ -151,15 +158,21 @@ def _request_of_sge(facts: ClusterFacts) -> list[str]:
     return lines
 
 
-def chosen_environment(facts: ClusterFacts) -> ParallelEnvironment | None:
-    """The parallel environment with as many slots on a node as that has GPUs; else with a number; else one called mpi."""
-    kind = facts.kind_of(None)
-    gpus = str(kind.gpus) if kind is not None else ""
+FILLING = ("$fill_up", "$round_robin")
+"""Rules by which slots come from several hosts, the better one first."""
 
-    def order(each: ParallelEnvironment) -> tuple[bool, bool, bool]:
-        return each.rule != gpus, not each.rule.isdigit(), "mpi" not in each.name
 
-    return min(facts.environments, key=order, default=None)
+def parallel_environments(
+    facts: ClusterFacts,
+) -> tuple[dict[int, ParallelEnvironment], ParallelEnvironment | None]:
+    """By slots that they deal to a host; and the one for any number. Of several alike, one called mpi comes first."""
+    known = sorted(facts.environments, key=lambda each: "mpi" not in each.name)
+    dealing: dict[int, ParallelEnvironment] = {}
+    for each in known:
+        if each.rule.isdigit() and int(each.rule):
+            dealing.setdefault(int(each.rule), each)
+    others = [each for each in known if each.rule in FILLING]
+    return dict(sorted(dealing.items())), min(others, key=lambda each: FILLING.index(each.rule), default=None)
 
 
 def profile_text(name: str, facts: ClusterFacts) -> str:
