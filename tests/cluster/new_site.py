@@ -52,5 +52,5 @@ def assert_runs_unedited(site: NewSite, kind: str) -> None:
     status, said = site.call("snakemake", "through", "--profile", "profiles/fresh", "--resources", "measure=1")
     assert status == 0, said
     (result,) = [json.loads(file.read_text()) for file in site.results()]
-    assert (result["status"], len(result["resolved"]["hosts"])) == ("valid", 2)
+    assert (result["status"], len(result["launch"]["hosts"])) == ("valid", 2)
     assert list(site.clone.glob("results/fresh/mini/figures/through/*.svg")), said

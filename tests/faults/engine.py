@@ -187,7 +187,7 @@ def _again(again: Running, step: Step, case: Case, control: Control) -> Iterator
 
 def _messages(said: str) -> list[str]:
     """The lines that tell what went wrong."""
-    lines = said.replace("WorkflowError:\n", "WorkflowError: ").splitlines()
+    lines = re.sub(r"(WorkflowError|DriverStopped):\n", "WorkflowError: ", said).splitlines()
     return [line for line in lines if MESSAGE.search(line) and not NOT_MESSAGES.match(line)]
 
 
