@@ -411,7 +411,10 @@ KEPT: dict[str, list[bytes]] = {
         archives.headed(b"a", b"-0000001000") + END,
         archives.headed(b"x", b"%011o" % 9, b"x", b"0 path=a\n") + END,
     ],
-    "index": [indexed()[0].replace(b"), }", b"),  ", 1)],
+    "index": [
+        indexed()[0].replace(b"), }", b"),  ", 1),
+        indexed()[0].replace(b"|u1", b"<u2", 1).replace(b"a/b.jpgc.jpg", b"/apj.bgc.jpg", 1),
+    ],
     "result": [b'{"a":' * 900 + b"1" + b"}" * 900, b'{"reason": "\\ud800"}'],
     "manifest": [b'{"a":' * 900 + b"1" + b"}" * 900],
     "archive": [nameless()],

@@ -75,7 +75,8 @@ def with_atheris(name: str, seconds: float, seed: int) -> Stretch:
     words = ["--in-process", name, str(corpus), str(counted), str(seed), str(round(seconds))]
     command = [sys.executable, "-m", "tests.soak.fuzz", *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    found = "" if done.returncode in (0, ENDED_BY_SIGNAL) else "\n".join(done.stderr.splitlines()[-40:])
+    last = "\n".join(done.stderr.splitlines()[-40:])
+    found = "" if done.returncode in (0, ENDED_BY_SIGNAL) else f"status {done.returncode}: {last}"
     inputs, processor_s = counted.read_text().split() if counted.exists() else ("0", "0")
     return Stretch("atheris", name, float(processor_s), int(inputs), found)
 

@@ -186,7 +186,9 @@ def _consistent(index: Index) -> Index:
     samples = len(index.labels)
     for name, kinds in KINDS.items():
         value = getattr(index, name)
-        if value.dtype.kind not in kinds or value.ndim != (2 if name == "labels" and value.dtype.kind == "f" else 1):
+        dimensions = 2 if name == "labels" and value.dtype.kind == "f" else 1
+        bytes_each = 1 if name == "names" else value.itemsize  # wider ones would hide a `/` from the check of names
+        if value.dtype.kind not in kinds or value.itemsize != bytes_each or value.ndim != dimensions:
             raise ValueError(f"its {name} are {value.ndim}-dimensional and of type {value.dtype}")
         expected = {"names": (len(value),), "labels": (samples,), "offsets": (0, samples + 1), "bytes": (0, samples)}
         if len(value) not in expected.get(name, (0, samples)):
