@@ -451,6 +451,9 @@ def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: Command
     ("kind", "error"),
     [("slurm", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
      ("slurm", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
+     ("slurm", "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4003: Unexpected missing socket error\n"
+               "sbatch: error: Batch job submission failed: Unexpected missing socket error"),
+     ("slurm", "sbatch: error: Batch job submission failed: Communication connection failure"),
      ("sge", 'error: unable to send message to qmaster using port 6444 on host "h": got send error')],
 )  # fmt: skip
 def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error: str) -> None:

@@ -82,6 +82,14 @@ AWAY = (
     "temporarily unavailable",
     "Protocol authentication error",
     "Unexpected message received",
+    "Unexpected missing socket error",
+    "Communication connection failure",
+    "Communication shutdown failure",
+    "Message send failure",
+    "Message receive failure",
+    "Header lengths are longer than data received",
+    "Insane message length",
+    "Controller is in standby mode",
 )
 # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
 FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
