@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.doctor.probe_request import guard, keep_wanted, probe_request, remedy, submitted
+from scalestudy.cluster.doctor.probe_request import guard, in_queue, keep_wanted, probe_request, remedy, submitted
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue
-from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 
 BY_QUEUE = {"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}
@@ -136,3 +136,34 @@ def test_a_scheduler_that_keeps_no_record_of_jobs_that_are_over_is_named(
     said = scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).forgets()
     assert forgets in said
     assert bool(said) is bool(forgets)
+
+
+QSTAT = """<?xml version='1.0'?>
+<job_info><queue_info></queue_info><job_info><job_list state="pending"><JB_job_number>1</JB_job_number>
+<JB_name>probe</JB_name><state>qw</state></job_list></job_info></job_info>
+"""
+QSTAT_J = """==============================================================
+job_number:                 1
+parallel environment:  two range: 16
+scheduling info:            cannot run in PE "two" because it only offers 4 slots
+                            queue instance "all.q@n1" dropped because it is full
+"""
+
+
+def test_why_a_job_waits_is_said_in_the_words_of_grid_engine() -> None:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        return CommandAnswer(0, QSTAT if "-xml" in argv else QSTAT_J, "")
+
+    said = in_queue(scheduler_of({"kind": "sge"}, run), JobRef("probe", "1"))
+    assert said == (
+        'qw: cannot run in PE "two" because it only offers 4 slots; queue instance "all.q@n1" dropped because it is full'
+    )
+
+
+def test_that_nothing_is_known_of_a_job_that_waits_is_said() -> None:
+    def silent(_argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        raise NoAnswer("qstat: timed out")
+
+    assert in_queue(scheduler_of({"kind": "sge"}, silent), JobRef("probe", "1")) == (
+        "the scheduler does not answer: qstat: timed out"
+    )

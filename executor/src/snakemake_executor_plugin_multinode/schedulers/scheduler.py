@@ -201,6 +201,10 @@ class Scheduler(ABC):
         """The command by which a person deletes jobs."""
         return shlex.join(["qdel", *ids])
 
+    def why_waiting(self, status: Status) -> str:
+        """Why a job in the queue does not start, by the scheduler; for one job at a time. NoAnswer like `statuses`."""
+        return status.words
+
     def request_words(self, request: Request) -> list[str]:
         """The resource request, by the site's template or the system's own."""
         return filled(self.template(request), values_of(request, self.settings))

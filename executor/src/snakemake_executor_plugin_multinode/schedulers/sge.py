@@ -147,6 +147,13 @@ class Sge(Scheduler):
         found = found_for(jobs, self._living(answer.out))
         return found | self._accounted([job for job in jobs if job.name not in found])
 
+    def why_waiting(self, status: Status) -> str:
+        """The state, and the `scheduling info` of `qstat -j`, which a site may have switched off (`schedd_job_info`)."""
+        answer = self.run(["qstat", "-j", status.id], self.query_s)
+        _, found, info = answer.out.partition("scheduling info:")
+        lines = [" ".join(line.split()) for line in info.splitlines() if line.strip()]
+        return f"{status.words}: {'; '.join(lines)}" if found and lines else status.words
+
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """What the accounting says, job by job, as long as it answers and there is time: each round begins where the one
         before ended.

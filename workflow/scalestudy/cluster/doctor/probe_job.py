@@ -8,11 +8,11 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.doctor.probe_request import ENDED, guard, keep_wanted, probe_request, submitted
+from scalestudy.cluster.doctor.probe_request import ENDED, guard, in_queue, keep_wanted, probe_request, submitted
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch.allocation import allocation
@@ -57,13 +57,13 @@ def probe_in_job(
     text = job_script(scheduler.settings, read_site(), tries, folder, token)
     request.script.write_text(text, encoding="utf-8")
     request.script.chmod(0o700)
-    with submitted(scheduler, request, site_file(), machine_file):
-        _wait(folder, nodes, wait_s)
+    with submitted(scheduler, request, site_file(), machine_file) as job:
+        _wait(folder, nodes, wait_s, lambda: in_queue(scheduler, job))
     _raise_failed_set_up(folder, tries)
     return reports_in(folder)
 
 
-def _wait(folder: Path, nodes: int, wait_s: float) -> None:
+def _wait(folder: Path, nodes: int, wait_s: float, queued: Callable[[], str]) -> None:
     end = time.monotonic() + wait_s
     while time.monotonic() < end:
         keep_wanted(folder)
@@ -72,10 +72,12 @@ def _wait(folder: Path, nodes: int, wait_s: float) -> None:
             return
         time.sleep(POLL_S)
     log = folder / "job.log"
-    said = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.exists() else "the job has not started"
-    raise UserError(
-        f"no answer after {wait_s:.0f} s: {said}", str(folder), "wait longer with --wait, or use a less busy queue"
-    )
+    if log.exists():
+        said, remedy = log.read_text(encoding="utf-8", errors="replace")[-2000:], "wait longer with --wait"
+    else:
+        said = f"the job has not started: {queued()}"
+        remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
+    raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
 
 
 def _raise_failed_set_up(folder: Path, tries: Sequence[tuple[str, str]]) -> None:

@@ -36,7 +36,7 @@ def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
 
 
 @contextmanager
-def submitted(scheduler: Any, request: Any, site_file: str, machine_file: str = "the machine file") -> Iterator[None]:
+def submitted(scheduler: Any, request: Any, site_file: str, machine_file: str = "the machine file") -> Iterator[Any]:
     """The job is in the queue, and gone when the block ends, also by TERM or HUP. UserError where it cannot be submitted."""
     from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Refused
 
@@ -54,7 +54,7 @@ def submitted(scheduler: Any, request: Any, site_file: str, machine_file: str = 
                 f"the scheduler refused the job: {error}", site_file, remedy(str(error), machine_file)
             ) from None
         try:
-            yield
+            yield job
         finally:
             if not (folder / ENDED).exists():
                 _cancel(scheduler, job)
@@ -98,6 +98,17 @@ def _ended_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def in_queue(scheduler: Any, job: Any) -> str:
+    """What the scheduler says of a job that has not started."""
+    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
+
+    try:
+        status = scheduler.statuses([job]).get(job.name)
+        return "it is not in the queue" if status is None else scheduler.why_waiting(status)
+    except NoAnswer as error:
+        return f"the scheduler does not answer: {error}"
 
 
 def _cancel(scheduler: Any, job: Any) -> None:
