@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
@@ -148,6 +149,16 @@ def test_the_table_has_a_row_for_each_phase() -> None:
 )
 def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now_s: float, action: Action) -> None:
     assert decide(job(state, adopted=True), known, now_s, LIMITS).action is action
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps_no_record(adopted: bool) -> None:
+    state = ending(0.0, TERMINATED, asked_s=1.0, answers=2)
+    deleted = job(state, adopted=adopted)
+    deleted.asked = dataclasses.replace(deleted.asked, runtime_min=60)
+    decision = decide(deleted, Known(began=BEGAN, run_state=SAVED, ran_s=600.0), 15.0, LIMITS)
+    assert decision.action is Action.FAIL
+    assert "deleted by somebody, or preempted; it has saved" in decision.why
 
 
 @pytest.mark.parametrize(

@@ -195,5 +195,29 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert workflow.starts() == {"run0": 1, "run1": 1}
 
 
+def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs_none_twice(pbs: PbsBox) -> None:
+    runs = {name: FATES[name] for name in ("well", "two nodes", "fails", "crashes", "long", "deleted")}
+    workflow = Workflow(pbs, "forgetful", SITE, runs)
+    pbs.qmgr("set server job_history_enable = False")
+    try:
+        driver = workflow.start()
+        workflow.until(lambda: len(workflow.starts()) == len(runs), "all starts", 90)
+        driver.kill()
+        driver.wait()
+        driver = workflow.start()
+        workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+        pbs.must(["qdel", workflow.ids()["deleted"]])
+        code, output = driver.wait(280)
+    finally:
+        pbs.qmgr("set server job_history_enable = True")
+    assert code == 1
+    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
+    assert results == {"well", "two nodes", "long"}
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
+    assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(output, "deleted")
+    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
+
+
 def test_a_study_runs_with_the_files_that_the_doctor_wrote(pbs: PbsBox) -> None:
     assert_runs_unedited(NewSite(pbs, ranks=4), "pbs")

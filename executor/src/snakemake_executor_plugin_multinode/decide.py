@@ -241,7 +241,7 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     """What to do after an end whose cause will not become any clearer."""
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
-    unknown = not job.adopted and state.answers >= LOST_ANSWERS and state.status is None
+    unknown = state.answers >= LOST_ANSWERS and state.status is None
     attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
     judged = verdict(
         state.end,
@@ -251,7 +251,7 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
         job.asked,
         host,
         began_s=began.began_s if began is not None else None,
-        forgotten=unknown and evidence.remembers_deleted,
+        forgotten=unknown and evidence.remembers_deleted and not job.adopted,
         ran_s=evidence.ran_s,
         unrecorded=unknown and not evidence.remembers_deleted,
     )
