@@ -215,7 +215,9 @@ def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs
     assert results == {"well", "two nodes", "long"}
     assert "the loss is not a number" in message(output, "fails")
     assert "its command failed" in message(output, "crashes")
-    assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(output, "deleted")
+    assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(
+        output, "deleted"
+    )
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 

@@ -241,7 +241,7 @@ def test_grid_engine_without_an_environment_for_any_number_says_which_is_missing
     scheduler = scheduler_of(settings)
     one = Request("run", Path("/job.sh"), Path("/job.log"), 1, 1, 0, 1, 1000, 10, None)
     assert "-pe" not in scheduler.submit_command(one)
-    with pytest.raises(ValueError, match="deals 2 slots to a host; add it to `scheduler.environments` .* 4: mpi4"):
+    with pytest.raises(ValueError, match=r"deals 2 slots to a host; add it to `scheduler\.environments` .* 4: mpi4"):
         scheduler.submit_command(dataclasses.replace(one, ranks_per_node=2))
     with pytest.raises(ValueError, match="has the key 'four'; valid: whole numbers from 1 on, and `any`"):
         scheduler_of({**settings, "environments": {"four": "mpi4"}})

@@ -160,14 +160,43 @@ def _verbs(packed: PackedStudy) -> list[str]:
 
 def _software(packed: PackedStudy) -> list[Entity]:
     """The workflow with its steps, the verbs that these call, Snakemake, and what the runs say of versions."""
-    versions: dict[str, list[str]] = {
+    found = [
+        _workflow(packed),
+        *_snakemake(),
+        _parameter("#parameter-study", "study", "File", "The study file"),
+        _parameter("#parameter-results", "results", "File", "Results, figures and tables"),
+    ]
+    versions = {
         key: sorted(
             {str(run.result["instrument"][key]) for run in packed.runs if key in run.result.get("instrument", {})}
         )
-        for key in ("python", "torch")
+        for key in HOMES
     }
-    requirements = [f"#{key}-{number}" for key, found in versions.items() for number in found]
-    workflow: Entity = {
+    for key, numbers in versions.items():
+        found += [_application(f"#{key}-{number}", key, number, url=HOMES[key]) for number in numbers]
+    requirements = _refs(f"#{key}-{number}" for key, numbers in versions.items() for number in numbers)
+    for position, verb in enumerate(_verbs(packed)):
+        at = f"#scalestudy-{verb}"
+        more = {"description": TOOLS[verb], "softwareRequirements": requirements}
+        found.append(_application(at, f"scalestudy {verb}", __version__, **more))
+        found.append(
+            {
+                "@id": f"{packed.workflow}#step-{verb}",
+                "@type": "HowToStep",
+                "name": verb,
+                "position": str(position),
+                "workExample": {"@id": at},
+            }
+        )
+    return found
+
+
+HOMES = {"python": "https://www.python.org", "torch": "https://pytorch.org"}
+"""Software of which runs say the version."""
+
+
+def _workflow(packed: PackedStudy) -> Entity:
+    return {
         "@id": packed.workflow,
         "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
         "name": "scalestudy",
@@ -183,58 +212,23 @@ def _software(packed: PackedStudy) -> list[Entity]:
         "encodingFormat": "text/plain",
         "contentSize": str(packed.sizes[packed.workflow]),
     }
-    found = [
-        workflow,
-        {
-            "@id": LANGUAGE,
-            "@type": "ComputerLanguage",
-            "name": "Snakemake",
-            "url": {"@id": ENGINE},
-            "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
-            "version": version("snakemake"),
-        },
-        {
-            "@id": ENGINE,
-            "@type": "SoftwareApplication",
-            "name": "Snakemake",
-            "url": {"@id": ENGINE},
-            "softwareVersion": version("snakemake"),
-        },
-        _parameter("#parameter-study", "study", "File", "The study file"),
-        _parameter("#parameter-results", "results", "File", "Results, figures and tables"),
-        *(
-            {
-                "@id": f"#{key}-{number}",
-                "@type": "SoftwareApplication",
-                "name": key,
-                "softwareVersion": number,
-                "url": {"python": "https://www.python.org", "torch": "https://pytorch.org"}[key],
-            }
-            for key, each in versions.items()
-            for number in each
-        ),
-    ]
-    for position, verb in enumerate(_verbs(packed)):
-        found.append(
-            {
-                "@id": f"#scalestudy-{verb}",
-                "@type": "SoftwareApplication",
-                "name": f"scalestudy {verb}",
-                "description": TOOLS[verb],
-                "softwareVersion": __version__,
-                "softwareRequirements": _refs(requirements),
-            }
-        )
-        found.append(
-            {
-                "@id": f"{packed.workflow}#step-{verb}",
-                "@type": "HowToStep",
-                "name": verb,
-                "position": str(position),
-                "workExample": {"@id": f"#scalestudy-{verb}"},
-            }
-        )
-    return found
+
+
+def _snakemake() -> list[Entity]:
+    """The language of the workflow, and the program that runs it."""
+    language = {
+        "@id": LANGUAGE,
+        "@type": "ComputerLanguage",
+        "name": "Snakemake",
+        "url": {"@id": ENGINE},
+        "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
+        "version": version("snakemake"),
+    }
+    return [language, _application(ENGINE, "Snakemake", version("snakemake"), url={"@id": ENGINE})]
+
+
+def _application(at: str, name: str, number: str, **more: Any) -> Entity:
+    return {"@id": at, "@type": "SoftwareApplication", "name": name, "softwareVersion": number, **more}
 
 
 def _parameter(at: str, name: str, kind: str, description: str) -> Entity:

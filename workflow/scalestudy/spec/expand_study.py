@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.files import canonical_json
@@ -75,14 +75,10 @@ def expand(
     check_keys(document, found)
     check_size(document, found)
     left_out = LeftOut()
-    configurations = _configurations(_Expansion(document, base, found, extent, extensions, left_out))
+    expansion = _Expansion(document, base, found, extent, extensions, left_out)
+    configurations = _configurations(expansion)
     if not configurations:
-        left_out.raise_errors()
-        if extent.lacks:
-            raise NoHosts(extent.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
-        raise UserError(
-            f"`exclude` leaves no run at scale `{scale}`", document.where(found.exclude_place), "exclude fewer"
-        )
+        _raise_nothing_left(expansion, scale)
     rounds = _rounds(configurations, found.repeats, extensions)
     if changes:
         configurations = _distinct(configurations, rounds[0])
@@ -117,6 +113,16 @@ def expand(
     _check_figures(document, study, change)
     raise_problems(claim_problems(study), places, document)
     return study
+
+
+def _raise_nothing_left(expansion: _Expansion, scale: str) -> NoReturn:
+    """Why no configuration remains."""
+    document, extent = expansion.document, expansion.extent
+    expansion.left_out.raise_errors()
+    if extent.lacks:
+        raise NoHosts(extent.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
+    place = document.where(expansion.found.exclude_place)
+    raise UserError(f"`exclude` leaves no run at scale `{scale}`", place, "exclude fewer")
 
 
 def _check_fleet(document: YamlDocument, spec: StudySpec) -> None:
