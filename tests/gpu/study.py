@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,7 +49,9 @@ def a_study_at_scale_node(suite: Suite, name: str) -> Values:
     ended, said = _until_the_time_is_over(suite, clone, [*words, "scale=node", f"machine={machine}"])
     if suite.dry:
         assert ended == 0, said[-3000:]
-        return {"planned": said.count("rule train:")}
+        planned = re.search(r"^train +([0-9]+)$", said, re.MULTILINE)
+        assert planned is not None, f"no run is planned: {said[-3000:]}"
+        return {"planned": int(planned[1])}
     found = _keep(suite, clone, name, measured_machines(clone))
     assert ended == 0, f"status {ended}; {found}\n{said[-3000:]}"
     about = said.partition("Found about the accelerators:")[2].strip().splitlines()
