@@ -16,7 +16,7 @@ from snakemake_executor_plugin_multinode.software import Software, read_software
 def chosen_scheduler(site: Path | None, note: Any) -> Scheduler:
     """The batch system that the site names, or the one of this host. WorkflowError, with a sentence, if there is none."""
     settings = _section(site)
-    found = detected_kind()
+    found = detected_kind() if settings.get("kind") in (None, "pbs") else None
     if "kind" not in settings:
         if found is None:
             raise WorkflowError("no batch system found: neither sbatch nor qsub is in PATH. On a login node they are")

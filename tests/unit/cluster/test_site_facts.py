@@ -236,6 +236,14 @@ def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path)
     assert words(1, 2) == ["-pe", "mpi", "2"]  # no environment deals two
 
 
+def test_grid_engine_with_environments_of_one_host_alone_says_what_is_missing(project: Path) -> None:
+    facts = facts_of("sge", Recorded(SGE))
+    of_one_host = tuple(dataclasses.replace(each, rule="$pe_slots") for each in facts.environments)
+    text = write_site.site_text("mine", dataclasses.replace(facts, environments=of_one_host))
+    assert " -pe " not in text
+    assert "no parallel environment that takes slots of several hosts was found (qconf -spl: " in text
+
+
 def test_grid_engine_without_an_environment_for_any_number_says_which_is_missing() -> None:
     settings = {"kind": "sge", "request": "[-pe {environment} {ranks}]", "environments": {"4": "mpi4"}}
     scheduler = scheduler_of(settings)

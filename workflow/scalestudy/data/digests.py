@@ -45,7 +45,7 @@ def changed(manifest_path: Path | str, manifest: Manifest) -> list[str]:
 
 
 def place_of(manifest_path: Path | str, manifest: Manifest, name: str) -> Path:
-    """The path of a file of a dataset: in its bulk; the index of data that is used in place lies beside the manifest."""
+    """Where a file of a dataset is stored: in its bulk, or, for the index of data used in place, next to the manifest."""
     return index_file(manifest_path, manifest) if name == INDEX else bulk_folder(manifest_path, manifest) / name
 
 

@@ -144,8 +144,10 @@ def _request_of_sge(facts: ClusterFacts) -> list[str]:
         names = [f"{number}: {quoted(each.name)}" for number, each in dealing.items()]
         names += [f"any: {quoted(any_number.name)}"] if any_number is not None else []
         lines.append(f"  environments: {{{', '.join(names)}}}")
-    if not facts.environments:
-        lines.append(f"  # {CORRECT}: no parallel environment was found (qconf -spl): whole nodes cannot be asked for")
+    if not dealing and any_number is None:
+        there = ", ".join(f"{each.name} ({each.rule})" for each in facts.environments) or "none"
+        what = f"no parallel environment that takes slots of several hosts was found (qconf -spl: {there})"
+        lines.append(f"  # {CORRECT}: {what}: whole nodes cannot be requested")
     elif any_number is not None:
         what = (
             f"`{any_number.name}` deals slots by `{any_number.rule}`, so that a job may get fewer nodes than it means"
