@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster.ledger.left import LeftOfGrant
 from scalestudy.cluster.plan import costs, show, spread
-from scalestudy.cluster.plan.asked_starts import AskedStart
 from scalestudy.cluster.plan.gpu_hours import make_plan
-from scalestudy.cluster.plan.known import Known, remarks
 from scalestudy.cluster.plan.planned import Amounts, AnnouncedJob, Plan, over_budget
-from scalestudy.cluster.plan.proposal import check_suffix, halved, proposal, rounded, write_proposal
+from scalestudy.cluster.plan.proposal import proposal
 from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
-from scalestudy.report.document import as_markdown
 from scalestudy.spec.layout import result_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -101,10 +97,6 @@ def test_what_nobody_knows_is_in_what_is_requested_and_in_no_percentile(folder: 
     said = show.table(plan)
     assert "Unknown      1 calibration run, with 2.0000 GPU h requested: no estimate is available." in said
     assert plan.makespan_percentiles_s[0] >= 1800  # its whole walltime
-    project = Project({"machine": "unknown"})
-    page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
-    high = plan.percentiles(plan.submitted, "gpu")[2]
-    assert f"Requested: **{rounded(high + 2)} GPU h**" in page
 
 
 def test_preparing_data_is_expected_between_the_assumed_and_the_measured_rate(folder: Path) -> None:
@@ -266,73 +258,32 @@ def test_a_build_is_cpu_work_of_unknown_time_which_the_driver_may_do_itself(fold
     assert make_plan(Project({"machine": "known", "site": "site.yaml"}), build).submitted == []
 
 
-def test_a_proposal_says_the_question_the_hours_their_sources_and_what_half_of_each_axis_saves(folder: Path) -> None:
+def test_a_proposal_has_questions_hours_by_study_jobs_by_nodes_and_the_notes_of_the_plan(folder: Path) -> None:
     project = Project({"machine": "known"})
     plan = plan_of(project, "known")
-    page = as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
-    assert "What does it cost?" in page
-    _, middle, high = plan.percentiles(plan.submitted, "gpu")
-    assert f"Requested: **{rounded(high)} GPU h**" in page
-    assert f"Half of the time {rounded(middle)} are enough" in page
-    assert "8 runs: published training times of this machine, or published step times" in page
-    assert "begun on 2026-01-31" in page
-    rows = [line for line in page.splitlines() if line.startswith("| long: ")]
-    assert sorted(line.split(" | ")[0:2] for line in rows) == [
-        ["| long: ranks", "4"], ["| long: repeats", "4"], ["| long: strategy", "4"],
-    ]  # fmt: skip
-    saved = [float(line.rstrip(" |").rpartition(" ")[2].replace(",", "")) for line in rows]
-    assert saved == sorted(saved, reverse=True)
-
-
-def test_a_proposal_says_what_queues_have_to_take_and_how_much_runs_at_the_same_time(folder: Path) -> None:
-    def page() -> str:
-        project = Project({"machine": "known"})
-        return as_markdown(proposal(plan_of(project, "known"), project, Known(date(2026, 1, 31))))
-
-    before = page()
-    (small, large) = [line.split(" | ") for line in before.splitlines() if line.startswith(("| 1 | ", "| 2 | "))]
-    assert (small[0], small[3:5], large[3:5]) == ("| 1", ["4", "230"], ["4", "230"])
-    assert int(small[1]) > 5  # the data, and chains of runs on one node
-    assert "if all 16 nodes can be had at the same time, since no limit of one user is known" in before
-    with open(folder / "config/machines/known.yaml", "a") as file:
-        file.write("limits: {most_jobs: 3, most_nodes_running: 4}\n")
-    assert "with at most 3 jobs and 4 nodes of one user at the same time" in page()
+    page = proposal(plan, project.chosen, date(2026, 1, 31))
+    assert "planned on 2026-01-31" in page
+    assert "(`long`): What does it cost?" in page
+    _, median, high = plan.percentiles(plan.submitted, "gpu")
+    assert f"Requested: **{high:,.0f} GPU h**" in page
+    assert f"half of the time {median:,.0f} are enough" in page
+    total, one_node, two_nodes = [
+        line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(("| total", "| 1 |", "| 2 |"))
+    ]
+    assert total[1:3] == ["9", "2"]
+    assert int(one_node[1]) > 5  # the data, and chains of runs on one node
+    assert (one_node[3], two_nodes[3]) == ("230", "230")
+    assert "Sources of the estimates: published, rates." in page
+    assert "Storage      " in page
+    with pytest.raises(UserError, match="nothing would be submitted"):
+        proposal(dataclasses.replace(plan, jobs=()), project.chosen, date(2026, 1, 31))
 
 
 def test_jobs_of_days_are_said_where_no_longest_job_is_known(folder: Path) -> None:
     assert not planned("known").unlimited
     known = folder / "config/machines/known.yaml"
     known.write_text(known.read_text().replace("walltime_limit_h: 24\n", ""))
-    project = Project({"machine": "known"})
-    plan = plan_of(project, "known")
-    assert "config/machines/known.yaml has no `walltime_limit_h`" in show.table(plan)
-    assert "No limit of a job's walltime is known" in as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
-
-
-def test_hours_of_a_proposal_have_the_digits_that_a_plan_can_be_held_to() -> None:
-    assert [rounded(Decimal(text)) for text in ("20332.63", "99.94", "1.04", "0.173", "0")] == [
-        "20,333", "99.9", "1.0", "0.17", "0",
-    ]  # fmt: skip
-
-
-def test_a_proposal_says_what_is_left_and_when_jobs_would_start(folder: Path) -> None:
-    project = Project({"machine": "known"})
-    left = LeftOfGrant("lab", "GPU h", 4.0, 10.0, "2026-12-31", "site file")
-    starts = [AskedStart(2, 120, "gpu", 4, 7200.0, ""), AskedStart(1, 60, "", 4, None, "refused")]
-    beside = Known(date(2026, 1, 31), [left], starts)
-    page = as_markdown(proposal(plan_of(project, "known"), project, beside))
-    assert "- lab: 4 of 10 GPU h until 2026-12-31 (site file)" in page
-    assert "- Start of 2 nodes for 2:00 h in gpu (4 jobs): in 2.0 h." in page
-    assert "- Start of 1 node for 1:00 h (4 jobs): not said: refused." in page
-    assert [line.split()[0] for line in remarks(beside)][:3] == ["Left", "Starts", "Starts"]
-
-
-def test_a_proposal_is_a_pdf_where_its_file_says_so(folder: Path) -> None:
-    project = Project({"machine": "known"})
-    write_proposal("page.pdf", plan_of(project, "known"), project, Known(date(2026, 1, 31)))
-    assert Path("page.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(UserError, match="a proposal is written as Markdown or PDF"):
-        check_suffix("page.docx")
+    assert "config/machines/known.yaml has no `walltime_limit_h`" in show.table(planned("known"))
 
 
 def test_a_plan_says_the_most_storage_at_one_time_and_what_stays(folder: Path) -> None:
@@ -354,7 +305,7 @@ def test_copies_that_a_nodes_disk_cannot_hold_are_said(folder: Path) -> None:
     assert "148 GB on a node's own disk, which has 107 GB: stage shards, or less data" in show.table(planned("known"))
 
 
-def test_the_waits_of_this_folders_jobs_stand_in_plan_and_proposal(folder: Path) -> None:
+def test_the_waits_of_this_folders_jobs_stand_in_the_plan(folder: Path) -> None:
     lines = []
     for number, wait in enumerate((10, 60, 500)):
         lines.append({"event": "submitted", "name": f"a.{number}", "time_s": 1000, "nodes": 2})
@@ -367,15 +318,7 @@ def test_the_waits_of_this_folders_jobs_stand_in_plan_and_proposal(folder: Path)
         "jobs of 2 to 3 nodes waited 60 s (median; P90 7 min) from submission to start: history of this folder, 3 jobs"
     )
     assert f"Queue        {words}" in show.table(plan)
-    assert f"In the queue: {words}" in as_markdown(proposal(plan, project, Known(date(2026, 1, 31))))
     assert show.as_json(plan, {})["waited"][0]["median_s"] == 60.0
-
-
-def test_half_of_an_axis_leaves_every_second_value_out(folder: Path) -> None:
-    study = Project({"machine": "known"}).chosen[0]
-    dropped = dict(halved(study, study.runs))
-    assert {run.spec.ranks for run in dropped["ranks"]} == {8}
-    assert {run.spec.repeat for run in dropped["repeats"]} == {1}
 
 
 def test_the_order_in_which_jobs_are_announced_changes_no_number(folder: Path) -> None:

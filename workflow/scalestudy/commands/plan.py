@@ -34,7 +34,6 @@ class PlanOptions:
     csv_file: str | None
     by: str
     proposal: str | None
-    gantt: str | None
     budget: float | None
     actual: bool
     spent: bool
@@ -51,10 +50,7 @@ class PlanOptions:
 @click.option(
     "--by", default="", metavar="strategy,ranks", help="One line per study and these keys instead of one per study."
 )
-@click.option(
-    "--proposal", default=None, metavar="FILE", help="The page of an application for computing time: .md or .pdf."
-)
-@click.option("--gantt", default=None, metavar="FILE", help="Draw when the runs would run: svg, pdf or png.")
+@click.option("--proposal", default=None, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
 @click.option(
@@ -90,17 +86,13 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
         return _show_actual(targets, profile, config, options.json_file)
     if options.spent:
         return _show_spent(profile, config, options.json_file)
-    if options.proposal is not None:
-        from scalestudy.cluster.plan.proposal import check_suffix
-
-        check_suffix(options.proposal)
     plan, project = plan_of(targets, profile, config, settings_of(options.changes))
     beside = known(plan, date.today(), ask=options.ask_scheduler)
     _write(plan, options, beside)
     if options.proposal is not None:
-        from scalestudy.cluster.plan.proposal import write_proposal
+        from scalestudy.cluster.plan.proposal import proposal
 
-        write_proposal(options.proposal, plan, project, beside)
+        write_text(options.proposal, proposal(plan, project.chosen, date.today()))
     if options.budget is not None and over_budget(plan, options.budget):
         requested = plan.hours(plan.total.gpu[0])
         click.echo(show.by_hours(plan), err=True)
@@ -143,8 +135,7 @@ def _write(plan: Plan, options: PlanOptions, beside: Known) -> None:
     from scalestudy.cluster.plan import show
     from scalestudy.cluster.plan.known import remarks
 
-    alone = "-" in (options.json_file, options.csv_file)
-    if not alone:
+    if "-" not in (options.json_file, options.csv_file):
         click.echo(show.table(plan, by=groups_of(options.by), remarks=list(remarks(beside))))
     if options.json_file is not None:
         from scalestudy.cluster.submit import submit_lines
@@ -154,11 +145,6 @@ def _write(plan: Plan, options: PlanOptions, beside: Known) -> None:
         _put(options.json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     if options.csv_file is not None:
         _put(options.csv_file, show.as_csv(plan))
-    if options.gantt is not None:
-        from scalestudy.cluster.plan.gantt import draw
-
-        draw(plan, Path(options.gantt))
-        click.echo(options.gantt, err=alone)
 
 
 def groups_of(by: str) -> list[str]:

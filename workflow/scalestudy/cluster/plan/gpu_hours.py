@@ -76,7 +76,6 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
         sum((row.amounts for row in rows), Amounts()),
         (critical[0], critical[1], critical[2]),
         (spans[0], spans[1], spans[2]),
-        (begun[0], begun[1], begun[2]),
         draws,
         _makespans(tasks, jobs, draws, limits, waits),
         waits,

@@ -128,7 +128,6 @@ class Plan:
     total: Amounts
     critical_s: tuple[int, int, int]
     makespan_s: tuple[int, int, int]
-    begun: tuple[Mapping[int, int], Mapping[int, int], Mapping[int, int]] = field(repr=False)
     spread: Draws = field(repr=False)
     """Seconds drawn for each job [draws, jobs], in the order of `jobs`; none for those of which nobody knows."""
     makespan_percentiles_s: tuple[int, int, int]

@@ -48,7 +48,7 @@ def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = (), remarks: 
     rule = "-" * max(map(len, text))
     more = [f"… and {left} more lines: scalestudy plan"] if left > 0 else []
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *_notes(plan, unit), *remarks])
+    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *notes(plan, unit), *remarks])
 
 
 def _cells(plan: Plan, unit: Unit, key: tuple[str, ...], rows: Sequence[PlanRow]) -> tuple[str, ...]:
@@ -84,7 +84,8 @@ def _line(cells: Sequence[str], widths: Sequence[int], head: Sequence[str]) -> s
     return "  ".join(padded).rstrip()
 
 
-def _notes(plan: Plan, unit: Unit) -> Iterator[str]:
+def notes(plan: Plan, unit: Unit) -> Iterator[str]:
+    """Remarks below the table, a line each."""
     ends = [plan.hours(part) for part in getattr(plan.total, unit)]
     yield "Expected     P10, P50, P90 of the sum, drawn from each job's own interval (P5 to P95); estimates from one source share their error"
     yield f"Ends         {ends[1]:,} if every job takes its P5, {ends[2]:,} its P95, {ends[0]:,} its whole walltime"
