@@ -47,6 +47,28 @@ def test_a_direction(tmp_path: Path, server: float, noise: tuple[float, ...], ve
     assert found.estimate == pytest.approx(server / 100, rel=0.05)
 
 
+@pytest.mark.parametrize(("base_ranks", "verdict"), [(2, "inconclusive"), (1, "reproduced")])
+@pytest.mark.parametrize("column", ["own_efficiency", "own_speedup", "efficiency", "speedup"])
+def test_efficiencies_over_unlike_bases_are_not_compared(
+    tmp_path: Path, column: str, base_ranks: int, verdict: str
+) -> None:
+    claim = DIRECTION.replace("throughput_samples_per_s", column)
+
+    def numbers(run: Run) -> Mapping[str, Any]:
+        is_server = run.spec.strategy.name == "parameter_server"
+        base = 1 if is_server else base_ranks
+        return {
+            column: 0.5 if is_server else 0.8 + NOISE[run.spec.repeat],
+            "baseline_ranks": base,
+            "own_baseline_ranks": base,
+        }
+
+    (found,) = verdicts(study_with(tmp_path, claim), numbers)
+    assert found.verdict == verdict
+    if verdict == "inconclusive":
+        assert f"`{column}` has bases of 1 and 2 ranks, which do not compare" in found.reason
+
+
 EQUIVALENCE = DIRECTION.replace("direction", "equivalence").replace("below: 0.95", "within: 0.05")
 
 

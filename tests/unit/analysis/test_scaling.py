@@ -55,6 +55,27 @@ def test_the_slower_exchange_never_has_the_higher_efficiency(study: Study, tmp_p
     assert (server["own_efficiency"], ring["own_efficiency"]) == (pytest.approx(0.95), pytest.approx(0.75))
 
 
+def test_without_exchange_stands_for_the_one_rank_of_a_series_that_exchanges_nothing_there(
+    study: Study, tmp_path: Path
+) -> None:
+    text = WITH_SINGLE.replace("ranks: 2}", "ranks: 2}, {strategy: ring, ranks: 1}, {strategy: allreduce, ranks: 1}")
+    left_out = read_study(
+        tmp_path, text.replace("[1, 2]", "[1, 2, 4]").replace("single, ranks: 2", "single, ranks: [2, 4]")
+    )
+    rates = {("parameter_server", 1): 50.0, ("parameter_server", 4): 80.0, ("single", 1): 100.0,
+             ("ring", 2): 80.0, ("ring", 4): 140.0, ("allreduce", 2): 150.0, ("allreduce", 4): 240.0}  # fmt: skip
+    write_results(
+        left_out, lambda run: {"throughput_samples_per_s": rates.get((run.spec.strategy.name, run.spec.ranks), 70.0)}
+    )
+
+    rows = study_rows(left_out, MACHINE)
+
+    found = [at(rows, name, 4, 0) for name in ("parameter_server", "ring", "allreduce")]
+    # 80/(4·50), 140/(4·100); an overlapped exchange works on one rank too, so that its base stays its two: 240/(2·150)
+    assert [row["own_efficiency"] for row in found] == pytest.approx([0.4, 0.35, 0.8])
+    assert [row["own_baseline_ranks"] for row in found] == [1, 1, 2]
+
+
 def test_runs_that_compute_the_same_on_one_rank_are_pooled_and_no_others(study: Study, tmp_path: Path) -> None:
     single = read_study(tmp_path, WITH_SINGLE, "single")
     rates = {"single": 100.0, "ring": 121.0, "allreduce": 500.0}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scipy.special import ndtri
 
 from scalestudy.analysis.inference import ERROR, Estimate, of_rounds, of_two_samples
+from scalestudy.analysis.scaling import base_column
 from scalestudy.spec.claim_sides import ClaimPart, Row
 from scalestudy.spec.claims import Equivalence, Sampled
 from scalestudy.spec.columns import on_logarithms
@@ -40,6 +41,7 @@ def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     too few rounds have both, as two independent samples.
     """
     log = is_log(claim)
+    _one_base(claim, part)
     if claim.over is not None:
         return _slope(claim, part)
     of = _rounds(claim, part.of, log)
@@ -58,6 +60,15 @@ def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     _enough(claim, min(map(len, sides)))
     left, right = ([number.value for number in side.values()] for side in sides)
     return of_two_samples(left, right, own, log=log)
+
+
+def _one_base(claim: Sampled, part: ClaimPart) -> None:
+    """Raise NotJudged where the efficiencies or speed-ups of a part have bases of unlike rank counts."""
+    for column in filter(None, (claim.column, claim.per)):
+        if name := base_column(column):
+            ranks = sorted({int(row[name]) for row in part.rows if row["status"] == "valid" and _finite(row.get(name))})
+            if len(ranks) > 1:
+                raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
 
 
 def is_log(claim: Sampled) -> bool:

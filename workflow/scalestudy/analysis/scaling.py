@@ -32,6 +32,12 @@ Values = dict[str, dict[Any, float]]
 """By column and index of a row, the values that are known."""
 
 
+def base_column(column: str) -> str | None:
+    """The column that holds the rank count of an efficiency's or speed-up's base; None for any other column."""
+    own, ratio = column.startswith("own_"), column.removeprefix("own_")
+    return ("own_baseline_ranks" if own else "baseline_ranks") if ratio in ("efficiency", "speedup") else None
+
+
 @dataclass(frozen=True)
 class Base:
     """What the runs of one workload are compared with."""
@@ -53,19 +59,30 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     for strong scaling: with a fixed global batch, X(N)/X(N0) is T(N0)/T(N) of an epoch. Evaluations and checkpoints are
     in neither. Each run is compared with the base runs of its own round, pooled, or with all of them where its round
     has none. Rows that are not valid get no value, nor do ranks that share cores.
+
+    A series' own base are its runs at its fewest ranks. Where it has none at one rank because its strategy exchanges
+    nothing there, those are the runs without exchange, so that series with and without such runs have one base.
     """
     found: Values = {column: {} for column in COLUMNS}
     usable = _usable(rows)
     of_workload = dict(iter(usable.groupby(usable["run"].map(workload_of(study)), sort=False)))
+    alone: dict[str, pd.DataFrame] = {}
     for name, base in bases(rows, study).items():
         members = of_workload[name]
-        _compare(found, members, members[members["run"].isin(base.runs)], base.ranks, "")
+        base_runs = members[members["run"].isin(base.runs)]
+        _compare(found, members, base_runs, base.ranks, "")
+        if base.kind == "single":
+            alone |= dict.fromkeys(members["run"], base_runs)
     series = pd.Series(series_of(study))
     planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(series).nunique()
+    idle = {run.id for run in study.runs if run.spec.strategy.idle_alone}
     for name, members in usable.groupby(usable["run"].map(series), sort=False):
-        if planned[name] > 1:
-            fewest = int(members["ranks"].min())
-            _compare(found, members, members[members["ranks"] == fewest], fewest, "own_")
+        first = members["run"].iloc[0]
+        own = members[members["ranks"] == members["ranks"].min()]
+        if first in idle and first in alone and int(own["ranks"].iloc[0]) > 1:
+            _compare(found, members, alone[first], 1, "own_")
+        elif planned[name] > 1:
+            _compare(found, members, own, int(own["ranks"].iloc[0]), "own_")
     values = {column: pd.Series(found[column], index=rows.index, dtype=float) for column in COLUMNS}
     return pd.concat([rows.drop(columns=list(COLUMNS), errors="ignore"), pd.DataFrame(values)], axis=1)
 

@@ -224,11 +224,12 @@ DERIVED: dict[str, Column] = {
     ),
     "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
     "own_efficiency": Column(
-        "Efficiency over own base", "", "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series"
+        "Efficiency over own base",
+        "",
+        "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series, or one rank without exchange where the strategy "
+        "exchanges nothing there",
     ),
-    "own_speedup": Column(
-        "Speed-up over own base", "", "X(N)/X(N0) with N0 the smallest rank count of the same series"
-    ),
+    "own_speedup": Column("Speed-up over own base", "", "X(N)/X(N0) with the base of own_efficiency"),
     "time_to_accuracy_s": Column(
         "Time to the accuracy",
         "s",
