@@ -24,9 +24,9 @@ DOCUMENTS = (
 SUBMITTED = "needs a scheduler; tests/cluster/test_day_one.py runs it on Slurm"
 NOT_RUN = {
     "cd $PBS_O_WORKDIR": "PBS sets the variable",
-    "scalestudy drive --profile profiles/pbs --scale paper": SUBMITTED,
-    "scalestudy drive --profile profiles/sge --scale paper": SUBMITTED,
-    "scalestudy drive --profile profiles/slurm --scale paper": SUBMITTED,
+    "qsub profiles/pbs/driver.sh": SUBMITTED,
+    "qsub profiles/sge/driver.sh all --config scale=paper": SUBMITTED,
+    "sbatch profiles/slurm/driver.sh all --config scale=paper": SUBMITTED,
     "scalestudy doctor --profile profiles/pbs": "needs PBS; python -m tests.soak.profiles pbs",
     "scalestudy doctor --profile profiles/sge": "needs Grid Engine; python -m tests.soak.profiles sge",
     "scalestudy doctor --profile profiles/slurm": "needs Slurm; python -m tests.soak.profiles slurm",

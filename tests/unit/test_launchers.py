@@ -101,18 +101,9 @@ def test_a_shell_finds_the_same_number(launcher: str, number: str) -> None:
     assert said.strip() == number
 
 
-def test_what_describes_one_job_is_left_out_of_the_variables_of_a_process_that_is_no_part_of_it() -> None:
-    job = JobEnvironment({
-        "SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "1", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_END_TIME": "90",
-        "PBS_JOBID": "8", "PMI_RANK": "0", "MULTINODE_JOB": "a", "SCALESTUDY_DEADLINE": "1", "PATH": "/bin",
-    })  # fmt: skip
-    assert (job.end_s, job.is_of_slurm) == (90.0, True)
-    assert job.without_job() == {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
-    assert (JobEnvironment({}).end_s, JobEnvironment({}).is_of_slurm) == (None, False)
-
-
 def test_a_job_is_known_by_its_id_and_its_end() -> None:
     assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
+    assert [JobEnvironment(variables).is_of_slurm for variables in ({}, {"SLURM_JOB_ID": "7"})] == [False, True]
     job = JobEnvironment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "/n", "SCALESTUDY_DEADLINE": "1700000000"})
     assert (job.job_id, job.launcher, job.deadline) == ("12.server", "pbsdsh", 1.7e9)
     assert JobEnvironment({"SCALESTUDY_DEADLINE": "1", "MULTINODE_DEADLINE": "2"}).deadline == 2  # of this very job

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from scalestudy.errors import UserError
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR
+from scalestudy.site_fault import JOB_IDS
 from scalestudy.spec.hostlist import short, slurm_hosts
 
 NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
@@ -30,9 +30,6 @@ DEADLINES = ("MULTINODE_DEADLINE", "SCALESTUDY_DEADLINE")
 FAULTS = ("MULTINODE_FAULT", "SCALESTUDY_FAULT")
 """Names a file of the executor: a job that finds its node unfit says why there, and is tried on another one. The second
 name is that of jobs which an earlier version of it has submitted."""
-OF_ONE_JOB = ("SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_")
-"""Further variables with these beginnings describe one job, but for OF_SITE."""
-OF_SITE = ("SLURM_CONF",)
 SCONTROL_S = 60
 
 
@@ -66,24 +63,9 @@ class JobEnvironment:
             raise UserError(f"`{text}` is not a time", name, "set it to seconds since 1970, or unset it") from None
 
     @property
-    def end_s(self) -> float | None:
-        """When the scheduler itself says that it will end the job, seconds since 1970: Slurm does."""
-        known = self.variables.get("SLURM_JOB_END_TIME", "")
-        return float(known) if known.isdigit() else None
-
-    @property
     def is_of_slurm(self) -> bool:
         """Whether the job is Slurm's, so that srun starts processes in it."""
         return bool(self.variables.get("SLURM_JOB_ID"))
-
-    def without_job(self) -> dict[str, str]:
-        """The variables less those that describe this job, for a process that is no part of it."""
-        names = {*JOB_IDS, *NODE_LISTS, *DEADLINES, *FAULTS, *OF_EXECUTOR, "SGE_TASK_ID"}
-        return {
-            name: value
-            for name, value in self.variables.items()
-            if name in OF_SITE or (name not in names and not name.startswith(OF_ONE_JOB))
-        }
 
     def report_fault(self, why: str) -> None:
         """Say that this node is unfit for the job. Outside the executor's jobs there is nobody to tell."""

@@ -109,7 +109,7 @@ class Site(Spec):
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     prepare: Literal["job", "driver"] = "job"
     """Where data is prepared and Horovod is built: each dataset, and the build, in a job of its own, in a queue of CPU
-    nodes where the machine file has one; or all of it by the driver, on its own host: in one job, where `scalestudy drive` starts the driver."""
+    nodes where the machine file has one; or all of it by the driver, on its own host."""
     pilot: bool = False
     """Whether several runs of one driver go on at the same time in the job that it is in, each on nodes of its own. Of as
     many as `--cores` and `--resources measure=` allow, those that find no free node wait. For profiles that submit nothing."""
