@@ -1,33 +1,26 @@
 """Make, repair or leave alone the project's `.venv`. Standard library only; called by the Makefile.
 
     python3 envs/venv.py [--dev]
-    python3 envs/venv.py --pack FILE
 
 The environment holds exactly what envs/requirements.txt (with --dev also envs/requirements-dev.txt) pins by hash, and
 this project as an editable install. A clone that was moved is repaired in seconds: nothing is downloaded again.
 TORCH_INDEX=URL takes torch and torchvision, at the pinned versions, from another index (a CPU-only build, for example).
 LOCK=NAME installs envs/requirements-NAME.txt, or the file NAME, in place of envs/requirements.txt, also next time;
 LOCK=default goes back. VENV=FOLDER puts the environment into that folder; `.venv` is then a link to it.
---pack writes it into one file (.tar, .tar.gz, .tar.zst) for `packed` of a site file: nodes unpack that onto their own disks.
-Its commands find their Python beside themselves; the interpreter that it was made with, and this clone, stay where they are.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -47,10 +40,6 @@ def main() -> None:
     if sys.version_info < (3, 11):
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}", "make PYTHON=python3.12 run")
     refuse_path()
-    if "--pack" in sys.argv[1:]:
-        words = sys.argv[sys.argv.index("--pack") + 1 :]
-        pack(Path(words[0]).absolute() if words else None)
-        return
     if folder := os.environ.get("VENV"):
         put_elsewhere(Path(folder).expanduser().absolute())
     known = read_stamp()
@@ -220,82 +209,6 @@ def head(interpreter: Path) -> bytes:
     if b" " not in line and len(line) <= LONGEST_FIRST_LINE:
         return line
     return f"#!/bin/sh\n'''exec' \"{interpreter}\" \"$0\" \"$@\"\n' '''\n".encode()
-
-
-BESIDE = b"#!/bin/sh\n'''exec' \"${0%%/*}/%s\" \"$0\" \"$@\"\n' '''\n"
-"""The first lines of a launcher whose Python lies beside it, wherever that is."""
-KINDS = {".tar": "", ".tar.gz": "gzip", ".tar.zst": "zstd"}
-"""What compresses a packed environment, by the end of its file's name."""
-LEFT_OUT = re.compile(r"^(bin/[Aa]ctivate.*|scalestudy\.json|requirements-without-torch\.txt)$")
-"""Files that name the place of the environment, and that no job needs."""
-
-
-def pack(file: Path | None) -> None:
-    """Write the environment into a file from which every node can unpack it at a place of its own."""
-    kind = "" if file is None else next((end for end in KINDS if file.name.endswith(end)), "")
-    if file is None or not kind:
-        fail("--pack takes the name of a file", f"let it end with {' or '.join(KINDS)}")
-    known = read_stamp()
-    if not known or not works(known) or known["path"] != str(place()):
-        fail("there is no environment to pack", "make setup")
-    if KINDS[kind] and shutil.which(KINDS[kind]) is None:
-        others = [end for end in KINDS if end != kind]
-        fail(f"there is no `{KINDS[kind]}` here; nodes need it as well", f"let the name end with {' or '.join(others)}")
-    begin = time.monotonic()
-    temporary = file.with_name(f".{file.name}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with compressed(temporary, KINDS[kind]) as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
-            bound = add_environment(archive)
-        temporary.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        fail(f"{file} cannot be written: {error.strerror or error}", "make room there, or name another file")
-    if bound:
-        say(f"these commands use {place()} wherever they are unpacked: {', '.join(bound)}")
-    say(f"{file}: {file.stat().st_size / 2**20:,.0f} MiB, in {time.monotonic() - begin:.0f} s")
-
-
-def add_environment(archive: tarfile.TarFile) -> list[str]:
-    """Add all files; the names of commands that still name the place of the environment."""
-    launcher, old = re.compile(LAUNCHER.format(re.escape(str(place()))).encode()), str(place()).encode()
-    bound = []
-    for path in sorted(place().rglob("*")):
-        name = str(path.relative_to(place()))
-        if LEFT_OUT.match(name):
-            continue
-        entry = archive.gettarinfo(path, name)
-        if not entry.isreg():
-            archive.addfile(entry)
-        elif path.parent != place() / "bin":
-            with open(path, "rb") as content:
-                archive.addfile(entry, content)
-        else:
-            text = path.read_bytes()
-            if found := launcher.match(text):
-                text = BESIDE % found["name"] + text[found.end() :]
-            if old + b"/" in text:
-                bound.append(path.name)
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text))
-    return bound
-
-
-@contextmanager
-def compressed(file: Path, command: str) -> Iterator[IO[bytes]]:
-    """A file to write to; what is written goes through a command, if one is named. OSError where that fails."""
-    with open(file, "wb") as stream:
-        if not command:
-            yield stream
-            return
-        options = {"gzip": ["-1"], "zstd": ["-q", "-3", "-T0"]}[command]
-        with subprocess.Popen([command, *options], stdin=subprocess.PIPE, stdout=stream) as process:
-            assert process.stdin is not None
-            yield process.stdin
-            process.stdin.close()
-            if process.wait():
-                raise OSError(f"{command} ended with exit status {process.returncode}")
 
 
 def pip(*arguments: str) -> None:

@@ -119,11 +119,6 @@ def test_an_image_at_an_address_is_no_file_and_a_folder_that_cannot_be_bound_is_
         ({"container": "a.sif"}, "must be a map with the key `image`"),
         ({"container": {"image": "a.sif", "binds": []}}, "has no key `binds`; valid: image"),
         ({"container": {"image": "a.sif", "bind": "/data"}}, "`bind` must be a list of words"),
-        ({"packed": "a.tar"}, "must be a map with the key `file`"),
-        ({"packed": {"file": "a.tar", "to": "/x"}}, "has no key `to`; valid: file, folder"),
-        ({"packed": {"file": ["a.tar"]}}, "`packed.file` must be text"),
-        ({"packed": {"file": "a.tar"}, "conda": "x"}, "stands in place of `conda`"),
-        ({"packed": {"file": "a.tar"}, "container": {"image": "b"}}, "stands in place of `container`"),
     ],
 )
 def test_wrong_keys_are_answered_with_a_sentence(site: dict[str, object], what: str) -> None:

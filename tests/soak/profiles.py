@@ -1,7 +1,6 @@
-"""`python -m tests.soak.profiles slurm|sge|pbs|allocation|packed`, as root: a small study through a profile as shipped.
+"""`python -m tests.soak.profiles slurm|sge|pbs|allocation`, as root: a small study through a profile as shipped.
 
 The scheduler is brought up in a private box; `pbs` needs an OpenPBS that is installed (tests/cluster/pbs_box.py).
-`packed` is `slurm` with the whole environment in one file, which each node unpacks below its `$TMPDIR`.
 Prints what doctor, the plan and the driver say; the home of the box's user is written as `~`.
 """
 
@@ -18,15 +17,12 @@ from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import Studies, ranks, studies
 from tests.cluster.workflow import ROOT
 
-BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsBox, "allocation": SlurmBox, "packed": SlurmBox}
+BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsBox, "allocation": SlurmBox}
 
 
 def run_study(box: Box, name: str) -> bool:
     """Doctor, plan and study through one profile; whether every run ended well and the figure is there."""
     made = studies(box)
-    if name == "packed":
-        name = "slurm"
-        pack_environment(made)
     profile = ("--profile", f"profiles/{name}", "--config", "machine=box")
     inside = ("salloc", "-Q", "-N", "3", "--exclusive") if name == "allocation" else ()
     shown(made, *inside, "scalestudy", "doctor", *profile)
@@ -45,18 +41,6 @@ def run_study(box: Box, name: str) -> bool:
     )
     print("well" if well else "NOT WELL")
     return well
-
-
-def pack_environment(made: Studies) -> None:
-    """Add `packed` to the site file of the clone, and make the file that it names."""
-    packed = made.clone / "scalestudy.tar.zst"
-    command = [sys.executable, str(ROOT / "envs/venv.py"), "--pack", str(packed)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    print(said.replace(str(packed), packed.name), end="", flush=True)
-    site = made.clone / "profiles/slurm/site.yaml"
-    with open(site, "a", encoding="utf-8") as stream:
-        stream.write("packed: {file: scalestudy.tar.zst}\n")
-    shown(made, "cat", "profiles/slurm/site.yaml")
 
 
 def shown(made: Studies, *words: str) -> int:

@@ -194,17 +194,6 @@ def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it
     assert script.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_node_gets_the_jobs_packed_environment_for_itself_before_anything_starts(tmp_path: Path) -> None:
-    given = {"MULTINODE_UNPACK": f"MULTINODE_PYTHON={tmp_path}/python", "MULTINODE_PYTHON": "/that/of/the/first/node"}
-    (tmp_path / "python").write_text('#!/bin/sh\necho "this node: $3"\n')
-    (tmp_path / "python").chmod(0o755)
-    script = write_script(tmp_path, given)
-    done = subprocess.run(["sh", str(script), "1"], env={}, capture_output=True, text=True, check=True)
-    assert done.stdout == "this node: agent\n"
-    failing = write_script(tmp_path, {"MULTINODE_UNPACK": "false"})
-    assert subprocess.run(["sh", str(failing), "1"], env={}, capture_output=True, check=False).returncode == 1
-
-
 OF_SLURM = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x3)", "SLURMD_NODENAME": "n1"}
 
 

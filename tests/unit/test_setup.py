@@ -220,54 +220,6 @@ def test_nothing_is_overwritten_where_the_environment_is_to_lie(
     assert [path.name for path in target.iterdir()] == ([] if there == "own .venv" else ["thesis.tex"])
 
 
-def packed(setup: ModuleType, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pack the environment, as the command line does it."""
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["venv.py", "--pack", str(file)])
-        setup.main()
-
-
-@pytest.mark.parametrize("end", [".tar", ".tar.gz", ".tar.zst"])
-def test_a_packed_environment_works_where_it_is_unpacked_and_the_old_place_is_gone(
-    setup: ModuleType, end: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    if end != ".tar":
-        request.getfixturevalue("no_pip")
-    if end == ".tar.zst" and shutil.which("zstd") is None:
-        pytest.skip("there is no `zstd` here (envs/debian-packages.txt)")
-    made(setup)
-    (setup.VENV / "bin/bound").write_text(f"#!/bin/sh\nexec {setup.VENV}/bin/python\n")
-    packed(setup, tmp_path / "folder" / f"env{end}", monkeypatch)
-    assert f"these commands use {setup.VENV} wherever they are unpacked: bound\n" in capsys.readouterr().out
-    setup.VENV.rename(tmp_path / "gone")
-    place = tmp_path / "two words"
-    place.mkdir()
-    subprocess.run(["tar", "-xf", str(tmp_path / "folder" / f"env{end}"), "-C", str(place)], check=True)
-    (place / "bin/tool").write_text((place / "bin/tool").read_text().replace("'works'", "__import__('sys').prefix"))
-    assert said("'two words/bin/tool'", tmp_path) == f"{place}\n"
-    assert said("PATH=$PWD/bin:$PATH; tool", place) == f"{place}\n"
-    assert end != ".tar" or said("PATH=$PWD/bin:$PATH; pip --version", place).startswith("pip ")
-    assert not (place / "scalestudy.json").exists()
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == [f"env{end}"]
-
-
-@pytest.mark.usefixtures("no_pip")
-def test_what_cannot_be_packed_is_refused(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="there is no environment to pack\n    make setup"):
-        packed(setup, tmp_path / "a.tar", monkeypatch)
-    made(setup)
-    with pytest.raises(SystemExit, match=r"let it end with .tar or .tar.gz or .tar.zst"):
-        packed(setup, tmp_path / "a.zip", monkeypatch)
-    (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match=r"cannot be written: File exists|Not a directory"):
-        packed(setup, tmp_path / "file" / "a.tar", monkeypatch)
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SystemExit, match="there is no `gzip` here"):
-        packed(setup, tmp_path / "a.tar.gz", monkeypatch)
-    assert not list(tmp_path.glob("*.tar*"))
-
-
 def test_another_index_serves_torch_alone(setup: ModuleType) -> None:
     lock = ROOT / "envs" / "requirements.txt"
     setup.VENV.mkdir()

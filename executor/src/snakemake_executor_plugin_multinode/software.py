@@ -1,4 +1,4 @@
-"""The software of jobs, from a site's `modules`, `conda`, `packed`, `container`: lines of shell, words before a command."""
+"""The software of jobs, from a site's `modules`, `conda`, `container`: lines of shell, words before a command."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.packed import Packed
-
-KEYS = ("modules", "conda", "packed", "container")
-PACKED_KEYS = ("file", "folder")
+KEYS = ("modules", "conda", "container")
 CONTAINER_KEYS = ("image", "command", "options", "bind", "python")
 APPTAINERS = ("apptainer", "singularity")
 WRAPPER = "MULTINODE_WRAPPER"
@@ -58,15 +55,13 @@ class Software:
     modules: tuple[str, ...] = ()
     conda: str | None = None
     container: Container | None = None
-    packed: Packed | None = None
-    """In place of `conda` and `container`."""
 
     @property
     def python(self) -> str | None:
         """The Python of jobs where it is not the driver's; a word that the job's own PATH explains."""
         if self.container is not None:
             return self.container.python
-        return "python" if self.conda is not None or self.packed is not None else None
+        return "python" if self.conda is not None else None
 
     def setup(self, conda_exe: str | None) -> list[str]:
         """Shell commands, in their order; `conda_exe` is used where the job's PATH has no conda."""
@@ -74,7 +69,7 @@ class Software:
         if self.conda is not None:
             conda = f"$(command -v conda || echo {shlex.quote(conda_exe or 'conda')})"
             lines += [f'eval "$("{conda}" shell.bash hook)"', f"conda activate {shlex.quote(self.conda)}"]
-        return lines if self.packed is None else [*lines, *self.packed.setup()]
+        return lines
 
     def container_words(self, folder: Path) -> list[str]:
         """The words before a command that runs in the image; none without one."""
@@ -83,25 +78,10 @@ class Software:
 
 def read_software(site: Mapping[str, Any]) -> Software:
     """The keys of a site file, as plain data. ValueError says what is wrong, the value, and what is valid."""
-    conda, container, packed = site.get("conda"), site.get("container"), site.get("packed")
+    conda, container = site.get("conda"), site.get("container")
     if conda is not None and (not isinstance(conda, str) or not conda.strip()):
         raise ValueError(f"`conda` must be the name or the folder of an environment, not {conda!r}")
-    if packed is not None and (conda is not None or container is not None):
-        raise ValueError(
-            f"`packed` stands in place of `{'container' if conda is None else 'conda'}`: name one of the two"
-        )
-    return Software(
-        _names(site, "modules"),
-        conda,
-        None if container is None else _container(container),
-        None if packed is None else _packed(packed),
-    )
-
-
-def _packed(given: Any) -> Packed:
-    if not isinstance(given, Mapping) or "file" not in given:
-        raise ValueError(f"`packed` must be a map with the key `file`, not {given!r}")
-    return Packed(**_texts(given, "packed", PACKED_KEYS, PACKED_KEYS))
+    return Software(_names(site, "modules"), conda, None if container is None else _container(container))
 
 
 def _texts(given: Mapping[str, Any], name: str, texts: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

@@ -121,7 +121,6 @@ class SettingsOfSite:
         ("modules: [no/such/module]", (), "`modules` fails on"),
         ("scratch: /tmp", ("true", "ls /nowhere/at/all"), "`scheduler.setup` fails on"),
         ("container: {image: x.sif, command: no-apptainer-here}", (), "`container.image` fails on"),
-        ("packed: {file: nowhere.tar}", (), "`packed` fails on"),
     ],
 )
 def test_the_sites_software_is_tried_before_anything_else_and_the_key_that_fails_is_named(

@@ -6,13 +6,10 @@ import pytest
 
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Container as SiteContainer
-from scalestudy.spec.config import Packed as SitePacked
 from scalestudy.spec.config import Site
-from snakemake_executor_plugin_multinode.packed import Packed
 from snakemake_executor_plugin_multinode.software import (
     CONTAINER_KEYS,
     KEYS,
-    PACKED_KEYS,
     Container,
     Software,
     read_software,
@@ -27,10 +24,6 @@ from snakemake_executor_plugin_multinode.software import (
         {"container": "a.sif"},
         {"container": {"image": "a.sif", "binds": []}},
         {"container": {"image": "a.sif", "bind": "/data"}},
-        {"packed": "a.tar"},
-        {"packed": {"file": "a.tar", "to": "/x"}},
-        {"packed": {"file": "a.tar"}, "conda": "x"},
-        {"packed": {"file": "a.tar"}, "container": {"image": "b"}},
     ],
 )
 def test_what_the_executor_refuses_the_model_refuses_too(site: dict[str, object]) -> None:
@@ -45,6 +38,3 @@ def test_site_file_and_executor_have_the_same_keys_and_defaults() -> None:
     assert vars(Container("a.sif")) == SiteContainer(image="a.sif").model_dump()
     plain = Site(modules=("a",), conda="b", container=SiteContainer(image="c", bind=("/d",))).plain()
     assert read_software(plain) == Software(("a",), "b", Container("c", bind=("/d",)))
-    assert set(PACKED_KEYS) == set(SitePacked.model_fields)
-    assert vars(Packed("a.tar")) == SitePacked(file="a.tar").model_dump()
-    assert read_software(Site(packed=SitePacked(file="a")).plain()) == Software(packed=Packed("a"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +25,6 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import setting
-
-if TYPE_CHECKING:
-    from scalestudy.launch.leases import Lease
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
          "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
@@ -127,22 +123,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 def _make(
     identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
 ) -> dict[str, Any]:
-    from scalestudy.launch.leases import leased
-
-    with leased(f"run {identity}", spec, machine) as lease:
-        return _make_on(lease, identity, spec, manifest, out, machine, init_from)
-
-
-def _make_on(
-    lease: Lease,
-    identity: str,
-    spec: RunSpec,
-    manifest: Path,
-    out: Path,
-    machine: Machine,
-    init_from: Path | None,
-) -> dict[str, Any]:
-    if _computes_here(lease, spec, machine):
+    if _computes_here(spec, machine):
         from scalestudy.launch.preload import preload
 
         preload()  # first: it says in one sentence what torch lacks
@@ -152,13 +133,13 @@ def _make_on(
     from scalestudy.launch.job_environment import JobEnvironment
     from scalestudy.launch.signals import EndedBySignal
 
-    with measured_run(f"run {identity}") if lease.here else nullcontext():
+    with measured_run(f"run {identity}"):
         if manifest.exists():
             ensure(manifest, read_site())
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine, init_from=init_from, leased=lease.hosts)
+            return launch.run(identity, spec, manifest, out, machine, init_from=init_from)
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(attempts.EXIT_STOPPED)
@@ -171,13 +152,13 @@ def _make_on(
             sys.exit(1)
 
 
-def _computes_here(lease: Lease, spec: RunSpec, machine: Machine) -> bool:
+def _computes_here(spec: RunSpec, machine: Machine) -> bool:
     """Whether ranks are forked from this process: where agents start them, it does without torch."""
     from scalestudy.launch.allocation import where_to_run
     from scalestudy.launch.resolve import nodes_needed
 
     try:
-        where = where_to_run(spec, nodes_needed(spec, machine), read_site(), leased=lease.hosts)
+        where = where_to_run(spec, nodes_needed(spec, machine), read_site())
     except (Skipped, UserError):  # said where the run is resolved, as a result or an error of this run
         return False
     return where.launcher == "local"

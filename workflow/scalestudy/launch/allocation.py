@@ -43,13 +43,7 @@ def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
     return Allocation(tuple(slots), job.launcher, tuple(slots.values())) if slots else None
 
 
-def where_to_run(
-    spec: RunSpec,
-    nodes: int,
-    site: Site,
-    environment: Mapping[str, str] = os.environ,
-    leased: Sequence[str] | None = None,
-) -> Allocation:
+def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str, str] = os.environ) -> Allocation:
     """The machines of a run and its launcher: the run's, else the site's, else the scheduler's own.
 
     With one machine, the nodes of the geometry are logical and no launcher is needed. Raises UserError where the job
@@ -57,8 +51,6 @@ def where_to_run(
     """
     wanted = spec.launch.launcher or site.launcher
     mpi = spec.strategy.needs_mpi or wanted == "mpirun"
-    if leased is not None and (of_job := allocation(environment, site)) is not None:
-        return on_nodes(of_job, [of_job.hosts.index(host) for host in leased], wanted, mpi, environment)
     if spec.hosts is not None and spec.hosts != (THIS_HOST,):
         return _on_hosts(spec.hosts, wanted, mpi, site, environment)
     found = allocation(environment, site) if nodes > 1 and wanted != "local" else None
@@ -88,10 +80,10 @@ def _on_hosts(hosts: Sequence[str], wanted: str, mpi: bool, site: Site, environm
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
     if found is None:
         return Allocation((platform.node(),), "mpirun" if mpi else "local")
-    return on_nodes(found, [names[short(host)] for host in hosts], wanted, mpi, environment)
+    return _on_nodes(found, [names[short(host)] for host in hosts], wanted, mpi, environment)
 
 
-def on_nodes(
+def _on_nodes(
     found: Allocation, chosen: Sequence[int], wanted: str, mpi: bool, environment: Mapping[str, str]
 ) -> Allocation:
     """Some machines of a job, by their places in its list, in the order of the list, which is that in which srun numbers

@@ -40,24 +40,23 @@ def run(
     machine: Machine,
     extensions: Path = EXTENSIONS,
     init_from: Path | None = None,
-    leased: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose,
     with its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others
-    disturbed is taken once more, and the second one counts. `leased` are its nodes, where it shares those of a job.
+    disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
         started = _now()
         try:
-            outcome = _measure(chain, spec, manifest_file, machine, extensions, leased)
+            outcome = _measure(chain, spec, manifest_file, machine, extensions)
             if outcome["disturbed"] and repeat.possible(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
                 share = outcome["metrics"]["foreign_cpu_share"]
                 chain.warnings.append(repeat.sentence(share))
                 print(f"scalestudy: {run_id}: {repeat.sentence(share)}", file=sys.stderr, flush=True)
-                outcome = _measure(chain, spec, manifest_file, machine, extensions, leased)
+                outcome = _measure(chain, spec, manifest_file, machine, extensions)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -75,14 +74,13 @@ def _measure(
     manifest_file: Path,
     machine: Machine,
     extensions: Path,
-    leased: tuple[str, ...] | None,
 ) -> dict[str, Any]:
     """Run all processes to their end; what they measured, as a result says it. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
     manifest = read_manifest(manifest_file)
     if manifest.status == "skipped":
         raise Skipped(str(manifest.reason))
-    resolved, where = resolve(spec, machine, leased=leased)
+    resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
     with network_of(spec, resolved, where) as nodes, _scratch(where, folder) as (scratch, group):

@@ -22,8 +22,6 @@ AGENT = "from scalestudy.cli import main; main()"
 WRAPPERS = ("MULTINODE_WRAPPER", "SCALESTUDY_WRAPPER")
 """Variable with the shell words that run a command in the job's image; the executor's job script sets it. The second name
 is that of jobs which an earlier version of the executor has submitted."""
-UNPACK = "MULTINODE_UNPACK"
-"""Variable with the shell text that unpacks the job's environment on a node and uses it there, and sets MULTINODE_PYTHON."""
 OF_IMAGE = Path("/.singularity.d")
 """A folder that every image has in which Apptainer runs something, and no node."""
 
@@ -32,13 +30,8 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ, *, b
     """The script that starts an agent on a node, or each of those that mpirun starts."""
     if by_mpirun:
         environment = {**environment, **mpi.variables_of_ranks(folder, environment)}
-    agent = f"exec {interpreter(environment)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\""
+    agent = f"exec {shlex.quote(sys.executable)} -c '{AGENT}' agent {shlex.quote(str(folder))} \"$@\""
     return node_script(folder, agent, environment)
-
-
-def interpreter(environment: Mapping[str, str] = os.environ) -> str:
-    """The Python of a node as a word of shell: this one, or that of the environment which the node has unpacked for itself."""
-    return '"$MULTINODE_PYTHON"' if environment.get(UNPACK) else shlex.quote(sys.executable)
 
 
 def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.environ) -> Path:
@@ -56,7 +49,6 @@ def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.
         *_into_image(next((environment[name] for name in WRAPPERS if environment.get(name)), None), script),
         f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
         *(f"export {name}={shlex.quote(value)}" for name, value in kept.items()),
-        *([f'eval "${UNPACK}" || exit 1'] if environment.get(UNPACK) else []),
         command,
     ]
     descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)

@@ -32,10 +32,8 @@ MOST_THREADS_PER_CORE = 16
 COMPILERS = ("c++", "g++", "clang++")
 
 
-def resolve(
-    spec: RunSpec, machine: Machine, site: Site | None = None, leased: tuple[str, ...] | None = None
-) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run; `leased` are the nodes that it has to itself, where runs share a job's.
+def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
+    """What machine and job decide about a run.
 
     Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks what the site is said to have.
     """
@@ -61,7 +59,7 @@ def resolve(
             f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
         )
     _check_interfaces(spec)
-    where = where_to_run(spec, nodes, site, leased=leased)
+    where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
         if where.is_here:

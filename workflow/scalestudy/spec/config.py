@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import SITE, Lackable
 from scalestudy.spec.accounting import Accounting
 from scalestudy.spec.auto_machine import AUTO, auto_machine
-from scalestudy.spec.base import Spec, parse, printable, refused, shown_safely
+from scalestudy.spec.base import Spec, parse, printable, shown_safely
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
@@ -74,15 +74,6 @@ class Container(Spec):
     """The image's Python, which has what `envs/requirements.txt` pins; the driver's own Python is not used in jobs."""
 
 
-class Packed(Spec):
-    """A Python environment in one file, which each node unpacks for its jobs."""
-
-    file: Annotated[str, Field(min_length=1)]
-    """What `python3 envs/venv.py --pack FILE` has made, from the project's folder; nodes have to see it."""
-    folder: Annotated[str, Field(min_length=1)] = "${TMPDIR:-/tmp}"
-    """Folder on a node's own disk, below which it is unpacked, once for all jobs of a user; `$VARIABLES` are those of the job."""
-
-
 class Site(Spec):
     """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
 
@@ -110,9 +101,6 @@ class Site(Spec):
     prepare: Literal["job", "driver"] = "job"
     """Where data is prepared and Horovod is built: each dataset, and the build, in a job of its own, in a queue of CPU
     nodes where the machine file has one; or all of it by the driver, on its own host."""
-    pilot: bool = False
-    """Whether several runs of one driver go on at the same time in the job that it is in, each on nodes of its own. Of as
-    many as `--cores` and `--resources measure=` allow, those that find no free node wait. For profiles that submit nothing."""
     internet: bool | None = None
     """Whether nodes reach addresses outside. `false`: what a job would download is an error before anything is submitted;
     unset: it is only said. `scalestudy fetch` brings it beforehand."""
@@ -120,21 +108,12 @@ class Site(Spec):
     """Modules that each job loads first, in this order."""
     conda: Annotated[str, Field(min_length=1)] | None = None
     """Name or folder of a conda environment that each job activates; its Python is that of the jobs."""
-    packed: Packed | None = None
-    """In place of `conda` and `container`. Unset: jobs use the driver's Python where it lies."""
     container: Container | None = None
     """Unset: jobs run without a container."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
     accounting: Accounting = Accounting()
     """How the site accounts for computing time."""
-
-    @model_validator(mode="after")
-    def _one_environment(self) -> Site:
-        for name in ("conda", "container"):
-            if self.packed is not None and getattr(self, name) is not None:
-                raise refused(f"stands in place of `{name}`", "name one of the two", "packed")
-        return self
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:

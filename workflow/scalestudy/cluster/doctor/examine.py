@@ -111,7 +111,7 @@ def _finding(error: UserError) -> Finding:
 def _unused_software() -> list[Finding]:
     """Keys that mean nothing where nothing is submitted."""
     site = read_site()
-    named = [key for key in ("modules", "conda", "packed", "container") if getattr(site, key)]
+    named = [key for key in ("modules", "conda", "container") if getattr(site, key)]
     remedy = "load the software before the command, or use a profile that submits jobs"
     return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
 

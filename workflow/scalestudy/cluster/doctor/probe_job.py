@@ -114,9 +114,7 @@ def set_up(site: Site, settings: Any) -> list[tuple[str, str]]:
 
 def _key(line: str) -> str:
     """The key of the site file that a line of its software comes from."""
-    if line.startswith(("module ", "type module")):
-        return "modules"
-    return "packed" if "multinode_unpack" in line else "conda"
+    return "modules" if line.startswith(("module ", "type module")) else "conda"
 
 
 def job_script(settings: Any, site: Site, tries: Sequence[tuple[str, str]], folder: Path, token: str) -> str:
@@ -152,7 +150,7 @@ def on_nodes(folder: Path, token: str) -> int:
     where = allocation(os.environ, read_site())
     hosts = where.hosts if where is not None else ()
     number = JobEnvironment.process_number_in_shell(where.launcher) if where is not None else "0"
-    command = f"{launchers.interpreter()} {shlex.join(['-m', 'scalestudy.cluster.doctor.on_node', str(folder), token])}"
+    command = shlex.join([sys.executable, "-m", "scalestudy.cluster.doctor.on_node", str(folder), token])
     script = launchers.node_script(folder, f'exec {command} "${{1:-{number}}}"')
     if where is None or len(hosts) < 2:
         return subprocess.run(["/bin/sh", str(script), "0"], check=False).returncode
