@@ -25,7 +25,7 @@ def _signal_handlers() -> Iterator[None]:
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A batch system whose commands are in PATH."""
-    for name in ("MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS", "MULTINODE_WORKFLOW_RESOURCES"):
+    for name in ("MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS"):
         monkeypatch.delenv(name, raising=False)
     if REAL:
         yield Cluster(REAL, None)

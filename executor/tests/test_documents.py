@@ -53,14 +53,15 @@ def test_the_built_in_requests_are_those_of_the_readme() -> None:
 def test_every_option_variable_key_resource_and_value_is_in_the_readme() -> None:
     options = [f"`--multinode-{field.name.replace('_', '-')} " for field in fields(plugin.ExecutorSettings)]
     variables = sorted(set(re.findall(r"MULTINODE_[A-Z_]+", "".join(file.read_text() for file in SOURCES))))
-    names = [*resources.known_names(), *(f"{kind}_extra" for kind in resources.KINDS), *KEYS, *SOFTWARE]
+    names = [name for table in (resources.COUNTS, resources.WORDS) for names in table.values() for name in names]
+    names += ["gres", "chain_state", "hosts", "slurm_extra", "pbs_extra", "sge_extra", *KEYS, *SOFTWARE]
     missing = [word for word in [*options, *variables] if word not in README]
     missing += [name for name in names if f"`{name}`" not in README]
     values = values_of(Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 1, 1, 1, None), Settings("slurm"))
     listed = README.partition("A name in braces is a value: `")[2].partition("`")[0].split()
     assert missing == []
     assert sorted(listed) == sorted(values)
-    assert {executor.FOLDER_VARIABLE, executor.BUDGET_VARIABLE, executor.RESOURCES_VARIABLE} <= set(variables)
+    assert {executor.FOLDER_VARIABLE, executor.BUDGET_VARIABLE} <= set(variables)
 
 
 def test_it_imports_its_dependencies_and_nothing_else() -> None:

@@ -24,7 +24,6 @@ def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_pat
     assert (everyday / "second.txt").exists()
     # Two groups in one, the summary, and the rule that is tried twice inside.
     assert len(events(everyday, "submitted")) == 3
-    assert "is ignored" not in done.stdout
     if not REAL:  # the stand-in keeps the submit lines
         [group] = [line for line in cluster.lines() if "-t 10 " in line]
         # What the members need side by side.
@@ -41,26 +40,6 @@ def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(clust
     assert done.returncode == 1
     assert "a job over several nodes or with several tasks cannot be part of a group" in done.stdout
     assert not (tmp_path / "b.1").exists()
-
-
-@of_any_scheduler
-def test_what_means_nothing_is_named_once_and_what_the_workflow_limits_is_not(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(
-        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\n'
-        'rule all:\n    input: "1", "2"\n'
-        'rule one:\n    output: "{n}"\n    resources: runtme=5, slots=1, gpu_hosts="a", load=1\n    shell: "touch {output}"\n'
-    )
-    words = ("--multinode-workflow-resources", "gpu_hosts,other", "--multinode-folder", ".named")
-    done = drive(tmp_path, "--resources", "slots=2", *words)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("is ignored") == 2
-    assert (
-        "one: the resource `runtme` is unknown to this executor and is ignored; did you mean `runtime`?" in done.stdout
-    )
-    assert "the resource `load` is unknown to this executor and is ignored; if that is meant so: " in done.stdout
-    # Records lie where the option says, whatever the workflow says.
-    assert (tmp_path / ".named/jobs.jsonl").exists()
-    assert not (tmp_path / ".of_workflow").exists()
 
 
 @of_any_scheduler
@@ -103,10 +82,12 @@ def test_the_software_that_a_rule_names_is_loaded_in_its_job(
 
 
 @of_any_scheduler
-def test_records_lie_where_the_workflow_says(cluster: Cluster, tmp_path: Path) -> None:
+def test_records_lie_where_the_workflow_says_unless_the_option_names_a_folder(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(
-        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "a"\n    shell: "touch a"\n'
+        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "{n}.a"\n    shell: "touch {output}"\n'
     )
-    assert drive(tmp_path).returncode == 0
+    assert drive(tmp_path, "1.a").returncode == 0
     assert (tmp_path / ".of_workflow/jobs.jsonl").exists()
     assert not (tmp_path / ".multinode").exists()
+    assert drive(tmp_path, "2.a", "--multinode-folder", ".named").returncode == 0
+    assert (tmp_path / ".named/jobs.jsonl").exists()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.passed_over import PassedOver
-from snakemake_executor_plugin_multinode.resources import known, of_group, request_of, state_file
+from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
 PATHS = Path("/j/x.sh"), Path("/j/x.log")
@@ -132,49 +131,9 @@ def test_words_by_which_a_job_could_not_be_followed_are_refused(kind: str, extra
         line(kind, {f"{kind}_extra": extra})
 
 
-def said(kind: str, resources: dict[str, Any], threads: int = 1, **site: Any) -> list[str]:
-    """What is said about a job, whose rule is `r`, and about a second one of the same kind."""
-    told: list[str] = []
-    over = PassedOver(scheduler_of({"kind": kind, **site}), {"slots"}, told.append)
-    for _ in range(2):
-        over.look("r", resources)
-        over.check("r", request_of(resources, threads, "a", *PATHS, kind))
-    return told
-
-
-def test_a_name_that_means_nothing_is_named_once_with_a_near_one() -> None:
-    assert said("slurm", {"gpus_per_nod": 2, "slots": 1, "licences": 3, "unset": None}) == [
-        "r: the resource `gpus_per_nod` is unknown to this executor and is ignored; did you mean `gpus_per_node`?",
-        "r: the resource `licences` is unknown to this executor and is ignored; if that is meant so: "
-        "--multinode-workflow-resources licences",
-    ]
-
-
-def test_what_a_batch_system_has_no_place_for_is_named_once() -> None:
-    asked = {"qos": "q", "constraint": "c", "gpu": 1, "gpu_model": "a100", "mem_mb": 1000}
-    assert said("slurm", asked) == []
-    assert [text.split("`")[1] for text in said("pbs", asked)] == ["qos", "constraint", "gpu_model"]
-    assert [text.split("`")[1] for text in said("sge", asked, threads=4)] == [
-        "qos", "constraint", "gpu_model", "mem_mb", "cpus_per_rank",
-    ]  # fmt: skip
-    assert said("pbs", {"qos": "q"}) == [
-        "r: the resource `qos` is not passed on; pbs has no built-in place for it: name {qos} in the `request` of the site file"
-    ]
-
-
-def test_a_site_that_names_them_has_them_passed_on_and_one_that_leaves_memory_out_means_it() -> None:
-    assert said("pbs", {"qos": "q", "mem_mb": 1000}, request="-l select={nodes} [-l qos={qos}]") == []
-    assert said("slurm", {"gpu": 1, "gpu_model": "a"}, request="-N {nodes} [--gpus={gpus_per_node}]") == [
-        "r: the resource `gpu_model` is not passed on; slurm has no built-in place for it: "
-        "name {gpu_model} in the `request` of the site file"
-    ]
-
-
-def test_names_for_one_batch_system_say_nothing_to_the_others() -> None:
+def test_names_for_one_batch_system_mean_nothing_to_the_others() -> None:
     own = {"slurm_extra": "--nice", "slurm_account": "a", "sge_queue": "q"}
-    assert said("pbs", own) == []
     assert line("pbs", own) == "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter"
-    assert known("slurm_extra") and known("pbs_runtime") and not known("extra") and not known("slurm_nonsense")
 
 
 def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_for_all() -> None:

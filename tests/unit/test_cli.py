@@ -134,23 +134,6 @@ def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
     assert message.endswith("then run the same command again\n")
 
 
-def test_a_limit_of_memory_that_numpy_does_not_fit_into_is_one_message() -> None:
-    """OpenBLAS would end the process by itself, or send it SIGINT."""
-    for limit in (80 << 20, 90 << 20):  # Python 3.12 fits into 100
-        code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit})); " + (
-            "from scalestudy.cli import run_command; raise SystemExit(run_command(['list']))"
-        )
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-        )
-        assert done.returncode == 2
-        assert done.stderr.splitlines()[0] == (
-            f"scalestudy: out of memory: NumPy cannot be loaded within the limit of {limit >> 20} MiB"
-        )
-        assert len(done.stderr.splitlines()) == 2
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Signals, status: int) -> None:
     lock, said = folder / f"scalestudy-{os.getuid()}.lock", folder / "said"

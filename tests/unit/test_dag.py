@@ -107,7 +107,6 @@ def test_the_site_of_a_profile_is_handed_to_commands(folder: Path) -> None:
         "SCALESTUDY_SITE": "profiles/slurm/site.yaml",
         "SCALESTUDY_DATA": "",
         "MULTINODE_FOLDER": ".scalestudy",
-        "MULTINODE_WORKFLOW_RESOURCES": "measure,gpu_slots,study",
     }
 
 

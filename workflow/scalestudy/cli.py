@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import signal
-import subprocess
 import sys
 from types import FrameType
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import click
 
 from scalestudy import __version__
-from scalestudy.errors import MORE_MEMORY, UserError, of_system
+from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
@@ -22,11 +21,8 @@ VERBS = (
     "summarise", "summary", "table", "train", "trend", "try", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
-IN_WARM_PARENT = ("agent", "train", "try")
-"""They run in a child of the warm parent where there is one, which has NumPy already."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
-TRY_NUMPY = "import numpy, scalestudy.cli; room = bytes(8 << 20)"
 
 
 class LazyGroup(click.Group):
@@ -57,8 +53,6 @@ def cli() -> None:
 def run_command(arguments: list[str]) -> int:
     """Run one command line; returns its exit status. What a user can remedy is said without a traceback."""
     try:
-        if arguments[:1] and arguments[0] in VERBS and arguments[0] not in IN_WARM_PARENT:
-            refuse_little_memory()
         return _called(arguments)
     except UserError as error:
         if isinstance(error, SiteFault):
@@ -79,23 +73,6 @@ def run_command(arguments: list[str]) -> int:
             raise
         click.echo(f"scalestudy: {told}", err=True)
         return 1
-
-
-def refuse_little_memory() -> None:
-    """Raise UserError where the limit of the address space is too low for NumPy, which nearly all verbs need.
-
-    Its OpenBLAS ends a process that it can have no memory for, or sends it SIGINT, so that another process has to try.
-    Without a limit nothing is tried.
-    """
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return
-    tried = subprocess.run([sys.executable, "-c", TRY_NUMPY], capture_output=True, check=False)
-    if tried.returncode != 0:
-        what = f"out of memory: NumPy cannot be loaded within the limit of {limit >> 20:,} MiB"
-        raise UserError(what, remedy=MORE_MEMORY)
 
 
 class Terminated(KeyboardInterrupt):

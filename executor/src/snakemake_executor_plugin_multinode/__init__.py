@@ -7,7 +7,6 @@ from pathlib import Path
 
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
 
-from snakemake_executor_plugin_multinode import preflight
 from snakemake_executor_plugin_multinode.executor import Executor
 
 __version__ = "0.1.0"
@@ -50,20 +49,6 @@ class ExecutorSettings(ExecutorSettingsBase):
             "type": float,
         },
     )
-    workflow_resources: str | None = field(
-        default=None,
-        metadata={
-            "help": "Names, separated by commas, of resources that the workflow uses for itself: others that mean nothing "
-            "here are named in a warning. Those in $MULTINODE_WORKFLOW_RESOURCES and those that --resources limits "
-            "count as well",
-            "type": str,
-        },
-    )
-
-    def __post_init__(self) -> None:
-        """The first that Snakemake calls of this executor, before it writes anything itself."""
-        if why := preflight.refusal():
-            raise SystemExit(f"multinode: {why}")
 
 
 common_settings = CommonSettings(

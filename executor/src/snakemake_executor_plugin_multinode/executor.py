@@ -26,7 +26,6 @@ from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
 from snakemake_executor_plugin_multinode.jobscript import Script
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
-from snakemake_executor_plugin_multinode.passed_over import PassedOver
 from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_multinode.records import Records, job_key
@@ -37,11 +36,7 @@ from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 FOLDER = ".multinode"
 """Of the working directory: records, job scripts, their output, the driver's lock."""
-FOLDER_VARIABLE, BUDGET_VARIABLE, RESOURCES_VARIABLE = (
-    "MULTINODE_FOLDER",
-    "MULTINODE_BUDGET_GPU_HOURS",
-    "MULTINODE_WORKFLOW_RESOURCES",
-)
+FOLDER_VARIABLE, BUDGET_VARIABLE = "MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS"
 """By these a workflow sets for itself what the command line may set too: its Snakefile is read before this executor is made."""
 LEAST_POLL_S = 1.0
 """Between two queries of the scheduler, however often Snakemake would have them."""
@@ -87,7 +82,6 @@ class Executor(RemoteExecutor):
         )
         site = str(self.executor_settings.site or "a site file")
         self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=site)
-        self.passed_over = PassedOver(self.scheduler, self._not_for_us(), self.warn)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
         self.interruptible = False
@@ -98,11 +92,6 @@ class Executor(RemoteExecutor):
         if limit is None:
             return SUBMISSIONS_PER_S
         return min(SUBMISSIONS_PER_S, limit.max_jobs / limit.timespan)
-
-    def _not_for_us(self) -> set[str]:
-        """Resources that the workflow uses for itself: those which it names, and those which Snakemake limits."""
-        named = f"{self.executor_settings.workflow_resources or ''},{os.environ.get(RESOURCES_VARIABLE, '')}"
-        return {name.strip() for name in named.split(",")} | set(self.workflow.resource_settings.resources)
 
     # what Snakemake calls
 
@@ -243,16 +232,13 @@ class Executor(RemoteExecutor):
         command: str | ValueError | None = None
         with contextlib.suppress(OSError):  # raised here, in Snakemake's own thread, it would cancel all jobs
             command = self._command(job)
-        self.passed_over.look(job.name, resources)
         state: Path | None = None
         with contextlib.suppress(ValueError):  # refused with the request
             state = state_file(resources)
 
         def request(name: str, script: Path, log: Path) -> Request:
             asked = resources if members is None else of_group(resources, members, self.scheduler.kind)
-            found = request_of(asked, threads, name, script, log, self.scheduler.kind)
-            self.passed_over.check(job.name, found)
-            return found
+            return request_of(asked, threads, name, script, log, self.scheduler.kind)
 
         def write_script(request: Request) -> None:
             line = self._command(job) if command is None else command

@@ -15,7 +15,6 @@ from typing import Any
 from snakemake_executor_plugin_multinode.schedulers import Request
 from snakemake_executor_plugin_multinode.schedulers.settings import checked_word
 
-KINDS = ("slurm", "pbs", "sge")
 COUNTS: dict[str, tuple[str, ...]] = {
     "nodes": ("nodes",),
     "ranks_per_node": ("ranks_per_node", "tasks_per_node"),
@@ -38,32 +37,11 @@ WORDS: dict[str, tuple[str, ...]] = {
     "gpu_model": ("gpu_model",),
 }
 """The same for single words."""
-OTHERS = ("gres", "chain_state", "mpi", "hosts")
-"""`mpi` names what the rule's own command starts ranks with; a scheduler is not told."""
-OF_SNAKEMAKE = frozenset({"_cores", "_nodes", "mem", "mem_mib", "disk", "disk_mib", "tmpdir"})
-"""Snakemake sets these by itself, or derives them from `mem_mb` and `disk_mb`; it gives `tmpdir` to the job."""
 FROM_ZERO = ("gpus_per_node", "gpus", "gpus_held_per_node", "mem_mb", "mem_mb_per_cpu", "disk_mb")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEAST_MEM_MB = 200
 """A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
 GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?")
-
-
-def known(name: str) -> bool:
-    """Whether a resource means something here, or is Snakemake's own, or is meant for one of the schedulers."""
-    kind, _, plain = name.partition("_")
-    if kind in KINDS:
-        return plain in {*_of_tables(), "gres", "extra"}
-    return name in OF_SNAKEMAKE or name in known_names()
-
-
-def known_names() -> frozenset[str]:
-    """What a rule may ask for, without prefixes."""
-    return frozenset({*_of_tables(), *OTHERS})
-
-
-def _of_tables() -> list[str]:
-    return [name for table in (COUNTS, WORDS) for names in table.values() for name in names]
 
 
 def request_of(

@@ -28,7 +28,6 @@ from scalestudy.spec import fixed_claims
 from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import find_studies
-from snakemake_executor_plugin_multinode import preflight
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 
 PLAN = "scalestudy_plan"
@@ -47,8 +46,6 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
 
     The display of profiles/default gets the project, for the plan under a dry run.
     """
-    if workflow.is_main_process and (why := preflight.refusal()):
-        end(UserError(why))
     config = dict(config)
     keep_finished_runs()
     try:

@@ -17,7 +17,6 @@ from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json
 from scalestudy.spec.yamlfile import read_yaml
-from snakemake_executor_plugin_multinode import preflight
 
 
 def plan_of(
@@ -31,8 +30,6 @@ def plan_of(
     from snakemake import cli
 
     known_profile(profile)
-    if why := preflight.refusal():
-        raise UserError(why)
     arguments = ["--profile", profile, "-n", *more, *(["--config", *config] if config else []), "--", *targets]
     parser, parsed = cli.parse_args(arguments)
     given = _configuration(parsed)

@@ -191,9 +191,8 @@ DATA_FOLDER = "SCALESTUDY_DATA"
 """Environment variable by which they learn `paths.data` of the configuration."""
 BUDGET = "MULTINODE_BUDGET_GPU_HOURS"
 """Environment variable by which the executor, which is made after the Snakefile was read, learns `budget_gpu_hours`."""
-FOR_EXECUTOR = {"MULTINODE_FOLDER": ".scalestudy", "MULTINODE_WORKFLOW_RESOURCES": "measure,gpu_slots,study"}
-"""Environment variables by which the executor learns the folder of its records, which a driver without it locks as well, and which
-resources of the rules are not meant for it."""
+FOR_EXECUTOR = {"MULTINODE_FOLDER": ".scalestudy"}
+"""Environment variable that gives the executor the folder of its records, which a driver without it locks as well."""
 
 
 CHANGES = "SCALESTUDY_SET"

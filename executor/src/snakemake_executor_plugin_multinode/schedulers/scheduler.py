@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.settings import Settings
-from snakemake_executor_plugin_multinode.schedulers.template import NAME, filled
+from snakemake_executor_plugin_multinode.schedulers.template import filled
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,6 @@ class Scheduler(ABC):
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
     """Time limit of a submission or deletion."""
-    own_words: ClassVar[tuple[str, ...]] = ()
-    """Values that the submit line carries beside the resource request."""
     reserved: ClassVar[tuple[str, ...]] = ()
     """Options that a job's own words may not have."""
     copies_output: ClassVar[bool] = False
@@ -224,29 +222,6 @@ class Scheduler(ABC):
             name = word.partition("=")[0]
             return len(name) > len("--") and option.startswith(name)
         return word.startswith(option)
-
-    def passed_over(self, request: Request) -> list[tuple[str, str]]:
-        """Resources that the job has and the submit line has no place for, each with a remedy.
-
-        What a site's own `request` leaves out of nodes, cores, memory and GPUs is the site's decision, and not named.
-        """
-        values = values_of(request, self.settings)
-        named = set(NAME.findall(self.template(request)))
-        optional = ("qos", "constraint", "gpu_model")
-        needed = optional if self.settings.request else (*optional, *self.left_out(request))
-        places = {
-            "gpu_model": {"gpu_model", "gpus_of_model"},
-            "cpus_per_rank": {"cpus_per_rank", "cpus", "cpus_per_node"},
-        }
-        return [
-            (name, f"{self.kind} has no built-in place for it: name {{{name}}} in the `request` of the site file")
-            for name in needed
-            if values[name] and name not in self.own_words and not places.get(name, {name}) & named
-        ]
-
-    def left_out(self, request: Request) -> tuple[str, ...]:
-        """Values that the built-in request may leave out."""
-        return ()
 
     def template(self, request: Request) -> str:
         """The site's template of the resource request, or the system's own."""

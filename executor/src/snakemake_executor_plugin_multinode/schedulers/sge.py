@@ -121,11 +121,6 @@ class Sge(Scheduler):
         words = [f"-pe mpi {slots}"] if slots > 1 else []
         return " ".join([*words, "[-l gpu={gpus_per_rank}]", "[-l h_rt={runtime_s}]"])
 
-    def left_out(self, request: Request) -> tuple[str, ...]:
-        """Memory; and a rank's cores, where slots count GPUs."""
-        many = request.gpus_per_node and request.cpus_per_rank > 1
-        return ("mem_mb", "cpus_per_rank") if many else ("mem_mb",)
-
     def submit(self, request: Request) -> str:
         """The id that `-terse` prints; warnings may stand before it."""
         answer = self.run(self.submit_command(request), self.submit_s)

@@ -116,7 +116,6 @@ class Slurm(Scheduler):
         "-N {nodes} --ntasks-per-node={ranks_per_node} --cpus-per-task={cpus_per_rank}"
         " [--gpus-per-node={gpus_of_model}] [--mem={mem_mb}M] [-t {runtime_min}]"
     )
-    own_words = ("qos", "constraint")
     reserved = (
         "-J",
         "--job-name",
