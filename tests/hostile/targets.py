@@ -27,7 +27,6 @@ from scalestudy.cluster.ledger.used import last_causes, read_ledger
 from scalestudy.cluster.ledger.waits import read_waits
 from scalestudy.cluster.plan.expected import read_history
 from scalestudy.commands.one_run import checked_run, from_settings
-from scalestudy.commands.plan import settings_of
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, mapped_index, write_index
 from scalestudy.data.manifest import Manifest, read_manifest, write_manifest
@@ -124,7 +123,6 @@ def site(data: bytes) -> None:
 def settings(data: bytes) -> None:
     words = tuple(text_of(data).split("\n"))
     said(lambda: checked_run(from_settings(words, "try"), "try"))
-    said(lambda: settings_of(words))
 
 
 def size(data: bytes) -> None:

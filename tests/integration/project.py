@@ -107,9 +107,7 @@ class Project:
         """The jobs that a dry run announces, by rule; `total` and `all` left out."""
         done = self.snakemake("-n", *arguments)
         assert done.returncode == 0, done.stdout
-        stats = done.stdout.partition("Job stats:")[2].partition("\n\n")[0]
-        jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
-        return {name: count for name, count in jobs.items() if name not in ("total", "all")}
+        return jobs_in(done.stdout)
 
     def verdicts(self, study: str) -> list[dict[str, Any]]:
         """The verdicts on a study's claims."""
@@ -127,6 +125,13 @@ class Project:
         text = path.read_text()
         assert old in text, f"{old!r} is not in {file}"
         path.write_text(text.replace(old, new))
+
+
+def jobs_in(output: str) -> dict[str, int]:
+    """The jobs that a dry run counts, by rule; `total` and `all` left out."""
+    stats = output.rpartition("Job stats:")[2].partition("\n\n")[0]
+    jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
+    return {name: count for name, count in jobs.items() if name not in ("total", "all")}
 
 
 def make_project(folder: Path, forked: bool = False) -> Project:

@@ -12,7 +12,7 @@ import pytest
 
 from scalestudy.files import read_sealed, write_sealed
 from tests.browser import chromium
-from tests.integration.project import Project, make_project
+from tests.integration.project import Project, jobs_in, make_project
 
 HAS_GPU = Path("/proc/driver/nvidia/gpus").exists()
 DRAWN = {"summarise": 1, "figure": 2, "table": 1, "judge": 1, "report": 1}
@@ -104,23 +104,44 @@ def test_a_moved_clone_trains_nothing(project: Project, tmp_path: Path) -> None:
         moved.folder.rename(project.folder)
 
 
-def test_purged_data_trains_nothing(project: Project) -> None:
-    shutil.rmtree(project.folder / "results/data")
-    assert "train" not in project.planned()
+HARM = {
+    "nothing": "true",
+    "purged data": "rm -r results/data",
+    "a newer manifest": "touch -d '+1 hour' results/data/*/manifest.json",
+    "newer specs": "touch -d '+1 hour' results/local/runs/*/spec.json",
+    "specs written by another version": "sed -i 's/}$/, \"more\":1}/' results/local/runs/*/spec.json",
+    "a lost .snakemake": "rm -r .snakemake",
+    "a mark of a job that was begun": "cd .snakemake && mkdir -p incomplete && for f in ../results/local/runs/*/result.json; "
+    "do touch incomplete/$(printf %s ${f#../} | base64 -w0); done",
+    "only results": "find results -type f ! -name result.json -delete; rm -r .snakemake",
+}
+CALLS = {
+    "profile": ("--profile", "profiles/local"),
+    "no profile": ("--cores", "1", "--workflow-profile", "none"),
+    "forced": ("--cores", "1", "--workflow-profile", "none", "--rerun-incomplete", "--forcerun", "train"),
+    "elsewhere": ("-s", "clone/workflow/Snakefile", "-d", "clone", "--cores", "1"),
+    **{
+        f"trigger {name}": ("--profile", "profiles/local", "--rerun-triggers", name)
+        for name in ("code", "input", "mtime", "params", "software-env")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("harm", "call"), [*((harm, "no profile") for harm in HARM), *(("purged data", call) for call in CALLS)]
+)
+def test_no_finished_run_is_planned_again(project: Project, harm: str, call: str) -> None:
+    assert project.run("bash", "-c", HARM[harm]).returncode == 0
+    place = Project(project.folder.parent, forked=True) if call == "elsewhere" else project
+    done = place.run("snakemake", "tiny", "-n", *CALLS[call])
+    assert done.returncode == 0, done.stdout
+    assert not {"train", "dataset"} & set(jobs_in(done.stdout))
 
 
 def test_purged_data_and_one_run_more_trains_one_run(project: Project) -> None:
     shutil.rmtree(project.folder / "results/data")
     project.edit("config/studies/tiny.yaml", "scales:", "include: [{strategy: parameter_server, ranks: 1}]\nscales:")
     assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}
-
-
-def test_a_lost_snakemake_folder_trains_nothing(project: Project) -> None:
-    shutil.rmtree(project.folder / ".snakemake")
-    later = time.time() + 5
-    for manifest in project.folder.glob("results/data/*/manifest.json"):
-        os.utime(manifest, (later, later))
-    assert "train" not in project.planned()
 
 
 def test_one_deleted_result_trains_that_run_and_no_other(project: Project) -> None:

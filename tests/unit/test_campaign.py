@@ -6,11 +6,13 @@ import fcntl
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from scalestudy import cli
 from scalestudy.cluster.plan.expected import Expectation
+from scalestudy.dag.driver import fix_claims
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import Rules
 from scalestudy.errors import UserError
@@ -20,7 +22,14 @@ from scalestudy.spec.config import read_config, read_machine
 from scalestudy.spec.layout import result_file
 from tests.unit.analysis.fake_results import result_of
 
-STUDY = "question: How?\nbase: {data: {source: digits}}\nrepeats: 2\nscales: {mini: {}}\n"
+STUDY = """\
+question: How?
+base: {data: {source: digits}}
+repeats: 2
+scales: {mini: {}}
+claims:
+  - {id: works, statement: It works., source: nobody, place: nowhere, kind: exact, checks: [{column: status, equals: valid}]}
+"""
 
 
 @pytest.fixture
@@ -41,16 +50,27 @@ def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) ->
     targets = Rules(night).everything(None)
     assert {Path(target).parts[1] for target in targets} == {"local+night_2"}
     assert "results/local+night_2/mini/studies/small/runs.parquet" in targets
+    assert "results/local+night_2/mini/claims/small.json" in targets
+    assert {Path(target).parts[1] for target in night.targets.all_claims()} == {"local+night_2"}
+
+
+def test_its_claims_are_fixed_in_its_own_folder(folder: Path) -> None:
+    night = Project({"campaign": "night_2"})
+    job = SimpleNamespace(rule=SimpleNamespace(name="train"))
+    fix_claims(SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))), night)
+    assert [str(file) for file in folder.rglob("*.fixed.json")] == [
+        str(folder / "results/local+night_2/mini/claims/small.fixed.json")
+    ]
 
 
 def test_a_finished_run_of_the_machine_is_measured_again_in_a_campaign_on_the_same_data(folder: Path) -> None:
     run = Project({}).chosen[0].runs[0]
     write_result(result_file("local", run.id), result_of(run))
-    assert Project({}).targets.train_inputs("local", run.id) == {}
-    assert Project({"campaign": "b"}).targets.train_inputs("local+b", run.id) == {
-        "spec": f"results/local+b/runs/{run.id}/spec.json",
-        "data": f"results/data/{run.dataset}/manifest.json",
-    }
+    for name, machine in (("b", "local+b"), (None, "local")):
+        assert Project({"campaign": name} if name else {}).targets.train_inputs(machine, run.id) == {
+            "spec": f"results/{machine}/runs/{run.id}/spec.json",
+            "data": f"results/data/{run.dataset}/manifest.json",
+        }
 
 
 def test_a_path_names_a_campaign_whatever_is_configured(folder: Path) -> None:

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from scalestudy.commands.one_run import checked_run, from_settings
-from scalestudy.commands.plan import settings_of
 from scalestudy.errors import UserError
+from scalestudy.spec.config import changes_of
 from tests.unit.spec.bad_inputs import laughs
 
 
@@ -27,7 +27,7 @@ def test_values_are_yaml_1_2_as_in_study_files() -> None:
         "strategy": "on",
         "model": {"name": "small_cnn", "width": "0x10", "depth": "1_0"},
     }
-    assert settings_of(("train.epochs=010", "measure.steps=null", "tags=[1:30]")) == {
+    assert changes_of(["train.epochs=010", "measure.steps=null", "tags=[1:30]"]) == {
         "train.epochs": 10,
         "measure.steps": None,
         "tags": ["1:30"],

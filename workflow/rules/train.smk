@@ -1,9 +1,9 @@
 rule train:
-    """One run. Its command is frozen: a changed command would measure everything again."""
+    """One run. A finished one is no job: what is made from it takes its result as it is. Snakemake may not delete it."""
     input:
         unpack(ask.train_inputs),
     output:
-        result="results/{machine}/runs/{run}/result.json",
+        result=update("results/{machine}/runs/{run}/result.json"),
     log:
         "results/{machine}/runs/{run}/log/train.log",
     priority: ask.priority

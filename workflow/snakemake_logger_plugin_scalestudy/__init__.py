@@ -17,14 +17,13 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
-from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
 from snakemake_logger_plugin_scalestudy import plan
 from snakemake_logger_plugin_scalestudy.display import display_for
@@ -32,35 +31,21 @@ from snakemake_logger_plugin_scalestudy.forecast import PRIORS
 from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, duration, stopped, time_left
 
 TAIL_LINES = 20
+OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
+"""Warnings about failed jobs that say less than what is shown of them."""
+UPDATED = " (update)"
+"""Snakemake writes it behind the names of such outputs."""
 QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
                 LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
 OUR_LINES = ("Nothing to be done",)
 LONGER = ("printshellcmds", "verbose", "debug_dag")
 """Options with which a dry run shows every job."""
 ABOVE = "    (check individual jobs above for details)\n"
-HOW_TO_SEE_MORE = "Each job with its command: the same with --printshellcmds"
 KEEP_S = 1.0
 """The file that `scalestudy status` reads is written at most this often, and also when a run ends."""
 KEEP_SHARE, KEEP_QUICK_S = 0.01, 0.1
 """Where writing it takes the processor longer than KEEP_QUICK_S, as of thousands of runs, no more than this share of the
 time goes into that."""
-
-
-OF_A_JOB = ("jobid", "rule_name", "wildcards", "input", "output", "resources", "priority")
-"""What the plan needs of a job that is announced."""
-
-
-@dataclass
-class LogHandlerSettings(LogHandlerSettingsBase):
-    """`--logger-scalestudy-…` on the command line."""
-
-    jobs_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "File that gets the jobs and errors of a dry run, a line of JSON each; nothing is shown then",
-            "type": Path,
-        },
-    )
 
 
 @dataclass
@@ -86,10 +71,8 @@ class LogHandler(LogHandlerBase):
         self.display = display_for(self.progress, terminal)
         self.changes = threading.RLock()
         self.kept_at = self.keep_took_s = 0.0
-        self.announced: list[dict[str, Any]] = []
-        self.counted = False
-        self.jobs_file: Path | None = getattr(self.settings, "jobs_file", None)
-        if self.jobs_file is None and Path(sys.argv[0]).name == "snakemake":
+        self.announced = self.counted = False
+        if Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
 
     def reads(self, project: Any, workflow: Any) -> None:
@@ -99,13 +82,13 @@ class LogHandler(LogHandlerBase):
     @property
     def writes_to_stream(self) -> bool:
         """In place of Snakemake's own lines, unless a dry run is to show every job."""
-        return self.jobs_file is not None or not self.common_settings.dryrun or self.is_short
+        return not self.common_settings.dryrun or self.is_short
 
     @property
     def is_short(self) -> bool:
         """Whether this is a dry run of a user's in which each job is not shown."""
         settings = self.common_settings
-        return settings.dryrun and self.jobs_file is None and not any(getattr(settings, name) for name in LONGER)
+        return settings.dryrun and not any(getattr(settings, name) for name in LONGER)
 
     @property
     def writes_to_file(self) -> bool:
@@ -131,28 +114,21 @@ class LogHandler(LogHandlerBase):
         """One event of Snakemake."""
         try:
             if self.common_settings.dryrun:
-                self.collect(record)
+                self.shorten(record)
             else:
                 self.handle_event(getattr(record, "event", None), record)
         except Exception:  # a display that fails must not end a run
             self.handleError(record)
 
-    def collect(self, record: LogRecord) -> None:
-        """A dry run announces a job, or says what is wrong."""
-        if getattr(record, "event", None) == LogEvent.JOB_INFO:
-            self.announced.append(plain_job(record.__dict__))
-            self.write(self.announced[-1])
-        elif record.levelno >= logging.ERROR:
-            self.write({"error": record.getMessage()})
-        if self.is_short:
-            self.shorten(record)
-
     def shorten(self, record: LogRecord) -> None:
         """Of what Snakemake says in a dry run, all but the jobs: their count, once, warnings and errors, and why they
         would run, which it says after them."""
         event = getattr(record, "event", None)
+        self.announced = self.announced or event == LogEvent.JOB_INFO
+        if not self.is_short:
+            return
         is_count = event == LogEvent.RUN_INFO and not self.counted
-        after = event is None and record.levelno == logging.INFO and bool(self.announced)
+        after = event is None and record.levelno == logging.INFO and self.announced
         if record.levelno >= logging.WARNING or is_count or after or str(record.msg).startswith(OUR_LINES):
             self.counted = self.counted or is_count
             if record.levelno >= logging.ERROR or not self.is_silent:
@@ -164,25 +140,12 @@ class LogHandler(LogHandlerBase):
         return any("all" in str(what).lower() for what in self.common_settings.quiet or ())
 
     def say(self, text: str) -> None:
-        """Print where Snakemake prints."""
-        print(text, file=sys.stdout if self.common_settings.stdout else sys.stderr, flush=True)
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add a line to the file that was requested."""
-        if self.jobs_file is not None:
-            with open(self.jobs_file, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
-
-    def show_plan(self) -> None:
-        """The plan, under what Snakemake says about a dry run."""
-        jobs, self.announced = self.announced, []
-        if not jobs or self.planned.project is None or self.is_silent:
-            return
-        text = plan.plan_text(self.planned.project, jobs)
-        if text:
-            self.say(f"\n{text}")
-        if self.is_short:
-            self.say(HOW_TO_SEE_MORE)
+        """Print where Snakemake prints; a reader that has gone (`| head`) is no error."""
+        stream = sys.stdout if self.common_settings.stdout else sys.stderr
+        try:
+            print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     def handle_event(self, event: Any, record: LogRecord) -> None:
         """What each kind of event shows."""
@@ -204,7 +167,7 @@ class LogHandler(LogHandlerBase):
             return  # the failed job has been shown
         elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
             text = record.getMessage()
-            if "At least one job did not complete" not in text:
+            if not text.startswith(OF_SNAKEMAKE):
                 self.display.say(text)
         elif record.msg and str(record.msg).startswith(OUR_LINES):
             self.display.say("Nothing to be done: everything that was asked for is there.")
@@ -225,7 +188,7 @@ class LogHandler(LogHandlerBase):
     def begin(self, record: LogRecord) -> None:
         """A job starts."""
         data = record.__dict__
-        output = [str(path) for path in data["output"]]
+        output = [str(path).removesuffix(UPDATED) for path in data["output"]]
         if data["rule_name"] not in PRIORS or not output:
             return
         shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
@@ -311,8 +274,6 @@ class LogHandler(LogHandlerBase):
     def close(self) -> None:
         """The end: no live line stays, and what is left can be resumed."""
         self.display.close()
-        if self.common_settings.dryrun and self.jobs_file is None:
-            self.show_plan()
         if not self.common_settings.dryrun and self.progress.tasks:
             if self.progress.unfinished:
                 self.display.say(stopped(self.progress))
@@ -321,14 +282,6 @@ class LogHandler(LogHandlerBase):
             self.keep(at_once=True)
             self.progress.tasks.clear()
         super().close()
-
-
-def plain_job(data: dict[str, Any]) -> dict[str, Any]:
-    """What an event says of a job, as JSON has it."""
-    found = {name: data[name] for name in OF_A_JOB}
-    found["wildcards"], found["resources"] = dict(data["wildcards"] or {}), dict(data["resources"])
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
-    return plain
 
 
 def to_do(stats: dict[str, int]) -> str:

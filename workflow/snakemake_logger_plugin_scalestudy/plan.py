@@ -123,14 +123,3 @@ def _horovod_is_built() -> bool:
     from scalestudy.strategies import horovod_build
 
     return horovod_build.found() is not None
-
-
-def plan_text(project: Any, jobs: list[dict[str, Any]]) -> str:
-    """What the jobs of a dry run would cost. A plan never ends a dry run."""
-    from scalestudy.cluster.plan.gpu_hours import make_plan, read_seen
-    from scalestudy.cluster.plan.show import UNDER_A_DRY_RUN, table
-
-    try:
-        return table(make_plan(project, read_seen(jobs), project.resources.jobs_at_once), UNDER_A_DRY_RUN)
-    except Exception as error:
-        return f"No plan: {type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy import LogHandler, LogHandlerSettings, resume_command
+from snakemake_logger_plugin_scalestudy import LogHandler, resume_command
 
 HOROVOD = "results/local/builds/horovod.json"
 
@@ -27,7 +27,7 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHand
     job = SimpleNamespace(
         rule=SimpleNamespace(name="horovod"), output=[HOROVOD], priority=1, wildcards_dict={"machine": "local"}
     )
-    made = LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), LogHandlerSettings())  # type: ignore[arg-type]
+    made = LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), None)  # type: ignore[arg-type]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job])))
     made.reads(SimpleNamespace(resources=SimpleNamespace(jobs_at_once=1), chosen=[]), workflow)
     yield made

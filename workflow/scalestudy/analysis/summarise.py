@@ -19,7 +19,7 @@ from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.sealed_table import read_table, write_table
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, sha256_text, write_text
+from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text
 from scalestudy.results import freshness
 from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
@@ -38,6 +38,7 @@ VOLATILE = ("memory_gib", "system")
 def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
     made_from = freshness.of_study(study, machine)  # first: what changes from now on counts as changed
+    now_at_most(*(result_file(machine, run.id) for run in study.runs))
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
     write_table(folder / "runs.parquet", storable(rows))

@@ -64,7 +64,7 @@ def command(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None
 def show_hosts(profile: str, config: Sequence[str]) -> None:
     """Print the nodes of a profile's cluster, as a line for its machine file."""
     from scalestudy.cluster.doctor.examine import hosts_of_profile
-    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.dag.plan import configuration_of
     from scalestudy.site_fault import SITE
 
     given = configuration_of(profile, config)
@@ -80,7 +80,7 @@ def show_doctor(
     if name is not None:
         return show_written(name, nodes or NODES, wait, json_file)
     from scalestudy.cluster.doctor.examine import examine
-    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.dag.plan import configuration_of
     from scalestudy.site_fault import SITE
     from scalestudy.spec.config import read_config, read_machine, site_of
 

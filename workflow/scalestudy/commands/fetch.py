@@ -41,7 +41,7 @@ def command(studies: tuple[str, ...], profile: str, config: tuple[str, ...], whe
 def fetch_for(studies: Sequence[str], profile: str, config: Sequence[str]) -> None:
     """Fetch, and say where it lies. Raises UserError where something cannot be had."""
     from scalestudy.dag.downloads import of_runs
-    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.dag.plan import configuration_of
     from scalestudy.dag.project import Project
     from scalestudy.spec.config import Site, checked
     from scalestudy.spec.yamlfile import read_yaml

@@ -33,7 +33,6 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     """
     from scalestudy.data.manifest import is_skipped
     from scalestudy.launch.trainer_lock import trainer_of
-    from scalestudy.results import finished
     from scalestudy.results.stored import status_of
 
     folder = RESULTS / machine / "runs"
@@ -62,7 +61,6 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
                 manifest.unlink()
     for run in runs:
         # The result goes first: what is left of a deletion that is interrupted is no result.
-        finished.release(result_file(machine, run))
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
 

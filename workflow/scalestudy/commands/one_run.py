@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -11,10 +12,9 @@ import click
 
 from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import Skipped, UserError, raise_all
-from scalestudy.files import checked_json, read_json, write_json
+from scalestudy.files import checked_json, now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.launch.trainer_lock import only_trainer
-from scalestudy.results import finished
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
@@ -46,12 +46,25 @@ def train_from_spec(out: Path) -> None:
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     with only_trainer(folder):
-        result = finished.known(out, spec)  # an orphan has finished it, or its command was killed
+        now_at_most(file, manifest_file(dataset_id(spec.data)))
+        result = finished_result(out)
         if result is None:
             result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):
         print(f"warning: {warning}", flush=True)
+
+
+def finished_result(out: Path) -> dict[str, Any] | None:
+    """The result that another process has written meanwhile, dated now; None where there is none of this run."""
+    try:
+        result: dict[str, Any] = read_json(out)
+        if result["run"] != out.parent.name:
+            return None
+    except (UserError, TypeError, KeyError):
+        return None
+    os.utime(out)  # Snakemake wants an output that is newer than the job's inputs
+    return result
 
 
 def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:

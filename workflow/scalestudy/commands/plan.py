@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -76,7 +76,8 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
     from scalestudy.cluster.plan import show
     from scalestudy.cluster.plan.known import known
     from scalestudy.cluster.plan.planned import over_budget
-    from scalestudy.dag.dryrun import plan_of
+    from scalestudy.commands.run import configuration
+    from scalestudy.dag.plan import plan_of
 
     config = [*options.config, *(target for target in targets if "=" in target)]
     targets = [target for target in targets if "=" not in target]
@@ -86,7 +87,7 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
         return _show_actual(targets, profile, config, options.json_file)
     if options.spent:
         return _show_spent(profile, config, options.json_file)
-    plan, project = plan_of(targets, profile, config, settings_of(options.changes))
+    plan, project = plan_of(targets, profile, configuration(config, None, options.changes, None))
     beside = known(plan, date.today(), ask=options.ask_scheduler)
     _write(plan, options, beside)
     if options.proposal is not None:
@@ -103,7 +104,7 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
 
 def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], json_file: str | None) -> int:
     from scalestudy.cluster.ledger.actual import show_actual
-    from scalestudy.dag.dryrun import plan_of
+    from scalestudy.dag.plan import plan_of
 
     _, project = plan_of(targets, profile, config)
     text, data = show_actual(targets, project.chosen, project.config.folder)
@@ -116,7 +117,7 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
 
 def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> int:
     from scalestudy.cluster.ledger.show_spent import spent
-    from scalestudy.dag.dryrun import configuration_of
+    from scalestudy.dag.plan import configuration_of
     from scalestudy.site_fault import SITE
     from scalestudy.spec.config import CONFIG_FILE, read_config, read_machine
 
@@ -163,10 +164,3 @@ def _put(file: str, text: str) -> None:
         sys.stdout.write(text)
     else:
         write_text(file, text)
-
-
-def settings_of(changes: Sequence[str]) -> Mapping[str, Any]:
-    """`("repeats=5", "train.epochs=10")` by dotted key, values read as YAML."""
-    from scalestudy.spec.yamlfile import setting
-
-    return dict(setting(change, "--set") for change in changes)

@@ -47,7 +47,7 @@ def command(
     if dry_run:
         click.echo(short_plan(targets, profile, keys))
         return
-    from scalestudy.dag.dryrun import known_profile
+    from scalestudy.dag.plan import known_profile
 
     known_profile(profile)
     sys.stdout.flush()
@@ -80,7 +80,7 @@ def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> s
     """What would run, and how many jobs of each rule."""
     from scalestudy.cluster.plan import show
     from scalestudy.cluster.plan.known import known, remarks
-    from scalestudy.dag.dryrun import plan_of
+    from scalestudy.dag.plan import plan_of
 
     plan, _ = plan_of(targets, profile, config)
     counts = Counter(job.seen.rule for job in plan.jobs)

@@ -32,11 +32,8 @@ from scalestudy.spec.yamlfile import read_yaml
 class Project:
     """The configuration, and the studies of any machine and scale that a path names."""
 
-    def __init__(
-        self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
-    ) -> None:
-        """`caps` are Snakemake's caps on resources, `changes` what `scalestudy plan --set` changes in every study, beside
-        `set` of the configuration."""
+    def __init__(self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None) -> None:
+        """`caps` are Snakemake's caps on resources."""
         self.begin = time.time()
         self.site = config.get("site")
         site = Path(self.site) if self.site is not None else None
@@ -45,7 +42,7 @@ class Project:
         """Whether the driver prepares data itself, in place of jobs."""
         self.config: Config = read_config("config/config.yaml", config)
         self.set = config.get("set")
-        self.runs = RunIndex(self.config, {**changes_of(self.set), **(changes or {})})
+        self.runs = RunIndex(self.config, changes_of(self.set))
         self.targets = Targets(self.runs)
         self.resources = JobResources(self.runs, caps or {})
 

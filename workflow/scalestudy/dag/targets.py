@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from snakemake.io import ancient
+from snakemake.ioflags import before_update
 
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
@@ -14,12 +18,16 @@ from scalestudy.spec import layout
 from scalestudy.spec.claims import Published
 from scalestudy.spec.study import Study
 
+GRAPHS = {"--dag", "--rulegraph", "--filegraph", "--d3dag", "--report", "--summary", "--detailed-summary", "-S", "-D"}
+"""Options of Snakemake that show what everything is made from, and make nothing."""
+
 
 class Targets:
     """Inputs of rules, and the params that say from what their outputs were made."""
 
     def __init__(self, runs: RunIndex) -> None:
         self.runs = runs
+        self.draws_graph = bool(GRAPHS & set(sys.argv))
 
     def spec_json(self, machine: str, run: str) -> str:
         """The spec of a run, as it is stored."""
@@ -30,16 +38,22 @@ class Targets:
         return canonical_json(self.runs.run_with(dataset).spec.data.plain())
 
     def train_inputs(self, machine: str, run: str) -> dict[str, str]:
-        """Nothing once the run is finished: a finished run is immutable."""
-        if layout.result_file(machine, run).exists():
-            return {}
+        """Spec, data and build of a run: the same before and after it, and of any age."""
         folder, planned = layout.run_folder(machine, run), self.runs.run(machine, run)
         build = {"build": f"results/{machine}/builds/horovod.json"} if planned.spec.strategy.needs_build else {}
-        return {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(planned.dataset)), **build}
+        inputs = {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(planned.dataset)), **build}
+        return {name: ancient(file) for name, file in inputs.items()}
 
     def results(self, machine: str, scale: str, study: str) -> list[str]:
-        """The results of all runs of a study."""
-        return [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
+        """The results of all runs of a study; those of finished runs as they are, made by no rule.
+
+        So a finished run is no job: no trigger, profile, lost record or purged dataset plans it again. Drawings of the
+        graph show all jobs.
+        """
+        files = [str(layout.result_file(machine, run.id)) for run in self.runs.study(machine, scale, study).runs]
+        if self.draws_graph:
+            return files
+        return [ancient(before_update(file) if Path(file).exists() else file) for file in files]
 
     def measured(self, machine: str, scale: str, study: str) -> str:
         """What the results of a study say: by their content, because one from a backup can be older than the tables."""
@@ -86,7 +100,7 @@ class Targets:
         return [file for study in self.runs.chosen for file in self._claims_of(study)]
 
     def _claims_of(self, study: Study) -> list[str]:
-        return [str(layout.claims_file(self.runs.config.machine, study.scale, study.name))] if study.claims else []
+        return [str(layout.claims_file(self.runs.config.folder, study.scale, study.name))] if study.claims else []
 
     def reference(self, machine: str, scale: str, study: str, figure: str) -> list[str]:
         """The published numbers that a figure shows."""

@@ -19,7 +19,6 @@ from scalestudy.launch import attempts, control, local, repeat, signals
 from scalestudy.launch.allocation import Allocation, uneven
 from scalestudy.launch.reaper import reaper
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
-from scalestudy.results import finished
 from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
@@ -62,7 +61,6 @@ def run(
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
         result = {**head, "machine": machine_of(out), "started": started, **outcome, "ended": _now()}
         chain.add_to(result)
-        finished.keep(out, result)
         write_result(out, result)
         append_history(out, result)
     return result

@@ -16,8 +16,6 @@ BETWEEN = "+"
 """Stands between machine and campaign in the name of a folder of results."""
 STATE_FILE = "state.json"
 """How far a run is; what an executor reads."""
-FINISHED = "finished"
-"""Folder of copies of results whose commands have not ended."""
 STOP_FILE = "stop"
 """A file of this name asks a run to stop at a checkpoint."""
 
@@ -53,12 +51,6 @@ def machine_of(result: Path) -> str | None:
     runs = result.absolute().parent.parent
     machine = runs.parent
     return machine.name if (runs.name, machine.parent.name) == ("runs", RESULTS.name) else None
-
-
-def finished_file(result: Path) -> Path | None:
-    """The copy of a result until its command has ended; None for one that lies elsewhere than in a machine's runs."""
-    runs = result.parent.parent
-    return runs.parent / FINISHED / f"{result.parent.name}.json" if machine_of(result) is not None else None
 
 
 def manifest_file(dataset: str) -> Path:

@@ -1,11 +1,9 @@
-"""The plan: what the jobs of a dry run will cost, per study, strategy and number of ranks, before the first is submitted.
+"""The plan: GPU hours of the jobs in Snakemake's graph, per study, strategy and number of ranks, before any is submitted.
 
 Every quantity is summed as a whole number of a stated unit, so that rows add up to the total to the last digit. The
 percentiles of a sum are drawn (spread.py): they do not add up.
 
-Jobs without an estimate are not summed: of the runs that do the same to each sample, the one that the driver starts first
-is planned as a short calibration run, and the others wait for what it says. Such a job is in what is requested, in none of
-the percentiles, and in the makespan with its whole walltime.
+A job without an estimate counts as requested, in none of the percentiles, and in the makespan with its whole walltime.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import numpy as np
 from scalestudy.cluster.ledger.waits import Waits, read_waits
 from scalestudy.cluster.plan import spread
 from scalestudy.cluster.plan.costs import data_of
-from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate, like_key
+from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.planned import (
     SUBMITTED,
     Amounts,
@@ -50,10 +48,10 @@ LEAST_SCHEDULES, MOST_SCHEDULES, SCHEDULED_JOBS = 5, 200, 80_000
 
 
 def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int | None = None) -> Plan:
-    """The plan of the jobs that a dry run of this project announced; `jobs_at_once` is the driver's own limit."""
+    """The plan of these jobs of a project; `jobs_at_once` is the driver's own limit."""
     name = machine_of(seen) or project.config.folder
     machine = project.resources.planner(name).machine
-    drafts = _calibrated(sorted((_planned(project, job) for job in seen), key=lambda job: (job.seen.rule, job.name)))
+    drafts = sorted((_planned(project, job) for job in seen), key=lambda job: (job.seen.rule, job.name))
     submitted = [job for job in drafts if job.submitted]
     largest_s = sum(job.seconds[0] * max(gpus_of(job), job.resources.nodes) for job in submitted)
     digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
@@ -89,20 +87,6 @@ def _left_out(project: Project, rows: Iterable[PlanRow]) -> list[str]:
     """What the studies of the plan name and the machine does not have."""
     planned = {row.study for row in rows}
     return left_out_of(study for study in project.chosen if study.name in planned)
-
-
-def _calibrated(drafts: Sequence[PlannedJob]) -> list[PlannedJob]:
-    """Of the runs of unknown time that are alike, all but the most urgent wait for it and count as nothing."""
-    first: dict[str, PlannedJob] = {}
-    for job in sorted(drafts, key=lambda job: -job.seen.priority):
-        if job.like:
-            first.setdefault(job.like, job)
-    return [
-        job
-        if not job.like or first[job.like] is job
-        else dataclasses.replace(job, awaits=first[job.like].name, seconds=(0, 0, 0))
-        for job in drafts
-    ]
 
 
 def _drawn(jobs: Sequence[PlannedJob]) -> Draws:
@@ -182,13 +166,12 @@ def _planned(project: Project, seen: AnnouncedJob) -> PlannedJob:
         asked = _as_announced(known, seen)
         spec = run.spec
         study = str(seen.resources.get("study", ""))
-        like = "" if estimate.known else f"{machine} {like_key(spec.plain())}"
         again_s = project.resources.planner(machine).expectation.again_s
         requested, *ends = _seconds(asked, estimate)
         low, high = (math.ceil(one + again_s * further(asked, one)) for one in ends)
         return PlannedJob(
             seen, study, spec.strategy.name, spec.ranks, asked, estimate, (requested, low, high),
-            of_run(spec, asked.nodes, asked.links), like=like, again_s=again_s,
+            of_run(spec, asked.nodes, asked.links), again_s=again_s,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
@@ -268,19 +251,3 @@ def _assumptions(project: Project, jobs: Iterable[PlannedJob]) -> Iterable[str]:
             data = data_of(project.runs.run(job.seen.wildcards["machine"], job.seen.wildcards["run"]).spec)
             if data is not None and data.assumed:
                 yield data.assumed
-
-
-def read_seen(records: Iterable[Mapping[str, Any]]) -> list[AnnouncedJob]:
-    """Jobs from what Snakemake's JOB_INFO events hold."""
-    return [
-        AnnouncedJob(
-            int(record["jobid"]),
-            str(record["rule_name"]),
-            dict(record["wildcards"] or {}),
-            tuple(map(str, record["input"])),
-            tuple(map(str, record["output"])),
-            {name: value for name, value in record["resources"].items() if name in (*NAMES, "study")},
-            int(record["priority"]) if not isinstance(record["priority"], str) else 10**9,
-        )
-        for record in records
-    ]

@@ -28,7 +28,7 @@ LONG_MIN = 24 * 60
 
 @dataclass(frozen=True)
 class AnnouncedJob:
-    """A job that a dry run announced."""
+    """A job of Snakemake's graph."""
 
     id: int
     rule: str
@@ -80,10 +80,6 @@ class PlannedJob:
     """Requested, expected low, expected high, over all attempts; 0 and what is requested where nobody knows."""
     stored: Stored = NOTHING
     amounts: Amounts = Amounts()
-    like: str = ""
-    """The same for runs of unknown time that do the same to each sample; empty for all others."""
-    awaits: str = ""
-    """The calibration run without which nothing is known of this one: it is not in the sums."""
     again_s: float = 0.0
     """Start-up of each further job that it needs if it takes longer than a job may."""
 
@@ -147,14 +143,9 @@ class Plan:
         return self.waits.kinds((job.resources.queue, job.resources.nodes) for job in jobs)
 
     @property
-    def awaiting(self) -> list[PlannedJob]:
-        """The runs that are not in the sums."""
-        return [job for job in self.jobs if job.awaits]
-
-    @property
     def unknown(self) -> list[PlannedJob]:
         """The jobs that are requested, and in none of the percentiles: nobody knows what they take."""
-        return [job for job in self.submitted if not job.estimate.known and not job.awaits]
+        return [job for job in self.submitted if not job.estimate.known]
 
     @property
     def unlimited(self) -> bool:
@@ -198,7 +189,7 @@ class Plan:
             return None
         requested, drawn = 0.0, np.zeros(spread.DRAWS)
         for job in jobs:
-            if job.submitted and not job.awaits:
+            if job.submitted:
                 requested += float(charged(self.machine, booked(job), float(job.seconds[0])))
                 drawn += charged(self.machine, booked(job), self.spread[:, self._columns[job.seen.id]])
         one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))

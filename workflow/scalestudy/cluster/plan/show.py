@@ -133,15 +133,11 @@ def unknown(plan: Plan, unit: Unit) -> Iterator[str]:
         of = ", ".join(f"{many} {what}{'s' * (many > 1)}" for what, many in counts.items())
         asked = plan.hours(sum(getattr(job.amounts, unit)[0] for job in plan.unknown))
         said = "GPU" if unit == "gpu" else "node"
-        yield f"{of}, with {asked:,} {said} h requested: no estimate is available. It is not in P10, P50 and P90;"
-        yield "in the makespan it takes its whole walltime"
-    if plan.awaiting:
-        first = {job.awaits for job in plan.awaiting}
-        yield f"{len(plan.awaiting)} further runs are in no sum: {len(first)} short calibration {'run' if len(first) == 1 else 'runs'},"
-        yield "which the driver starts first, will tell; plan again after them"
+        yield f"{of}, with {asked:,} {said} h requested: no estimate is available. They are not in P10, P50 and P90;"
+        yield "in the makespan each takes its whole walltime"
 
 
-WHAT = {"train": "calibration run", "dataset": "dataset", "horovod": "build"}
+WHAT = {"train": "run", "dataset": "dataset", "horovod": "build"}
 """What a rule's job is called."""
 
 
@@ -238,7 +234,6 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
             "gpu_hours_requested": number(plan.hours(sum(job.amounts.gpu[0] for job in plan.unknown))),
             "node_hours_requested": number(plan.hours(sum(job.amounts.node[0] for job in plan.unknown))),
         },
-        "awaiting_calibration": len(plan.awaiting),
         "storage": {"most_bytes": plan.peak.bytes, "most_files": plan.peak.files, "node_bytes": plan.peak.node_bytes},
         "waited": [asdict(waited) for waited in plan.waited],
         "assumed": list(plan.assumed),
@@ -312,7 +307,6 @@ def _job(plan: Plan, job: PlannedJob, submit: Submit) -> dict[str, Any]:
         "attempts": [{"attempt": number, "runtime": job.resources.runtime} for number in attempts],
         "links": [{"link": number, "runtime": job.resources.runtime} for number in attempts],  # of earlier versions
         **_amounts(plan, job.amounts, job.estimate.kind, [job]),
-        "awaits": job.awaits or None,
         "note": job.estimate.note,
         "submit": shlex.join(line) if isinstance(line, list) else None,
         "refused": line if isinstance(line, str) else None,
