@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.build import selected
 from scalestudy.figures.caption import alt_text
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.draw import chart_of, figure_named
+from scalestudy.figures.groups import selected
+from scalestudy.figures.kinds import chart_of, figure_named
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 

@@ -10,7 +10,7 @@ import pytest
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.figures.axes import log_ticks
-from scalestudy.figures.draw import draw
+from scalestudy.figures.kinds import draw
 from scalestudy.figures.style import text_width, wrapped
 from scalestudy.figures.words import friendly, number, quantity
 from scalestudy.spec.study import Study

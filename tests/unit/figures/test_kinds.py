@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.figures.caption import alt_text
+from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.draw import chart_of, draw, figure_named
-from scalestudy.figures.kinds.pareto import front
-from scalestudy.figures.kinds.stacked import parts_of
+from scalestudy.figures.groups import palette
+from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
 from scalestudy.figures.legend import entries, looks
-from scalestudy.figures.palette import palette
+from scalestudy.figures.pareto import front
+from scalestudy.figures.stacked import parts_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -39,6 +40,10 @@ def said(made: Chart, words: str) -> bool:
 def in_parts(run: Run) -> dict[str, Any]:
     """A step of 0.2 s, so that 32 samples on each rank are 160 samples/s a rank."""
     return {"throughput_samples_per_s": 160.0 * run.spec.ranks, "metrics": {**PARTS}}
+
+
+def test_every_kind_of_the_model_is_a_row_of_the_table() -> None:
+    assert set(KINDS) == set(get_args(FigureSpec.model_fields["kind"].annotation))
 
 
 def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_numbers(study: Study, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def command(machine: str, scale: str, study: str, name: str) -> None:
     Example: scalestudy figure --study gpu_scaling --name time
     """
     from scalestudy.analysis.summarise import repair_summary
-    from scalestudy.figures.draw import draw
+    from scalestudy.figures.kinds import draw
     from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():

@@ -150,8 +150,8 @@ def holds(report: Path, studies: Iterable[Study]) -> bool:
 
 def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
     from scalestudy.analysis.summarise import read_rows
-    from scalestudy.figures.build import selected
     from scalestudy.figures.decision import sentences
+    from scalestudy.figures.groups import selected
 
     assert table.decide is not None
     return sentences(

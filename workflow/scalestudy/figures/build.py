@@ -1,4 +1,4 @@
-"""From rows to a chart: which runs, which panels, which lines. What each kind of figure has in common."""
+"""Charts from rows: the runs, panels, lines and notes that all kinds of figure share."""
 
 from __future__ import annotations
 
@@ -16,95 +16,93 @@ from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import Group, Row, by, grouped, selected
-from scalestudy.figures.palette import styles
-from scalestudy.figures.reference import Published, drawable, published_lines, read_reference, why_none
-from scalestudy.figures.words import column_label, listed, unit_of, value_text
+from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
+from scalestudy.figures.reference import citation, drawable, published_lines, read_reference
+from scalestudy.figures.words import column_label, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
-__all__ = ["Drawing", "Row", "chart_over", "is_number", "point_of", "selected"]
+MAX_TICKED = 12
+"""Whole numbers on an axis that all get a tick."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a kind of figure fixes."""
+    """Columns, axes and guides that a kind of figure fixes; an empty column is the figure's own."""
 
-    y: str
-    x: str
+    y: str = ""
+    x: str = ""
     log_x: bool = False
     log_y: bool = False
     ideal: Literal["none", "time", "throughput", "one"] = "none"
     bars: bool = False
-    """A bar for each value of x, whatever it is, in place of a line."""
-    prediction: str | None = None
-    """Drawn hollow under the label of what it predicts."""
+    """A bar for each value of x in place of a line."""
+
+    def of(self, figure: FigureSpec) -> Drawing:
+        """The drawing with the figure's own columns and scales."""
+        return replace(
+            self,
+            y=self.y or figure.y or "",
+            x=self.x or figure.x or "",
+            log_x=self.log_x if figure.log_x is None else figure.log_x,
+            log_y=self.log_y if figure.log_y is None else figure.log_y,
+        )
 
 
 def chart_over(
-    study: Study, figure: FigureSpec, rows: pd.DataFrame, drawing: Drawing, left_out: pd.DataFrame | None = None
+    study: Study, figure: FigureSpec, rows: pd.DataFrame, kind: Drawing, *own: str, every: pd.DataFrame | None = None
 ) -> Chart:
-    """A chart of `drawing.y` over `drawing.x`; `left_out` are rows that are not drawn but may be a base of comparison."""
+    """Chart of y over x, with the kind's `own` notes. `every`: all rows that may be a base of comparison."""
+    drawing, series = kind.of(figure), figure.series or "strategy"
     runs = selected(rows, figure.where)
-    series = figure.series or "strategy"
     published = read_reference(figure.reference) if figure.reference else []
     groups = grouped(study, figure, runs, series, drawing.x)
     looks = styles(study, series, groups)
-    categories = categories_of(study, drawing.x, runs)
-    mark = (figure.mark.x, figure.mark.label) if figure.mark else None
-
-    def bar_names(group: Group) -> dict[str, str]:
-        return categories_of(study, drawing.x, group.runs, always=True)
-
-    rows = rows if left_out is None else pd.concat([rows, left_out])
-    of_group = bases_of(study, rows, groups)
-    panels = [
-        replace(
-            _panel(
-                figure,
-                drawing,
-                group,
-                looks,
-                bar_names(group) if drawing.bars else categories,
-                published,
-                series,
-                _ideal_rate(rows, found, drawing.y),
-            ),
-            mark=mark,
-        )
-        for group, found in zip(groups, of_group, strict=True)
-    ]
-    lines = [line for panel in panels for line in panel.lines]
+    base_rows = rows if every is None else every
+    found_bases = bases_of(study, base_rows, groups)
+    panels = []
+    for group, found in zip(groups, found_bases, strict=True):
+        categories = categories_of(study, drawing.x, group.runs if drawing.bars else runs, always=drawing.bars)
+        lines = _lines(figure, drawing, group, looks, categories)
+        guides: list[Line] = []
+        if lines and not categories:
+            guides = published_lines(published, group.runs, drawing.x, drawing.y, series)
+            guides[:0] = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, drawing.y))
+        panels.append(_panel(figure, drawing, group, lines, guides, categories))
     shown = [row for group in groups for row in drawable(published, group.runs, drawing.x, drawing.y, series)]
-    return Chart(
-        figure.title or "",
-        tuple(panels),
-        tuple(
-            filter(
-                None,
-                [
-                    notes.repeats(lines),
-                    notes.extrapolated(lines),
-                    notes.factors(runs, lines),
-                    notes.emulated(runs),
-                    notes.by_construction(runs, shown),
-                    *(group.note for group in groups),
-                    *_base_notes(drawing, panels, of_group),
-                    *dict.fromkeys(panel.shaded_why for panel in panels),
-                    *_citations(published, shown, runs, drawing, series),
-                    notes.missing(runs),
-                    *notes.trust(runs),
-                ],
-            )
-        ),
-        tuple(dict.fromkeys(row["source"] for row in shown)),
+    said = (
+        notes.by_construction(runs, shown),
+        *own,
+        *_base_notes(drawing, panels, found_bases),
+        *(panel.shaded_why for panel in panels),
+        citation(published, shown, runs, drawing.x, drawing.y, series),
     )
+    chart = finished(figure, runs, groups, panels, *said)
+    return replace(chart, sources=tuple(dict.fromkeys(row["source"] for row in shown)))
+
+
+def finished(
+    figure: FigureSpec, runs: Sequence[Row], groups: Sequence[Group], panels: Sequence[Panel], *own: str
+) -> Chart:
+    """Chart of panels, with the notes of every kind around the kind's own."""
+    lines = [line for panel in panels for line in panel.lines]
+    said = (
+        notes.repeats(lines),
+        notes.extrapolated(lines),
+        notes.factors(runs, lines),
+        notes.emulated(runs),
+        *(group.note for group in groups),
+        *own,
+        notes.missing(runs),
+        *notes.trust(runs),
+    )
+    return Chart(figure.title or "", tuple(panels), tuple(dict.fromkeys(filter(None, said))))
 
 
 def bases_of(study: Study, rows: pd.DataFrame, groups: Sequence[Group]) -> list[list[Base]]:
-    """For each panel the bases of the workloads that it shows."""
+    """For each panel the bases of its workloads."""
     found, workload = bases(rows, study), workload_of(study)
     return [
         [found[name] for name in dict.fromkeys(workload[row["run"]] for row in group.runs) if name in found]
@@ -112,101 +110,86 @@ def bases_of(study: Study, rows: pd.DataFrame, groups: Sequence[Group]) -> list[
     ]
 
 
-def _ideal_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
-    """Where ideal scaling begins: the rank count of a panel's only base, and the mean of the column over its runs."""
-    if len(found) != 1:
+def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
+    """Start of ideal scaling: the rank count of a panel's only base, and the mean of the column over its runs."""
+    if len(found) != 1 or column not in rows:
         return None
-    values = rows.loc[rows["run"].isin(found[0].runs), column]
-    mean = interval(values.tolist(), on_logarithms(column)) if column in rows else None
+    mean = interval(rows.loc[rows["run"].isin(found[0].runs), column].tolist(), on_logarithms(column))
     return None if mean is None else (found[0].ranks, mean.mean)
 
 
-def _base_notes(drawing: Drawing, panels: Sequence[Panel], of_group: Sequence[Sequence[Base]]) -> list[str]:
-    """What efficiencies, or the line of ideal scaling, are relative to."""
+def _base_notes(drawing: Drawing, panels: Sequence[Panel], found: Sequence[Sequence[Base]]) -> list[str]:
+    """The base of efficiencies or of the line of ideal scaling."""
     if drawing.y.startswith("own_"):
         return ["Each series over its own smallest number of ranks"]
     ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
     if drawing.y not in ("efficiency", "speedup") and not ideal:
         return []
-    shown = [
-        (panel.title, base) for panel, found in zip(panels, of_group, strict=True) for base in found if panel.lines
+    drawn = [(panel, several) for panel, several in zip(panels, found, strict=True) if panel.lines]
+    return notes.bases([(panel.title, base) for panel, several in drawn for base in several])
+
+
+def _lines(figure: FigureSpec, drawing: Drawing, group: Group, looks: Looks, categories: dict[str, str]) -> list[Line]:
+    """Lines or bars of a panel, each prediction before the values that it predicts."""
+    role: Literal["bar", "series"] = "bar" if drawing.bars else "series"
+    return [
+        Line(label, points, role, *looks[label], connected=not categories)
+        for label, members in group.lines.items()
+        for column in filter(None, (figure.prediction, drawing.y))
+        if (points := _points(members, drawing.x, column, list(categories)))
     ]
-    return notes.bases(shown)
 
 
 def _panel(
     figure: FigureSpec,
     drawing: Drawing,
     group: Group,
-    looks: dict[str, tuple[int, int]],
+    lines: list[Line],
+    guides: list[Line],
     categories: dict[str, str],
-    published: list[Published],
-    series: str,
-    base: tuple[int, float] | None,
 ) -> Panel:
     x, y = drawing.x, drawing.y
-    lines = []
-    for label, members in group.lines.items():
-        for column in filter(None, (drawing.prediction, y)):
-            if points := _points(members, x, column, categories):
-                lines.append(Line(label, points, "bar" if drawing.bars else "series", *looks[label], not categories))
-    blank = "" if lines else _why_blank(group.runs, y)
-    beside = published_lines(published, group.runs, x, y, series) if lines and not categories else []
-    guide = _ideal(lines, drawing.ideal, base) if lines and not categories else None
-    log_x = drawing.log_x if figure.log_x is None else figure.log_x
-    log_y = drawing.log_y if figure.log_y is None else figure.log_y
-    places = {point.x for line in (*lines, *beside) for point in line.points}
+    drawn = [line for line in (*guides, *lines) if line.role != "ideal"]
+    places = {point.x for line in drawn for point in line.points}
     values = [point.y for line in lines for point in line.points]
-    share = drawing.ideal == "one"
+    log_x = drawing.log_x and not categories and min(places, default=1) > 0
+    ticks = tuple(sorted(places)) if not categories and _counts(places) else ()
+    limits = (0.0, _top(lines)) if drawing.ideal == "one" else None
+    shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" and not categories else (None, "")
     return Panel(
         group.title,
-        Axis(
-            column_label(x),
-            unit_of(x),
-            log_x and not categories and min(places, default=1) > 0,
-            tuple(sorted(places)) if not categories and _counts(places) else (),
-            tuple(categories.values()),
-        ),
-        Axis(
-            column_label(y),
-            unit_of(y),
-            log_y and min(values, default=1) > 0,
-            limits=(0.0, _top(lines)) if share else None,
-        ),
-        (*([guide] if guide else []), *beside, *lines),
-        *(_shaded(group.runs) if x == "ranks" and not categories else (None, "")),
-        blank,
+        Axis(column_label(x), unit_of(x), log_x, ticks, tuple(categories.values())),
+        Axis(column_label(y), unit_of(y), drawing.log_y and min(values, default=1) > 0, limits=limits),
+        (*guides, *lines),
+        shaded_from,
+        shaded_why,
+        "" if lines else notes.not_yet(group.runs) or _unmeasured(group.runs, y),
+        (figure.mark.x, figure.mark.label) if figure.mark else None,
     )
 
 
 def _top(lines: Sequence[Line]) -> float:
-    """The end of an axis of efficiencies: 1.1, more where more was measured, but not for a wide interval."""
+    """End of an axis of efficiencies: 1.1, or more for higher means; a wide interval stretches it to 1.5 at most."""
     points = [point for line in lines for point in line.points]
     return max([1.1, *(point.y for point in points), *(min(point.high or 0.0, 1.5) for point in points)])
 
 
-def _points(members: Sequence[Row], x: str, y: str, categories: dict[str, str]) -> tuple[Point, ...]:
+def _points(members: Sequence[Row], x: str, y: str, categories: list[str]) -> tuple[Point, ...]:
     """One point per configuration with a valid number, from left to right."""
     points = []
-    number_of = {category: number for number, category in enumerate(categories)}
     for runs in by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
-        across = [row.get(x) for row in valid]
-        values = interval_of(valid, y)
-        if values is None:
+        if not valid:
             continue
         if categories:
-            place: float | None = float(number_of[canonical_json(across[0])])
-        else:
-            mean = interval([float(value) for value in across if value is not None])
-            place = None if mean is None else mean.mean
-        if place is not None:
-            points.append(point_of(valid, y, place))
+            points.append(point_of(valid, y, float(categories.index(canonical_json(valid[0].get(x))))))
+        elif mean := interval([float(row[x]) for row in valid if row.get(x) is not None]):
+            points.append(point_of(valid, y, mean.mean))
     return tuple(sorted(points, key=lambda point: point.x))
 
 
 def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
-    """Mean and interval of a column over the valid runs of one configuration, and what is to be known of them."""
+    """Mean and interval of a column over the valid runs of one configuration, with kind, emulation and disturbance."""
     values = interval_of(valid, column)
     assert values is not None
     kind: Any = kind_of_all([kind_of(row, column) for row in valid])
@@ -224,28 +207,28 @@ def is_number(value: Any) -> bool:
 
 def _counts(places: set[float]) -> bool:
     """Whether these are few whole numbers, such as ranks, so that each gets its tick."""
-    return 0 < len(places) <= 12 and all(place == int(place) and place < 1e5 for place in places)
+    return 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
 
 
 def categories_of(study: Study, x: str, runs: Sequence[Row], always: bool = False) -> dict[str, str]:
-    """What stands below each value of an axis that is not a number axis (or of any, `always`), in the study's order."""
+    """Texts below the values of an axis of names (with `always`, of any axis), in the study's order; else empty."""
     values = [row.get(x) for row in runs]
     if not always and all(value is None or isinstance(value, float) or is_number(value) for value in values):
         return {}
     return {canonical_json(value): value_text(study, x, value) for value in values}
 
 
-def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> Line | None:
-    """Ideal scaling from the common base, drawn as far as measured; none where a panel has no base, or several."""
+def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> list[Line]:
+    """Ideal scaling from the panel's base, as far as measured; none where a panel has no base, or several."""
     first = min(point.x for line in lines for point in line.points)
     last = max(point.x for line in lines for point in line.points)
     if kind == "one":
-        return Line("ideal", (Point(first, 1.0), Point(last, 1.0)), "ideal")
+        return [Line("ideal", (Point(first, 1.0), Point(last, 1.0)), "ideal")]
     if kind == "none" or base is None or first == last:
-        return None
+        return []
     ranks, start = base
     at = [start * ranks / x if kind == "time" else start * x / ranks for x in (first, last)]
-    return Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")
+    return [Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")]
 
 
 SHARED = "more threads than cores: not a scaling result"
@@ -254,9 +237,11 @@ SHARED_EXCHANGE = (
 )
 
 
-def _shaded(runs: Sequence[Row]) -> tuple[float | None, str]:
+def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[float | None, str]:
     """The smallest rank count from which on all valid runs share cores, and how they do."""
     valid = [row for row in runs if row["status"] == "valid"]
+    if drawing.ideal == "one":  # real compute that shares cores has no efficiency
+        valid = [row for row in valid if is_compute_emulated(row) or not row["oversubscribed"]]
     crowded = [row for row in valid if _shares_cores(row)]
     roomy = [row["ranks"] for row in valid if not _shares_cores(row)]
     beyond = [row for row in crowded if row["ranks"] > max(roomy, default=0)]
@@ -270,26 +255,7 @@ def _shares_cores(row: Row) -> bool:
     return bool(row["exchange_shares_cores"] if is_compute_emulated(row) else row["oversubscribed"])
 
 
-def _why_blank(runs: Sequence[Row], y: str) -> str:
-    if not any(row["status"] == "valid" for row in runs):
-        return "No valid run yet: " + notes.missing(runs).partition(": ")[2]
+def _unmeasured(runs: Sequence[Row], y: str) -> str:
     if y in ("efficiency", "speedup") and all(row["oversubscribed"] for row in runs if row["status"] == "valid"):
         return "No run without shared cores"
     return f"No valid run has measured this: {column_label(y).lower()}"
-
-
-def _citations(
-    published: list[Published], shown: list[Published], runs: Sequence[Row], drawing: Drawing, series: str
-) -> list[str]:
-    """Where published numbers come from and what to know about them, or why they are not drawn."""
-    if not published:
-        return []
-    cited = listed(dict.fromkeys(row.get("citation") or row["source"] for row in shown or published), 5)
-    if not shown:
-        return [
-            f"Published numbers of {cited} are not drawn: {why_none(published, runs, drawing.x, drawing.y, series)}"
-        ]
-    remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
-    kinds = {row.get("kind") for row in shown}
-    what = "Derived from published numbers" if kinds == {"derived"} else "Published"
-    return [f"{what}: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")]

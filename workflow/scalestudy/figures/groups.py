@@ -14,11 +14,14 @@ from scalestudy.analysis.stats import interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.words import value_text
 from scalestudy.files import canonical_json
+from scalestudy.spec.columns import columns_of_runs
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
 Row = dict[str, Any]
+Looks = dict[str, tuple[int, int]]
+"""Number of the colour and of the mark of each line, by its label."""
 OWN_PANEL = ("model", "device", "data.source", "dtype")
 """What differs too much to share axes: without `panel`, each value gets a separate panel."""
 DOMINANT = 0.7
@@ -142,3 +145,34 @@ def _dominant(runs: Sequence[Row], key: str) -> str | None:
 def disturbed(rows: Sequence[Row]) -> int:
     """How many of these runs are valid and were disturbed."""
     return sum(row["status"] == "valid" and bool(row["disturbed"]) for row in rows)
+
+
+def palette(study: Study) -> dict[tuple[str, str], int]:
+    """A number for each value of each column that some figure has as its series, in the order of the study.
+
+    A value keeps its number, and so its look, whatever a figure leaves out; two columns share none.
+    """
+    rows = columns_of_runs(study.runs)
+    columns = dict.fromkeys(figure.series or "strategy" for figure in study.figures)
+    keys = dict.fromkeys((column, canonical_json(row.get(column))) for column in columns for row in rows)
+    return {key: number for number, key in enumerate(keys)}
+
+
+def styles(study: Study, series: str, groups: Sequence[Group]) -> Looks:
+    """Colour and mark of each line, by its label: both are those of its value of `series`.
+
+    Further lines of one value, which differ in something else, share its colour and have marks that no value has.
+    """
+    known, found = palette(study), Looks()
+    taken, free = set[int](), len(known)
+    for group in groups:
+        for label, members in group.lines.items():
+            if label in found:
+                continue
+            key = (series, canonical_json(members[0].get(series)))
+            colour = known.get(key, len(known) + len(found)) if group.named else len(found)
+            mark = colour if colour not in taken else free
+            free += mark == free
+            taken.add(colour)
+            found[label] = (colour, mark)
+    return found

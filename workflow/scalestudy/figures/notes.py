@@ -44,15 +44,17 @@ INSTRUMENT = {
 
 def repeats(lines: Iterable[Line]) -> str:
     """`n = 3 runs per point (dots); bars: 95 % interval of the mean`."""
-    measured = [line for line in lines if line.role in ("series", "band", "bar")]
+    measured = [line for line in lines if line.role in ("series", "band", "bar", "part")]
     counts = {point.n for line in measured for point in line.points}
     if not counts:
         return ""
     text = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
+    roles = {line.role for line in measured}
+    if "part" in roles:
+        return f"{text} run{'' if counts == {1} else 's'} per bar; arithmetic means"
     text += " run per point" if counts == {1} else " runs per point"
     if max(counts) < FEWEST:
         return f"{text}{' (dots)' if max(counts) > 1 else ''}: too few for an interval"
-    roles = {line.role for line in measured}
     drawn = "band" if "band" in roles else "whiskers"
     few = f" (from {FEWEST} runs on)" if min(counts) < FEWEST else ""
     return f"{text}{'' if drawn == 'band' else ' (dots)'}; {drawn}: 95 % interval of the mean{few}"
@@ -226,6 +228,13 @@ def missing(rows: Sequence[Row]) -> str:
             why = [shortened(reason) for reason, _ in reasons.most_common() if reason and reason != "no result yet"]
             parts.append(f"{sum(reasons.values())} {word}" + (f" ({listed(why, 2)})" if why else ""))
     return f"{len(absent)} of {len(rows)} runs missing: {', '.join(parts)}"
+
+
+def not_yet(rows: Sequence[Row]) -> str:
+    """Why a panel without any valid run is blank; empty where there is one."""
+    if any(row["status"] == "valid" for row in rows):
+        return ""
+    return "No valid run yet: " + missing(rows).partition(": ")[2]
 
 
 def shortened(reason: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line, Point
-from scalestudy.figures.words import column_label
+from scalestudy.figures.words import column_label, listed
 from scalestudy.files import NUMBER, read_table
 from scalestudy.spec.columns import MEASURED, METRICS
 from scalestudy.spec.layout import REFERENCES
@@ -65,14 +65,32 @@ def _number(cell: str | None) -> float | None:
     return float(cell) if cell and NUMBER.fullmatch(cell) else None
 
 
-def why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str) -> str:
-    """Why a figure shows none of a file's numbers."""
+def citation(
+    rows: Sequence[Published],
+    shown: Sequence[Published],
+    runs: Sequence[Mapping[str, Any]],
+    x: str,
+    y: str,
+    series: str,
+) -> str:
+    """Sources and remarks of the published numbers that are `shown`, or the reason why none is; empty without any."""
+    if not rows:
+        return ""
+    cited = listed(dict.fromkeys(row.get("citation") or row["source"] for row in shown or rows), 5)
+    if not shown:
+        return f"Published numbers of {cited} are not drawn: {_why_none(rows, runs, x, y, series)}"
+    remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
+    origin = "Derived from published numbers" if {row.get("kind") for row in shown} == {"derived"} else "Published"
+    return f"{origin}: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")
+
+
+def _why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str) -> str:
     usable = _usable(rows, x, y)
     if not usable:
         return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
     unmet = _unmet(usable[0], runs, {x, series})
-    said = (f"{column_label(key).lower()} {usable[0][key].replace(OR, ' or ')}" for key in unmet)
-    return "they are for " + ", ".join(said)
+    conditions = (f"{column_label(key).lower()} {usable[0][key].replace(OR, ' or ')}" for key in unmet)
+    return "they are for " + ", ".join(conditions)
 
 
 def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str]) -> list[str]:

@@ -16,8 +16,8 @@ from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.figures import notes
-from scalestudy.figures.build import Row, selected
-from scalestudy.figures.kinds.stacked import PARTS
+from scalestudy.figures.groups import Row, selected
+from scalestudy.figures.stacked import PARTS
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.report.study_part import StudyPart, counts_of, study_part

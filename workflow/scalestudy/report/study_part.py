@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import STATUSES
 from scalestudy.figures import notes
-from scalestudy.figures.build import Row
 from scalestudy.figures.caption import alt_text, title_of
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.draw import chart_of
+from scalestudy.figures.groups import Row
+from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of

@@ -1,0 +1,79 @@
+"""Kinds of figure: a kind is a row of KINDS, a drawing or a function that makes the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from scalestudy.analysis.summarise import read_rows
+from scalestudy.analysis.workload import series_of
+from scalestudy.errors import UserError, nearest
+from scalestudy.figures import accuracy, pareto, stacked, staleness
+from scalestudy.figures.build import Drawing, chart_over, is_number
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.chart import Chart
+from scalestudy.figures.groups import selected
+from scalestudy.figures.words import listed
+from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.layout import figure_file
+from scalestudy.spec.study import Study
+
+EFFICIENCY = Drawing("efficiency", "ranks", log_x=True, ideal="one")
+FORMULA = {
+    "weak": "Weak scaling (the batch of a rank is fixed)",
+    "strong": "Strong scaling (the global batch is fixed)",
+}
+
+
+def draw(study: Study, machine: str, name: str) -> list[Path]:
+    """Write a figure as SVG, PDF and PNG; returns their paths. The same runs give the same bytes."""
+    from scalestudy.figures.render import render
+    from scalestudy.figures.style import save, styled
+
+    chart = chart_of(study, machine, figure_named(study, name))
+    with styled():
+        return save(render(chart), figure_file(machine, study.scale, study.name, name))
+
+
+def figure_named(study: Study, name: str) -> FigureSpec:
+    """The figure of that name; raises UserError with the nearest name."""
+    known = {figure.file_name: figure for figure in study.figures}
+    if name not in known:
+        raise UserError(
+            f"study `{study.name}` has no figure `{name}`", f"config/studies/{study.name}.yaml", nearest(name, known)
+        )
+    return known[name]
+
+
+def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:
+    """Chart of a figure, from runs.parquet and, for curves and shares, the results."""
+    kind, rows = KINDS[figure.kind], read_rows(study, machine)
+    return chart_over(study, figure, rows, kind) if isinstance(kind, Drawing) else kind(study, figure, rows, machine)
+
+
+def efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
+    """Efficiency with its formula; ranks that share cores are left out, and so are series at the base's ranks alone."""
+    several = rows["ranks"].groupby(rows["run"].map(series_of(study))).transform("nunique") > 1
+    compared = several | (rows["ranks"] > rows["baseline_ranks"])
+    drawn = rows[compared] if compared.any() else rows
+    runs = [row for row in selected(drawn, figure.where) if row["status"] == "valid"]
+    scaling = dict.fromkeys(FORMULA[str(row["scaling"])] for row in runs if is_number(row["efficiency"]))
+    formula = f"{listed(scaling)}: X(N)·N₀ / (N·X(N₀)), X in samples/s without evaluations" if scaling else ""
+    crowded = sorted({int(row["ranks"]) for row in runs if row["oversubscribed"] and not is_compute_emulated(row)})
+    left_out = f"Left out, more threads than cores: {', '.join(map(str, crowded))} ranks" if crowded else ""
+    return chart_over(study, figure, drawn, EFFICIENCY, formula, left_out, every=rows)
+
+
+KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
+    "lines": Drawing(),
+    "bars": Drawing(bars=True),
+    "time_over_ranks": Drawing("training_time_s", "ranks", log_x=True, log_y=True, ideal="time"),
+    "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
+    "efficiency": efficiency,
+    "stacked": stacked.chart,
+    "pareto": pareto.chart,
+    "accuracy_over_time": accuracy.chart,
+    "staleness": staleness.chart,
+}

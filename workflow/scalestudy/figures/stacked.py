@@ -1,0 +1,94 @@
+"""Mean seconds of each part of a step, stacked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from scalestudy.analysis.stats import interval
+from scalestudy.figures import notes
+from scalestudy.figures.build import finished
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
+from scalestudy.figures.words import column_label, listed, number, value_text
+from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.study import Study
+
+PARTS = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
+ORDER = ("data_s", "convert_s", "compute_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
+"""Parts from the left. The place of a part here is its look in every figure."""
+COMPUTE = "compute_s"
+"""Forward and backward as one part, of runs that do not tell them apart."""
+MAX_MISS = 0.02
+"""Share of the step by which the parts' sum may miss it."""
+
+
+def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
+    """A bar per configuration, named beside it. Means are arithmetic, so that the parts sum to the mean step."""
+    assert figure.x is not None
+    runs = selected(rows, figure.where)
+    valid = [row for row in runs if row["status"] == "valid"]
+    groups = grouped(study, figure, runs, figure.series or "strategy", figure.x)
+    panels = [_panel(study, figure.x, group) for group in groups]
+    return finished(figure, runs, groups, panels, _sums(valid), _overlapped(valid))
+
+
+def _panel(study: Study, x: str, group: Group) -> Panel:
+    names: list[str] = []
+    points: dict[str, list[Point]] = {}
+    for label, members in group.lines.items():
+        for runs in by(members, "configuration").values():
+            valid = [row for row in runs if row["status"] == "valid"]
+            if not valid:
+                continue
+            emulated, place = any(map(is_compute_emulated, valid)), float(len(names))
+            names.append(", ".join(filter(None, (label, value_text(study, x, valid[0].get(x), named=True)))))
+            for part, seconds in parts_of(valid).items():
+                point = Point(place, seconds, n=len(valid), emulated=emulated, disturbed=disturbed(valid))
+                points.setdefault(part, []).append(point)
+    lines = [
+        Line(column_label(part), tuple(points[part]), "part", ORDER.index(part)) for part in ORDER if part in points
+    ]
+    blank = "" if names else notes.not_yet(group.runs)
+    return Panel(group.title, Axis("", categories=tuple(names)), Axis("Time per step", "s"), tuple(lines), blank=blank)
+
+
+def parts_of(runs: Sequence[Row]) -> dict[str, float]:
+    """Mean seconds of each part over the runs that have it; compute only where no run splits it."""
+    means = {}
+    for part in (*PARTS, COMPUTE):
+        mean = interval([row[part] for row in runs if row.get(part) is not None])
+        if mean is not None:
+            means[part] = mean.mean
+    if "forward_s" in means or "backward_s" in means:
+        means.pop(COMPUTE, None)
+    return means
+
+
+def _sums(valid: Sequence[Row]) -> str:
+    """Share of the mean step, global batch over throughput, that the parts make up."""
+    shares = []
+    for row in valid:
+        if row["throughput_samples_per_s"] > 0 and (parts := parts_of([row])):
+            step_s = float(row["batch.global"]) / float(row["throughput_samples_per_s"])
+            shares.append(sum(parts.values()) / step_s)
+    if not shares:
+        return ""
+    low, high = min(shares), max(shares)
+    if low >= 1 - MAX_MISS and high <= 1 + MAX_MISS:
+        return "The parts sum to the mean step"
+    ends = dict.fromkeys((number(100 * low), number(100 * high)))
+    return f"The parts sum to {' to '.join(ends)} % of the mean step"
+
+
+def _overlapped(valid: Sequence[Row]) -> str:
+    """Strategies whose exchange is not a part of its own."""
+    hidden = dict.fromkeys(
+        str(row["strategy"]).replace("_", " ")
+        for row in valid
+        if row["ranks"] > 1 and (row.get("exchange_s") is None or math.isnan(row["exchange_s"]))
+    )
+    return f"Exchange overlapped with, and part of, the backward pass: {listed(hidden, 4)}" if hidden else ""
