@@ -138,6 +138,9 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     for title, name in figures:
         shutil.copy(results.files("figures", study.name) / f"{name}.svg", images)
         yield f"```{{image}} images/{study.name}/{name}.svg\n:alt: {title}\n:width: {width_px(images / f'{name}.svg')}px\n```"
+        caption = results.files("figures", study.name) / f"{name}.txt"
+        if caption.exists():
+            yield plain(caption.read_text(encoding="utf-8").partition("\n")[0])
     for table in study.tables:
         file = results.files("tables", study.name) / f"{table.name}.md"
         if file.exists():

@@ -66,6 +66,7 @@ def test_the_figure_the_table_and_the_runs_are_there(walked: tuple[Project, dict
         ".pdf",
         ".png",
         ".svg",
+        ".txt",
     ]
     assert (made / "tables/batch_size/runs.md").exists()
     assert len(project.results()) == 6

@@ -1,5 +1,5 @@
 rule figure:
-    """One figure, in three formats side by side."""
+    """One figure, in three formats side by side, and its caption."""
     input:
         runs=rules.summarise.output.runs,
         reference=ask.reference,
@@ -14,6 +14,7 @@ rule figure:
         ),
         pdf="results/{machine}/{scale}/figures/{study}/{figure}.pdf",
         png="results/{machine}/{scale}/figures/{study}/{figure}.png",
+        caption="results/{machine}/{scale}/figures/{study}/{figure}.txt",
     log:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
     priority: 3_000_000

@@ -10,8 +10,11 @@ import pytest
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.figures.axes import log_ticks
-from scalestudy.figures.kinds import draw
-from scalestudy.figures.style import text_width, wrapped
+from scalestudy.figures.caption import caption
+from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.kinds import chart_of, draw, figure_named
+from scalestudy.figures.render import legend_entries, render
+from scalestudy.figures.style import styled, text_width, wrapped
 from scalestudy.figures.words import friendly, number, quantity
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
@@ -24,14 +27,16 @@ def test_a_figure_is_the_same_bytes_when_drawn_again(study: Study) -> None:
     first = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
     second = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
 
-    assert sorted(first) == ["time.pdf", "time.png", "time.svg"]
+    assert sorted(first) == ["time.pdf", "time.png", "time.svg", "time.txt"]
     assert first == second
 
 
 def test_a_figure_without_any_result_is_still_drawn(study: Study) -> None:
     summarise(study, MACHINE)
 
-    assert all(file.stat().st_size > 1000 for file in draw(study, MACHINE, "accuracy"))
+    *pictures, caption = draw(study, MACHINE, "accuracy")
+    assert all(file.stat().st_size > 1000 for file in pictures)
+    assert "12 of 12 runs missing" in caption.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -43,14 +48,62 @@ def test_a_label_is_text_and_never_a_formula(study: Study, label: str) -> None:
     summarise(study, MACHINE)
 
     for figure in study.figures:
-        assert len(draw(study, MACHINE, figure.file_name)) == 3
+        assert len(draw(study, MACHINE, figure.file_name)) == 4
     assert text_width("$x$", 8) > text_width("x", 8)
+
+
+def test_a_caption_is_one_line_of_what_is_drawn_n_and_whiskers_and_notes_follow_it(study: Study) -> None:
+    write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
+    summarise(study, MACHINE)
+
+    first, *rest = draw(study, MACHINE, "throughput")[-1].read_text(encoding="utf-8").splitlines()
+
+    assert first == (
+        "Throughput over ranks; n = 3 runs per point (dots); whiskers: 95 % interval of the mean; †: with disturbed runs."
+    )
+    assert rest == ["†: includes disturbed runs (1 of 12): other processes used the host during them."]
+
+
+def test_notes_leave_the_picture_and_a_logarithmic_axis_is_named(study: Study) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+
+    with styled():
+        figure = render(chart_of(study, MACHINE, figure_named(study, "time")))
+
+    assert figure.axes[0].get_xlabel() == "Ranks (log)"
+    assert figure.axes[0].get_ylabel() == "Training time (min, log)"
+    assert figure.texts == []
+
+
+def test_the_legend_has_one_entry_per_series_and_none_for_marks() -> None:
+    points = (Point(1, 1), Point(2, 1, kind="extrapolated"), Point(3, 1, kind="predicted"), Point(4, 1, emulated=True))
+
+    def drawn(*labels: str) -> Chart:
+        return Chart("", (Panel("", Axis("x"), Axis("y"), tuple(Line(label, points) for label in labels)),))
+
+    assert [line.label for line in legend_entries(drawn("a", "b"))] == ["a", "b"]
+    assert legend_entries(drawn("a")) == []
+    assert caption(drawn("a")).endswith("hollow: extrapolated or predicted; dot inside: compute emulated")
+
+
+def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+
+    with styled():
+        figure = render(replace(chart_of(study, MACHINE, figure_named(study, "time")), title="A long title " * 9))
+        figure.draw_without_rendering()
+        legend = figure.legends[0].get_window_extent()
+        above = max(axes.get_tightbbox().y1 for axes in figure.axes)
+
+    assert above <= legend.y0 and legend.y1 <= figure.bbox.y1
 
 
 def test_figures_hold_no_dates(study: Study) -> None:
     summarise(study, MACHINE)
 
-    svg, pdf, _ = draw(study, MACHINE, "efficiency")
+    svg, pdf, _, _ = draw(study, MACHINE, "efficiency")
 
     assert "<dc:date>" not in svg.read_text(encoding="utf-8")
     assert b"CreationDate" not in pdf.read_bytes()

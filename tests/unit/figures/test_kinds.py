@@ -15,9 +15,9 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import palette
 from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
-from scalestudy.figures.legend import entries, looks
 from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
+from scalestudy.figures.style import line_look
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -56,7 +56,23 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
     assert [line.role for line in made.lines] == ["bar", "bar"]
     assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
     assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
-    assert len(draw(study, MACHINE, "bars")) == 3
+    assert len(draw(study, MACHINE, "bars")) == 4
+
+
+@pytest.mark.parametrize(
+    ("figure", "role"),
+    [
+        ("{kind: lines, x: ranks, y: throughput_samples_per_s}", "bar"),
+        ("{kind: lines, x: ranks, y: throughput_samples_per_s, log_y: true}", "series"),
+        ("{kind: lines, x: ranks, y: throughput_samples_per_s, mark: {x: 2, label: cores}}", "series"),
+        ("{kind: lines, x: training_time_s, y: throughput_samples_per_s}", "series"),
+    ],
+)
+def test_two_values_are_bars_where_nothing_needs_a_scale(study: Study, tmp_path: Path, figure: str, role: str) -> None:
+    study = with_figure(tmp_path, figure)
+    write_results(study)
+
+    assert {line.role for line in chart(study, "lines").lines} == {role}
 
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
@@ -69,7 +85,7 @@ def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
     assert [line.points[0].y for line in made.lines] == [pytest.approx(part) for part in PARTS.values()]
     assert sum(line.points[0].y for line in made.lines) == pytest.approx(0.2)
     assert said(made, "The parts sum to the mean step")
-    assert len(draw(study, MACHINE, "stacked")) == 3
+    assert len(draw(study, MACHINE, "stacked")) == 4
 
 
 def test_forward_and_backward_take_the_place_of_their_sum() -> None:
@@ -111,7 +127,7 @@ def test_what_a_training_costs_is_drawn_over_how_long_it_takes(study: Study, tmp
         (pytest.approx(7200.0), pytest.approx(2.0), "1"),
     ]
     assert said(made, "Device time: ranks × time to train")
-    assert len(draw(study, MACHINE, "pareto")) == 3
+    assert len(draw(study, MACHINE, "pareto")) == 4
 
 
 def test_a_machine_with_prices_is_drawn_in_its_currency(study: Study, tmp_path: Path) -> None:
@@ -189,19 +205,9 @@ def drawn(*points: Point, label: str = "a") -> Chart:
     return Chart("", (Panel("", Axis("x"), Axis("y"), (Line(label, points),)),))
 
 
-def test_the_legend_names_the_kinds_of_number_where_not_all_are_measured() -> None:
-    mixed = drawn(
-        Point(1, 1), Point(2, 1, kind="extrapolated"), Point(3, 1, kind="predicted"), Point(4, 1, emulated=True)
-    )
-    assert [entry.label for entry in entries(mixed)] == [
-        "a", "measured", "extrapolated", "predicted", "emulated compute (dot)",
-    ]  # fmt: skip
-    assert entries(drawn(Point(1, 1))) == []
-
-
 def test_what_was_not_measured_in_full_has_open_marks() -> None:
-    assert looks(drawn(Point(1, 1, kind="extrapolated")).lines[0])["markerfacecolor"] == "white"
-    assert looks(drawn(Point(1, 1)).lines[0])["markerfacecolor"] != "white"
+    assert line_look(drawn(Point(1, 1, kind="extrapolated")).lines[0])["markerfacecolor"] == "white"
+    assert line_look(drawn(Point(1, 1)).lines[0])["markerfacecolor"] != "white"
 
 
 def test_the_alternative_text_says_units_numbers_of_runs_and_kinds() -> None:

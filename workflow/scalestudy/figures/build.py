@@ -20,7 +20,7 @@ from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, 
 from scalestudy.figures.reference import citation, drawable, published_lines, read_reference
 from scalestudy.figures.words import column_label, unit_of, value_text
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import on_logarithms
+from scalestudy.spec.columns import MEASURED, on_logarithms
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.study import Study
 
@@ -55,8 +55,8 @@ def chart_over(
     study: Study, figure: FigureSpec, rows: pd.DataFrame, kind: Drawing, *own: str, every: pd.DataFrame | None = None
 ) -> Chart:
     """Chart of y over x, with the kind's `own` notes. `every`: all rows that may be a base of comparison."""
-    drawing, series = kind.of(figure), figure.series or "strategy"
-    runs = selected(rows, figure.where)
+    series, runs = figure.series or "strategy", selected(rows, figure.where)
+    drawing = _in_bars(figure, kind.of(figure), runs)
     published = read_reference(figure.reference) if figure.reference else []
     groups = grouped(study, figure, runs, series, drawing.x)
     looks = styles(study, series, groups)
@@ -83,13 +83,20 @@ def chart_over(
     return replace(chart, sources=tuple(dict.fromkeys(row["source"] for row in shown)))
 
 
+def _in_bars(figure: FigureSpec, drawing: Drawing, runs: Sequence[Row]) -> Drawing:
+    """The drawing, in bars where a line would join two points: x has at most two values, and nothing needs its scale."""
+    if drawing.x in MEASURED or drawing.ideal == "one" or figure.log_y or figure.reference or figure.mark:
+        return drawing
+    is_short = len({canonical_json(row.get(drawing.x)) for row in runs}) <= 2
+    return replace(drawing, bars=True, log_y=False) if is_short else drawing
+
+
 def finished(
     figure: FigureSpec, runs: Sequence[Row], groups: Sequence[Group], panels: Sequence[Panel], *own: str
 ) -> Chart:
     """Chart of panels, with the notes of every kind around the kind's own."""
     lines = [line for panel in panels for line in panel.lines]
     said = (
-        notes.repeats(lines),
         notes.extrapolated(lines),
         notes.factors(runs, lines),
         notes.emulated(runs),
@@ -155,13 +162,15 @@ def _panel(
     log_x = drawing.log_x and not categories and min(places, default=1) > 0
     ticks = tuple(sorted(places)) if not categories and _counts(places) else ()
     limits = (0.0, _top(lines)) if drawing.ideal == "one" else None
-    shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" and not categories else (None, "")
+    shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
+    if shaded_from is not None and categories:
+        shaded_from = list(categories).index(canonical_json(shaded_from))
     return Panel(
         group.title,
         Axis(column_label(x), unit_of(x), log_x, ticks, tuple(categories.values())),
         Axis(column_label(y), unit_of(y), drawing.log_y and min(values, default=1) > 0, limits=limits),
         (*guides, *lines),
-        shaded_from,
+        None if shaded_from is None else float(shaded_from),
         shaded_why,
         "" if lines else notes.not_yet(group.runs) or _unmeasured(group.runs, y),
         (figure.mark.x, figure.mark.label) if figure.mark else None,
@@ -237,7 +246,7 @@ SHARED_EXCHANGE = (
 )
 
 
-def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[float | None, str]:
+def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:
     """The smallest rank count from which on all valid runs share cores, and how they do."""
     valid = [row for row in runs if row["status"] == "valid"]
     if drawing.ideal == "one":  # real compute that shares cores has no efficiency
@@ -248,7 +257,7 @@ def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[float | None, str]:
     if not beyond:
         return None, ""
     why = dict.fromkeys(SHARED_EXCHANGE if is_compute_emulated(row) else SHARED for row in beyond)
-    return float(min(row["ranks"] for row in beyond)), "Shaded: " + "; ".join(why)
+    return min(int(row["ranks"]) for row in beyond), "Shaded: " + "; ".join(why)
 
 
 def _shares_cores(row: Row) -> bool:

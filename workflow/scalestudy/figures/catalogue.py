@@ -27,8 +27,9 @@ class FigureSpec(Spec):
         "lines", "bars", "stacked", "pareto", "time_over_ranks", "throughput_over_ranks", "efficiency",
         "accuracy_over_time", "staleness",
     ]  # fmt: skip
-    """`lines` draws `y` over `x`, `bars` the same with a bar per value of `x`; `stacked` the parts of a step for each
-    value of `x`; `pareto` the cost over the time; the other kinds set `x`, `y`, axes and units themselves."""
+    """`lines` draws `y` over `x` (in bars where `x` has at most two values, unless `log_y`, `mark` or `reference` is
+    set), `bars` a bar per value of `x`; `stacked` the parts of a step for each value of `x`; `pareto` the cost over the
+    time; the other kinds set `x`, `y`, axes and units themselves."""
     name: Name | None = None
     """File name; the kind's own name when unset."""
     title: str | None = None

@@ -76,7 +76,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure. `notes` stand below it; `sources` are the full references of published numbers."""
+    """One figure. `notes` follow its caption; `sources` are the full references of published numbers."""
 
     title: str
     panels: tuple[Panel, ...]

@@ -12,10 +12,12 @@ from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import accuracy, pareto, stacked, staleness
 from scalestudy.figures.build import Drawing, chart_over, is_number
+from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.groups import selected
 from scalestudy.figures.words import listed
+from scalestudy.files import write_text
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.layout import figure_file
 from scalestudy.spec.study import Study
@@ -28,13 +30,16 @@ FORMULA = {
 
 
 def draw(study: Study, machine: str, name: str) -> list[Path]:
-    """Write a figure as SVG, PDF and PNG; returns their paths. The same runs give the same bytes."""
+    """Write a figure as SVG, PDF and PNG, and its caption; returns their paths. The same runs give the same bytes."""
     from scalestudy.figures.render import render
     from scalestudy.figures.style import save, styled
 
     chart = chart_of(study, machine, figure_named(study, name))
     with styled():
-        return save(render(chart), figure_file(machine, study.scale, study.name, name))
+        files = save(render(chart), figure_file(machine, study.scale, study.name, name))
+    text = figure_file(machine, study.scale, study.name, name, "txt")
+    write_text(text, caption_file(chart))
+    return [*files, text]
 
 
 def figure_named(study: Study, name: str) -> FigureSpec:

@@ -1,4 +1,4 @@
-"""The small print below a figure or table: how many runs, what kind of numbers, what is missing and why."""
+"""Notes on a figure or table: numbers of runs, kinds of number, emulation, missing runs with their reasons."""
 
 from __future__ import annotations
 

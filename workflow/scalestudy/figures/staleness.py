@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -16,12 +17,12 @@ from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
 
-MAX_TICKS = 16
+MAX_BARS = 16
 Shares = dict[int, float]
 
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
-    """One line per configuration: the share of its updates with each staleness, mean over repeats.
+    """Bars per configuration, of many values a line: the share of its updates with each staleness, mean over repeats.
 
     Runs with a synchronous exchange have no staleness and are left out.
     """
@@ -39,8 +40,10 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
             if points := _points(repeats, disturbed(members)):
                 lines.append(Line(label, points, "series", *looks[label]))
         highest = int(max((point.x for line in lines for point in line.points), default=0.0))
-        ticks = tuple(map(float, range(highest + 1))) if highest < MAX_TICKS else ()
-        x = Axis("Staleness", "updates", ticks=ticks)
+        x = Axis("Staleness", "updates")
+        if highest < MAX_BARS:
+            lines = [replace(line, role="bar") for line in lines]
+            x = replace(x, categories=tuple(map(str, range(highest + 1))))
         panels.append(Panel(group.title, x, y, tuple(lines), blank="" if lines else notes.not_yet(group.runs)))
     meaning = "Staleness: updates that others made to the weights while a worker computed its gradient"
     none = [Panel("", Axis("Staleness"), y, (), blank="No run with an asynchronous exchange")]

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from scalestudy.figures.chart import Line
 from scalestudy.files import write_with
 
 PANEL_WIDTH = 3.4
@@ -42,6 +43,9 @@ IDEAL = "#B8B8B8"
 INK = "#222222"
 QUIET = "#5A5A5A"
 SHADE = "#EFEFEF"
+HOLLOW = ("extrapolated", "predicted")
+"""Kinds of number with open marks."""
+PREDICTED_DASH = (0, (1, 1.6))
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -76,6 +80,11 @@ RC: dict[str, Any] = {
     "lines.markersize": 4.6,
     "legend.frameon": False,
     "legend.fontsize": FONT - 0.5,
+    "legend.borderaxespad": 0.3,
+    "legend.borderpad": 0.2,
+    "legend.labelspacing": 0.3,
+    "legend.handlelength": 2.6,
+    "legend.columnspacing": 1.2,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "hatch.linewidth": 0.5,
@@ -123,6 +132,43 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+def line_look(line: Line) -> dict[str, Any]:
+    """Colour, dash and marker of a line; open markers where none of it was measured in full."""
+    if line.role in ("ideal", "front"):
+        colour = IDEAL if line.role == "ideal" else QUIET
+        return {"color": colour, "linewidth": 1.0, "linestyle": "solid", "marker": "none"}
+    if line.role == "published":
+        return {
+            "color": PUBLISHED,
+            "linewidth": 0.9,
+            "linestyle": PUBLISHED_DASHES[line.style % len(PUBLISHED_DASHES)],
+            "marker": PUBLISHED_MARKERS[line.style % len(PUBLISHED_MARKERS)],
+            "markersize": 5,
+            "markeredgewidth": 1.2,
+        }
+    colour, mark = COLOURS[line.style % len(COLOURS)], line.style if line.mark is None else line.mark
+    kinds = {point.kind for point in line.points}
+    return {
+        "color": colour,
+        "linestyle": PREDICTED_DASH if kinds == {"predicted"} else DASHES[mark % len(DASHES)],
+        "marker": MARKERS[mark % len(MARKERS)],
+        "markerfacecolor": "white" if kinds and kinds <= set(HOLLOW) else colour,
+        "markeredgecolor": colour,
+        "markeredgewidth": 1.1,
+    }
+
+
+def bar_look(line: Line, hollow: bool = False) -> dict[str, Any]:
+    """Face, edge and hatching of a bar; its hatching tells it apart in grey."""
+    colour = COLOURS[line.style % len(COLOURS)]
+    return {
+        "facecolor": "white" if hollow else colour,
+        "edgecolor": colour if hollow else "white",
+        "hatch": HATCHES[line.style % len(HATCHES)],
+        "linewidth": 0.9 if hollow else 0.4,
+    }
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import STATUSES
 from scalestudy.figures import notes
-from scalestudy.figures.caption import alt_text, title_of
+from scalestudy.figures.caption import alt_text, caption, title_of
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
@@ -36,6 +36,7 @@ class FigurePart:
     image: str
     width: int
     alt: str
+    caption: str
     notes: tuple[str, ...]
     sources: tuple[str, ...]
     file: str
@@ -161,13 +162,14 @@ def _run_line(study: Study, keys: Sequence[str], row: Row) -> RunLine:
 
 
 def _figure_part(study: Study, machine: str, figure: FigureSpec) -> FigurePart:
-    """The figure without its title and small print, which stand below it as text."""
+    """The figure without its title, which stands below it with caption and notes."""
     chart = chart_of(study, machine, figure)
     with styled():
-        drawn = render(replace(chart, title="", notes=()))
+        drawn = render(replace(chart, title=""))
         svg = svg_bytes(drawn).decode()
     width = round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
     file = str(figure_file(machine, study.scale, study.name, figure.file_name))
     return FigurePart(
-        title_of(chart), data_url(svg), width, alt_text(chart), chart.notes, chart.sources, file, len(chart.panels) == 1
-    )
+        title_of(chart), data_url(svg), width, alt_text(chart), caption(chart), chart.notes, chart.sources, file,
+        len(chart.panels) == 1,
+    )  # fmt: skip
