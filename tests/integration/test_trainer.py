@@ -300,17 +300,18 @@ def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
 def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
     # A warm parent first, so that the client's death is what ends the run.
     attempt(tmp_path / "first", "train.epochs=1")
-    client = begin(tmp_path, "ranks=2", "strategy=allreduce", "train.epochs=10000")
-    assert wait_until(lambda: len(ranks_of(tmp_path)) == 2, 30)
-    family = psutil.Process(ranks_of(tmp_path)[0].ppid()).children()
+    out = tmp_path / "second"
+    client = begin(out, "ranks=2", "strategy=allreduce", "train.epochs=10000")
+    assert wait_until(lambda: len(ranks_of(out)) == 2, 30)
+    family = psutil.Process(ranks_of(out)[0].ppid()).children()
     assert len(family) == 4  # one more cleans up, and one touches the lock of the run
     client.send_signal(signal.SIGKILL)
     client.wait()
     assert wait_until(
         lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family), 20
     )
-    assert wait_until(lambda: not with_files_below(tmp_path), 5)
-    assert not (tmp_path / "result.json").exists()
+    assert wait_until(lambda: not with_files_below(out), 5)
+    assert not (out / "result.json").exists()
 
 
 def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp_path: Path) -> None:
@@ -368,7 +369,7 @@ def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -
     done = attempt(project / "out", own, *settings, cwd=project)
     assert completed(done), done.stdout
     assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
-    done = attempt(project / "out", "model={import: 'my_nets:Tny'}", *settings, cwd=project)
+    done = attempt(project / "wrong", "model={import: 'my_nets:Tny'}", *settings, cwd=project)
     assert done.returncode == 2
     assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout
 

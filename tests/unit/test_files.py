@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from scalestudy.files import atomic_path, read_json
+from scalestudy.files import atomic_path, read_json, write_text
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -37,3 +39,14 @@ def test_an_error_while_reading_names_the_file(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError) as caught:
         read_json(tmp_path / "result.json")
     assert caught.value.filename == str(tmp_path / "result.json")
+
+
+def test_a_write_follows_the_umask_and_never_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)  # it is the process's: other threads would write with the cleared one
+            write_text(tmp_path / "result.json", "{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "result.json").stat().st_mode) == 0o640

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 
-from scalestudy.commands.one_run import checked_run, from_settings
+from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder
 from scalestudy.errors import UserError
 from scalestudy.spec.config import changes_of
+from scalestudy.spec.ids import run_id
 from tests.unit.spec.bad_inputs import laughs
 
 
@@ -83,3 +86,33 @@ def test_no_setting_is_dropped_for_another_key() -> None:
 def test_of_one_key_the_last_setting_holds() -> None:
     settings = ("ranks=2", "ranks=4", "seed=3", "seed=null", "batch={per_rank: 4, accumulate: 2}", "batch.per_rank=8")
     assert from_settings(settings, "try") == {"ranks": 4, "batch": {"per_rank": 8, "accumulate": 2}}
+
+
+def test_a_run_outside_the_dag_goes_into_an_empty_folder_or_one_of_the_same_run(tmp_path: Path) -> None:
+    spec = checked_run({"ranks": 2, "strategy": "allreduce"}, "try")
+    refuse_foreign_folder(tmp_path / "new", run_id(spec))
+    refuse_foreign_folder(tmp_path, run_id(spec))
+    (tmp_path / "spec.json").write_text(json.dumps(spec.plain()), encoding="utf-8")
+    other = run_id(checked_run({}, "try"))
+    for identity in (run_id(spec), other):
+        refuse_foreign_folder(tmp_path, identity)  # an attempt that failed has left nothing of value
+    (tmp_path / "result.json").touch()
+    refuse_foreign_folder(tmp_path, run_id(spec))
+    with pytest.raises(UserError, match="holds another run, small_cnn"):
+        refuse_foreign_folder(tmp_path, other)
+
+
+@pytest.mark.parametrize("name", ["result.json", "spec.json", "log", "notes.txt"])
+def test_a_run_outside_the_dag_replaces_no_foreign_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="holds files that are not of a run"):
+        refuse_foreign_folder(tmp_path, run_id(checked_run({}, "try")))
+
+
+def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "results").symlink_to("scratch")
+    for out in ("results/local/runs/a", "scratch/a", "results"):
+        with pytest.raises(UserError, match="belongs to the studies"):
+            refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))

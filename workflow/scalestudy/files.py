@@ -9,8 +9,8 @@ import json
 import math
 import os
 import re
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,14 +30,11 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
-        handle, name = tempfile.mkstemp(prefix=_temporary(path), suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(f"{_temporary(path)}{secrets.token_hex(8)}{path.suffix}")
+        # The kernel applies the umask: to read it here would clear it for a moment, for all threads.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         try:
             yield temporary
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
             with open(temporary, "rb") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)

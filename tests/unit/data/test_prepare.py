@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
@@ -20,8 +21,9 @@ from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import lmdb_store, parts, pixel_array, write
 from scalestudy.data.prepare.datasets import ensure, prepare
+from scalestudy.data.prepare.work import watched
 from scalestudy.data.progress import Progress
-from scalestudy.errors import UserError
+from scalestudy.errors import Skipped, UserError
 from scalestudy.files import write_sealed
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, dataset_spec
@@ -85,7 +87,7 @@ def test_a_failure_leaves_neither_manifest_nor_bulk(
     monkeypatch.setattr(write, "write_index", lambda *_: exec("raise OSError('disk full')"))
     with pytest.raises(OSError, match="disk full"):
         prepared(**JPEG)
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [".bulk.lock"]
+    assert not (tmp_path / "data/manifest.json").exists() and not (tmp_path / "data/bulk").exists()
 
 
 @pytest.mark.slow
@@ -113,17 +115,37 @@ def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepar
 
 
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
-def test_a_full_disk_is_reported_with_its_folder_and_leaves_nothing(
-    form: str, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_is_reported_with_its_folder_and_the_next_attempt_resumes(
+    form: str, prepared: Prepared, tmp_path: Path
 ) -> None:
     def full(*_: object) -> None:
         raise lmdb.Error("mdb_txn_commit: No space left on device") if form == "lmdb" else OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(*((lmdb_store, "database_key", full) if form == "lmdb" else (parts, "save", full)))
-    with pytest.raises(UserError, match=r"the disk is full: .*\n.*free some space there") as raised:
-        prepared(**JPEG, shard={"format": form})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*((lmdb_store, "database_key", full) if form == "lmdb" else (parts, "save", full)))
+        with pytest.raises(UserError, match=r"the disk is full: .*\n.*free some space there") as raised:
+            prepared(**JPEG, shard={"format": form})
     assert raised.value.where.startswith(str(tmp_path / "data"))
-    assert [file.name for file in (tmp_path / "data").iterdir()] == [".bulk.lock"]
+    assert (tmp_path / "data/.bulk.making-kept").is_dir()
+    assert prepared(**JPEG, shard={"format": form})[1].train.samples == 30
+    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO])
+def test_an_error_of_the_file_system_keeps_the_work_and_its_time(code: int, tmp_path: Path) -> None:
+    work = tmp_path / "making"
+    with pytest.raises(OSError), watched(work):
+        (work / "hours.npy").touch()
+        raise OSError(code, "for a moment")
+    assert (work / "hours.npy").exists() and (tmp_path / "making.spent").exists()
+
+
+@pytest.mark.parametrize("error", [None, UserError("wrong"), Skipped("absent")])
+def test_success_and_an_error_in_the_request_leave_no_working_folder(error: Exception | None, tmp_path: Path) -> None:
+    with contextlib.suppress(UserError, Skipped), watched(tmp_path / "making"):
+        if error is not None:
+            raise error
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,11 @@ import pytest
 from scalestudy.launch import connections as module
 from scalestudy.launch.channel import LIMIT_BYTES, Channel
 from scalestudy.launch.connections import Connections
+from scalestudy.launch.control import Control
+from scalestudy.launch.failures import NodeFailed
+from scalestudy.spec.base import parse
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job, Resolved
 
 
 @pytest.fixture
@@ -119,6 +126,24 @@ def test_an_agent_cannot_take_anothers_place(connections: Connections) -> None:
         while not is_closed(second):
             hear(connections)
         assert connections.agents[0].socket.getpeername() == first.getsockname()
+
+
+@pytest.mark.timeout(20)
+def test_an_agent_that_is_reset_between_ready_and_start_is_a_node_fault(tmp_path: Path) -> None:
+    spec, _ = parse(RunSpec, {})
+    assert spec is not None
+    job = Job(
+        "run", spec, Resolved(1, 1, 1, "cpu", 1, None), tmp_path, tmp_path, tmp_path, None, tmp_path, hosts=("node7",)
+    )
+    control = Control(job, "ssh")
+    with connected(control.connections) as agent:
+        agent.sendall(json.dumps({"token": control.connections.token, "index": 0}).encode() + b'\n{"ready": 7}\n')
+        control.until(lambda: control.ready == {0: 7}, 10.0)
+        agent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with pytest.raises(NodeFailed, match="the agent on node7 ended without a message"):
+        control.start()
+        control.until(lambda: control.done == {0}, None)
+    control.end()
 
 
 @pytest.mark.timeout(20)

@@ -109,9 +109,21 @@ def test_a_runtime_folder_that_is_not_there_is_replaced(tmp_path: Path, monkeypa
     assert warm._folder().parent == tmp_path
 
 
+def test_a_folder_too_deep_for_a_socket_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 150)
+    deep.mkdir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(deep))
+    with socket.socket(socket.AF_UNIX) as listener:
+        address = warm._folder() / f"0123456789ab.{os.getpid()}"
+        listener.bind(str(address))
+    address.unlink()
+
+
 def test_a_run_needs_no_warm_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/nope")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nope"))
+    monkeypatch.setattr(warm, "SHORT_FOLDER", "/nope")
     assert warm.call(["try"]) is None
     (tmp_path / f"scalestudy-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"scalestudy-{os.getuid()}").chmod(0o777)  # in which others could listen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import Skipped, UserError, raise_all
 from scalestudy.files import checked_json, now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
-from scalestudy.launch.trainer_lock import only_trainer
+from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
-from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.layout import CHECKPOINTS, RESULTS, manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
@@ -83,6 +84,7 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
         manifest = out / "data" / dataset_id(spec.data) / "manifest.json"
     if is_skipped(manifest):
         manifest.unlink()  # what could not be had last time is looked for again
+    refuse_foreign_folder(out, identity)
     with only_trainer(out):
         write_json(out / "spec.json", spec.plain())
         result = _make(identity, spec, manifest, out / "result.json", Machine(), init_from)
@@ -98,6 +100,22 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
     if result["status"] == "invalid":
         sys.exit(1)
+
+
+def refuse_foreign_folder(out: Path, identity: str) -> None:
+    """UserError where `out` lies below `results/`, holds foreign files, or a result or checkpoints of another run."""
+    if out.resolve().is_relative_to(RESULTS.resolve()):
+        raise UserError("belongs to the studies: their runs lie there", f"--out {out}", "name a folder outside of it")
+    if not out.exists() or (out.is_dir() and all(path.name == LOCK for path in out.iterdir())):
+        return
+    earlier = None
+    with suppress(UserError, OSError):
+        spec, _ = parse(RunSpec, read_json(out / "spec.json"))
+        earlier = None if spec is None else run_id(spec)
+    is_worth_keeping = (out / "result.json").exists() or (out / CHECKPOINTS).exists()
+    if earlier is None or (earlier != identity and is_worth_keeping):
+        what = "holds files that are not of a run" if earlier is None else f"holds another run, {earlier}"
+        raise UserError(f"{what}: they are left as they are", f"--out {out}", "name an empty folder, or remove it")
 
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:

@@ -20,6 +20,8 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
+        self.addresses = str(connection.getsockname()[0]), str(connection.getpeername()[0])
+        """This end's and the other's, which the kernel no longer knows of a lost connection."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A machine that loses its power closes no connection; the kernel finds out in half a minute.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -56,18 +56,10 @@ class Connections:
 
     def addresses(self) -> dict[int, tuple[str, str]]:
         """By agent, the addresses of its connection: this end's, the other's."""
-        return {
-            index: (str(channel.socket.getsockname()[0]), str(channel.socket.getpeername()[0]))
-            for index, channel in self.agents.items()
-        }
+        return {index: channel.addresses for index, channel in self.agents.items()}
 
     def send(self, message: Message) -> None:
-        """Send a message to every agent; raises ConnectionError where one is gone."""
-        for channel in self.agents.values():
-            channel.send(message)
-
-    def send_to_living(self, message: Message) -> None:
-        """Send a message to every agent that is still there."""
+        """Send a message to every agent; a lost one shows when `messages` is called next."""
         for channel in self.agents.values():
             with suppress(ConnectionError):
                 channel.send(message)

@@ -168,7 +168,7 @@ class Control:
 
     def end(self) -> None:
         """End every agent, and with them every rank; then the launchers, which have nothing more to wait for."""
-        self.connections.send_to_living({"end": True})
+        self.connections.send({"end": True})
         deadline = time.monotonic() + GRACE_S
         while self.connections.agents and time.monotonic() < deadline:
             self.hear()  # an agent's connection ends once its ranks have

@@ -39,6 +39,9 @@ from scalestudy.launch.stopped import StopWatch
 from scalestudy.site_fault import in_job
 
 START_S = 90.0
+SHORT_FOLDER = "/tmp"
+MAX_FOLDER_BYTES = 107 - len("/0123456789ab.1234567")
+"""The address of a Unix socket has 108 bytes (unix(7)), the last of them 0; the longest name in the folder ends in a process id."""
 INHERITED = (
     "Uid",
     "Gid",
@@ -151,7 +154,7 @@ def _address() -> Path:
     for file in sorted(package.rglob("*.py")):
         status = file.stat()
         state.update(f"{file} {status.st_mtime_ns} {status.st_size}".encode())
-    return _folder() / f"{state.hexdigest()[:16]}.sock"
+    return _folder() / f"{state.hexdigest()[:12]}.sock"
 
 
 def _settings() -> str:
@@ -171,16 +174,19 @@ def _settings() -> str:
 
 
 def _folder() -> Path:
-    """A folder that only this user can enter. Raises OSError where there is none."""
+    """A folder that only this user can enter, short enough for a socket's address. Raises OSError where there is none."""
     named = os.environ.get("XDG_RUNTIME_DIR")
-    for place in (*([named] if named else []), tempfile.gettempdir()):
+    places = (*([named] if named else []), tempfile.gettempdir(), SHORT_FOLDER)
+    for place in places:
         folder = Path(place) / f"scalestudy-{os.getuid()}"
+        if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+            continue
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             status = folder.lstat()
             if status.st_uid == os.getuid() and not status.st_mode & 0o077 and stat.S_ISDIR(status.st_mode):
                 return folder
-    raise PermissionError(f"{folder} is not this user's alone")
+    raise PermissionError(f"no folder of {', '.join(places)} is this user's alone")
 
 
 def connect(address: Path) -> socket.socket | None:

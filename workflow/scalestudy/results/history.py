@@ -11,6 +11,7 @@ from typing import Any
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, plain_file
 from scalestudy.locks import locked
+from scalestudy.spec.layout import HISTORY_FILE
 
 
 def append_history(out: Path, result: dict[str, Any]) -> None:
@@ -27,7 +28,7 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
         line[metric] = result["metrics"].get(metric)
     text = canonical_json(json.loads(json.dumps(line))) + "\n"
     try:
-        file = out.parent.parent.parent / "history.jsonl"
+        file = out.parent.parent.parent / HISTORY_FILE
         with open(file, "ab", buffering=0, opener=plain_file) as history, locked(history):
             history.write(text.encode())
             os.fsync(history.fileno())

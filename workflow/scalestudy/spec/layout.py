@@ -16,6 +16,8 @@ BETWEEN = "+"
 """Stands between machine and campaign in the name of a folder of results."""
 STATE_FILE = "state.json"
 """How far a run is; what an executor reads."""
+HISTORY_FILE = "history.jsonl"
+"""Beside `runs/`: the time that each run took; append-only."""
 STOP_FILE = "stop"
 """A file of this name asks a run to stop at a checkpoint."""
 
@@ -90,13 +92,13 @@ def report_file(machine: str, scale: str) -> Path:
 
 def history_file(machine: str) -> Path:
     """What runs took; append-only."""
-    return RESULTS / machine / "history.jsonl"
+    return RESULTS / machine / HISTORY_FILE
 
 
 def history_files(machine: str) -> list[Path]:
     """What runs took on a machine, in all its campaigns."""
     name, _ = machine_and_campaign(machine)
-    return [history_file(name), *sorted(RESULTS.glob(f"{name}{BETWEEN}*/history.jsonl"))]
+    return [history_file(name), *sorted(RESULTS.glob(f"{name}{BETWEEN}*/{HISTORY_FILE}"))]
 
 
 def comparison_folder(before: str, after: str) -> Path:

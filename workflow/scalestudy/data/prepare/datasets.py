@@ -23,6 +23,7 @@ from scalestudy.data.prepare import parts, write
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
+from scalestudy.data.progress import KEPT
 from scalestudy.data.sources import Arrays, Generated, Pictures, source_module
 from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError
@@ -31,7 +32,7 @@ from scalestudy.spec.config import Site, data_folder
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
-ROOM = "free some space there, or set `paths.data` to a larger place"
+ROOM = f"free some space there, or set `paths.data` to a larger place; {KEPT} in `.*.making-kept` there"
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:

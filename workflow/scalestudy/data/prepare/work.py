@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.progress import KEPT
-from scalestudy.errors import UserError
+from scalestudy.errors import Skipped, UserError
 from scalestudy.files import plain_file, refuse_links_in, sync_directory
 from scalestudy.locks import lock_patiently
 
@@ -56,27 +56,27 @@ class Spent:
 def watched(work: Path) -> Iterator[Callable[[], Spent]]:
     """The folder in which data is made, and the time spent on it, by killed attempts too.
 
-    After a kill the folder stays, and the next attempt resumes; so it does after an image or a file that cannot be
-    read, because it may hold hours of work. Any other error removes it, and so does success.
+    The folder may hold hours of work, so it stays after a kill and after any error of the system (a full disk, a stale
+    file handle), and the next attempt resumes. Success removes it, and so does an error in what was requested
+    (UserError, Skipped) whose remedy does not promise to keep it.
     """
     if work.is_symlink():
         raise UserError("is a link; data is made in a separate folder", str(work), "remove the link")
     refuse_links_in(work)
-    keep = False
     try:
         with _recorded(work) as spent:
             work.mkdir(parents=True, exist_ok=True)
             yield spent
-    except UserError as error:
-        keep = KEPT in error.remedy
+    except (UserError, Skipped) as error:
+        if KEPT not in getattr(error, "remedy", ""):
+            _remove(work)
         raise
-    except KeyboardInterrupt:
-        keep = True
-        raise
-    finally:
-        if not keep:
-            shutil.rmtree(work, ignore_errors=True)
-            _spent_file(work).unlink(missing_ok=True)
+    _remove(work)
+
+
+def _remove(work: Path) -> None:
+    shutil.rmtree(work, ignore_errors=True)
+    _spent_file(work).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -128,10 +128,13 @@ def alone_with(bulk: Path) -> Iterator[Path]:
         try:
             lock_patiently(lock, f"another process that makes the data in {bulk}", lock=fcntl.lockf)
         except OSError:
-            name = f"{socket.gethostname()}-{os.getpid()}"
+            work = bulk.with_name(f".{bulk.name}.making-{socket.gethostname()}-{os.getpid()}")
+            try:
+                yield work
+            finally:
+                _remove(work)  # no later attempt would look there
         else:
-            name = "kept"
-        yield bulk.with_name(f".{bulk.name}.making-{name}")
+            yield bulk.with_name(f".{bulk.name}.making-kept")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Copies of a dataset on a node's own disk, made by the process that needs them first; others of the node wait.
 
-    copies = staged(manifest, Options(...), share, site)
+    copies = staged(manifest, StageOptions(...), share, site)
     open_dataset(copies.manifest, "train")
     ...
     copies.release()
@@ -212,4 +212,4 @@ def share_of(kind: str, node: int, nodes: int) -> Share:
     return Share() if kind == "all" or nodes == 1 else Share(node, nodes)
 
 
-__all__ = ["Options", "Share", "Staged", "share_of", "staged"]
+__all__ = ["Share", "StageOptions", "Staged", "share_of", "staged"]
