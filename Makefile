@@ -7,6 +7,7 @@
 # make coverage  branch coverage of the tests, by folder
 # make docs   the documentation as a site: build/docs/index.html
 # make soak   what takes too long for tests; its output is kept in docs/measured/
+# make horovod  compiles Horovod for the torch that is there and installs it beside it (minutes the first time)
 # make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
 # make audit  known weaknesses of what the lock pins, by pip-audit; fails where the index of packages has no advisories
 # make box    a private Slurm of four nodes on this machine, as root, and a study through profiles/slurm
@@ -17,7 +18,7 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup check lint docs gallery test coverage quick format lock schemas bench-loader box sbom audit
+.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock schemas bench-loader box sbom audit
 
 # The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
 run: setup
@@ -30,6 +31,9 @@ all: setup
 
 setup:
 	@$(PYTHON) envs/venv.py
+
+horovod: setup
+	@PYTHON=python envs/horovod.sh
 
 check: lint docs test
 

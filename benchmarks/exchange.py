@@ -38,8 +38,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
-from scalestudy.strategies import cost, horovod_build
+from scalestudy.strategies import cost
 from scalestudy.strategies.algorithms import HalvingDoubling, Ring
+from scalestudy.strategies.available import missing_build
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import AllReduce, Hierarchical, Horovod, TwoDimensional
@@ -223,7 +224,7 @@ PEERS: list[tuple[str, int, Callable[..., Any], float]] = [
 
 def peers(cap: int) -> list[str]:
     """Two lines per ratio: what it is, and the ratios of its sets."""
-    reason = horovod_build.missing()
+    reason = missing_build(Horovod(name="horovod"))
     measured = [peer for peer in PEERS if not (reason and peer[2] is against_horovod)]
     sets: dict[str, list[list[float]]] = {name: [] for name, *_ in measured}
     for number in itertools.count(1):

@@ -1,6 +1,6 @@
 """All tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
 
-Tests of schedulers wait most of the time, and so do those that watch a run from outside; a build of Horovod computes for
+Tests of schedulers wait most of the time, and so do those that watch a run from outside; Horovod computes for
 minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
 than there are cores. Each has a lock for measured runs, a warm parent and temporary files of its own. The first group's
 output is shown while it comes, that of the others when they have ended.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalestudy.strategies import horovod_build
+from scalestudy.strategies.available import missing_build
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Horovod, MPIAllReduce
@@ -75,7 +75,7 @@ def by_ring(rank: int, folder: Path) -> dict[str, Any]:
     """What the rank summed, and its parameters after trainings by Horovod where that is built."""
     world = joined(rank, int(os.environ["OMPI_COMM_WORLD_SIZE"]), folder)
     results: dict[str, Any] = {"sum": summed(MPIAllReduce(name="mpi_allreduce", algorithm="ring"), world)}
-    if horovod_build.missing() is None:
+    if missing_build(Horovod(name="horovod")) is None:
         from scalestudy.strategies.horovod import Horovod as Strategy
 
         Strategy.finish = lambda self: None  # type: ignore[method-assign] # Horovod cannot start twice in a process

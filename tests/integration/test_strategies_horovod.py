@@ -1,4 +1,4 @@
-"""Horovod against training in one process. It is built once per machine and torch, which takes minutes the first time."""
+"""Horovod against training in one process, where `make horovod` has installed it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.strategies import horovod_build
+from scalestudy.strategies.available import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
@@ -40,13 +40,9 @@ def train_without_end(index: int, ranks: int, folder: Path, cases: dict[str, Cas
 
 @pytest.fixture(scope="session")
 def horovod() -> None:
-    """Horovod, built where that has not been done."""
-    if horovod_build.missing() is None:
-        return
-    if horovod_build.toolchain() is None:
-        pytest.skip("Horovod is not tested: there is no C++ compiler (Debian: build-essential)")
-    result = horovod_build.build()
-    assert result["status"] == "built", result["reason"]
+    """Skip the tests of this file, with the reason, where Horovod is not installed."""
+    if reason := missing_build(Horovod(name="horovod")):
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")

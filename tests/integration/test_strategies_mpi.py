@@ -107,14 +107,14 @@ def test_the_algorithm_is_the_one_asked_for(by_doubling: list[Any], by_ring: lis
 
 def test_horovod_over_mpi_gives_the_weights_of_one_process(by_ring: list[Any]) -> None:
     if "horovod" not in by_ring[0]:
-        pytest.skip("Horovod is not built: scalestudy build horovod")
+        pytest.skip("Horovod is not installed: make horovod")
     for result in by_ring:
         assert difference(result["horovod"], reference("groupnorm", 4)) < 1e-12
 
 
 def test_adasum_combines_the_updates_of_ranks_as_published(by_ring: list[Any]) -> None:
     if "adasum" not in by_ring[0]:
-        pytest.skip("Horovod is not built: scalestudy build horovod")
+        pytest.skip("Horovod is not installed: make horovod")
     expected = adasum_training("groupnorm", 4)
     for result in by_ring:
         assert difference(result["adasum"], expected) < 1e-10

@@ -26,9 +26,8 @@ localrules:
     report,
 
 
-# Where the site says so, the driver prepares data and builds too: one host, in place of a node with its GPUs for each.
+# Where the site says so, the driver prepares data: one host, in place of a node with its GPUs for each.
 if PROJECT.prepares_data:
 
     localrules:
         dataset,
-        horovod,

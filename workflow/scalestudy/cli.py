@@ -16,7 +16,7 @@ from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "accept", "agent", "build", "check", "claims", "compare", "doctor", "export", "fetch", "figure", "forget", "here", "import", "judge", "keys",
+    "accept", "agent", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "train", "trend", "try", "unstage",
 )  # fmt: skip

@@ -28,7 +28,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_logger_plugin_scalestudy import plan
 from snakemake_logger_plugin_scalestudy.display import display_for
 from snakemake_logger_plugin_scalestudy.forecast import PRIORS
-from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, duration, stopped, time_left
+from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, stopped, time_left
 
 TAIL_LINES = 20
 OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
@@ -199,13 +199,8 @@ class LogHandler(LogHandlerBase):
             if job.output not in self.progress.tasks:
                 self.progress.add([self.planned.task(job.rule, job.wildcards, job.output)])
             self.progress.begin(job.output, time.time())
-        task = self.progress.tasks[job.output]
         if job.rule == "train":
             self.planned.keep_plan(job.wildcards)
-        elif job.rule == "horovod" and task.expected.low_s > 60:
-            self.display.say(
-                f"Compiling Horovod for this machine. This happens once and takes several minutes. Log: {' '.join(job.log)}"
-            )
         self.changed()
 
     def took(self, jobid: int, seconds: float) -> None:
@@ -232,8 +227,6 @@ class LogHandler(LogHandlerBase):
             self.display.say(f"{job.rule}: {job.shown}")
         elif job.rule == "dataset":
             self.display.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
-        elif job.rule == "horovod" and task.took_s > 60:
-            self.display.say(f"Horovod after {duration(task.took_s)}: {last_lines(job.log, 1)}")
         self.changed(at_once=job.rule == "train")
 
     def fail(self, record: LogRecord) -> None:
@@ -286,7 +279,7 @@ class LogHandler(LogHandlerBase):
 
 def to_do(stats: dict[str, int]) -> str:
     """What is to be done, counted."""
-    words = {"train": "run", "dataset": "dataset", "horovod": "build", "figure": "figure", "table": "table", "report": "report"}  # fmt: skip
+    words = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}  # fmt: skip
     counts = Counter({word: stats.get(rule, 0) for rule, word in words.items()})
     parts = [f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items() if count]
     return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")

@@ -19,7 +19,6 @@ Span = tuple[float, float]
 PRIORS: dict[str, Span] = {
     "train": (3.0, 120.0),
     "dataset": (1.0, 60.0),
-    "horovod": (120.0, 600.0),
     "spec": (0.2, 1.0),
     "summarise": (2.0, 8.0),
     "figure": (2.0, 8.0),
@@ -45,7 +44,7 @@ LIKE_OTHERS = 0.7
 """How far a run of which nothing is known may be from those that finished: standard deviation of the logarithm. Studies of
 one scale are made for one machine, so their runs are of one order of magnitude."""
 UNKNOWN_RUN = "any train"
-NO_RUNS = {*(f"any {rule}" for rule in PRIORS if rule != "train"), "horovod, built"}
+NO_RUNS = {*(f"any {rule}" for rule in PRIORS if rule != "train")}
 """Sources of expectations of other jobs than runs."""
 ENDS = 2.0
 """Standard deviations from the middle of a range to its ends."""

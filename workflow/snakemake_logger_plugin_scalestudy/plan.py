@@ -40,11 +40,8 @@ class Planned:
     def task(self, rule: str, wildcards: Mapping[str, str], output: str) -> Task:
         """One job as a task, expected to take what any job of its rule takes."""
         expected = Expected.of_rule(rule)
-        if rule == "horovod" and _horovod_is_built():
-            expected = Expected(*PRIORS["figure"], "horovod, built")
         study = wildcards.get("study", "")
         name = {
-            "horovod": "compiling Horovod",
             "dataset": f"preparing {wildcards.get('dataset')}",
             "figure": f"drawing {study}/{wildcards.get('figure')}",
             "table": f"writing {study}/{wildcards.get('table')}",
@@ -117,9 +114,3 @@ def _listed(dag: Any) -> list[Any]:
         except RuntimeError:
             continue
     return []
-
-
-def _horovod_is_built() -> bool:
-    from scalestudy.strategies import horovod_build
-
-    return horovod_build.found() is not None

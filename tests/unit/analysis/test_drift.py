@@ -45,17 +45,6 @@ def test_rounds_are_compared_only_with_rounds_that_share_a_configuration() -> No
     assert [effect.round for effect in found] == [0, 1]
 
 
-def test_late_rounds_are_judged_by_the_configuration_that_was_measured_again() -> None:
-    early = rounds([[100.0, 100.1, 99.9], [50.0, 50.1, 50.0], [20.0, 20.0, 20.1]])
-    late = [("c0", 3, 90.0), ("built", 3, 70.0), ("c0", 4, 90.1), ("built", 4, 70.1)]
-
-    found = {effect.round: effect for effect in round_effects(early + late)}
-
-    # Three rounds at 1 and two at 0.9: their mean is 0.9^(2/5).
-    assert found[3].effect == pytest.approx(0.9 / 0.9**0.4 - 1, abs=0.002)
-    assert found[3].drifted and found[0].drifted
-
-
 @pytest.mark.parametrize("variation", [0.03, 0.05])
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3), (20, 5)])
 def test_scatter_without_drift_is_called_drift_in_at_most_five_percent(

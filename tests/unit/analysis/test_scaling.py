@@ -121,15 +121,18 @@ def test_a_repeat_without_its_baseline_is_compared_with_the_mean_of_the_others(s
 
 
 def test_what_is_not_known_of_a_base_of_other_rounds_is_part_of_the_efficiency(study: Study, tmp_path: Path) -> None:
-    """Horovod runs in rounds of its own, after all others: no base run stands beside it."""
-    text = SCALING.replace("allreduce, label", "ring, label").replace("parameter_server", "horovod")
-    built = read_study(tmp_path, text.replace("[1, 2]", "[2, 1]"))
-    rates = {0: 100.0, 1: 110.0, 2: 121.0}
-    write_results(built, lambda run: {"throughput_samples_per_s": rates.get(run.spec.repeat, 110.0)})
+    four = read_study(tmp_path, SCALING.replace("allreduce, label", "ring, label").replace("repeats: 3", "repeats: 4"))
+    rates = [100.0, 110.0, 121.0, 100.0]
 
-    rows = study_rows(built, MACHINE)
+    def change(run: Run) -> dict[str, object] | None:
+        missing = run.spec.ranks == 1 and run.spec.repeat == 3
+        return None if missing else {"throughput_samples_per_s": rates[run.spec.repeat]}
 
-    late = at(rows, "horovod", 2, 0)
+    write_results(four, change)
+
+    rows = study_rows(four, MACHINE)
+
+    late = at(rows, "parameter_server", 2, 3)
     # log: mean of the base log 110, half width 4.302653 · log(1.1) / sqrt(3) = 0.236764
     assert late["efficiency"] == pytest.approx(100 / 110 / 2)
     assert late["efficiency_high"] / late["efficiency"] == pytest.approx(math.exp(0.236764), abs=1e-5)

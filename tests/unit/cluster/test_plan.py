@@ -232,19 +232,6 @@ def test_data_that_the_driver_prepares_takes_no_node(folder: Path) -> None:
     assert plan.hours(planned("known").total.gpu[0]) - plan.hours(plan.total.gpu[0]) == IDLE_H
 
 
-def test_a_build_is_cpu_work_of_unknown_time_which_the_driver_may_do_itself(folder: Path) -> None:
-    build = [AnnouncedJob(0, "horovod", {"machine": "known"}, (), ("results/known/builds/horovod.json",), {}, 50_000)]
-    plan = make_plan(Project({"machine": "known"}), build)
-    assert show.as_json(plan, {})["unknown"] == {"jobs": 1, "gpu_hours_requested": 4, "node_hours_requested": 1}
-    with open(folder / "config/machines/known.yaml", "a") as file:
-        file.write("queues: {gpu: {}, cpu: {devices_per_node: 0}}\n")
-    plan = make_plan(Project({"machine": "known"}), build)
-    (job,) = plan.submitted
-    assert (job.resources.queue, plan.total.gpu) == ("cpu", (0, 0, 0))
-    (folder / "site.yaml").write_text("prepare: driver\n")
-    assert make_plan(Project({"machine": "known", "site": "site.yaml"}), build).submitted == []
-
-
 def test_a_proposal_has_questions_hours_by_study_jobs_by_nodes_and_the_notes_of_the_plan(folder: Path) -> None:
     project = Project({"machine": "known"})
     plan = plan_of(project, "known")

@@ -22,7 +22,6 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.strategies import horovod_build
 from scalestudy.training.job import Resolved
 
 
@@ -182,28 +181,3 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     assert not out.exists()
     state = json.loads((out.parent / "state.json").read_text())
     assert (state["state"], why in state["cause"]) == ("failed", True)
-
-
-@pytest.mark.parametrize(
-    ("reason", "lacks", "status"),
-    [
-        ("its build tools could not be downloaded (no network)", "[]", 2),
-        ("its sources could not be downloaded (no network)", "[]", 2),
-        ("there is no C++ compiler", "[]", 2),
-        ("there is no C++ compiler", "[c++]", 0),
-        ("it did not compile (error)", "[]", 0),
-    ],
-)
-def test_a_build_that_lacks_network_or_compiler_is_a_fault_in_a_job_and_one_that_does_not_compile_an_outcome(
-    reason: str, lacks: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(horovod_build, "build", lambda: {"status": "failed", "reason": reason})
-    site_of(tmp_path, monkeypatch, f"lacks: {lacks}\n")
-    monkeypatch.setenv("MULTINODE_FAULT", str(tmp_path / "fault"))
-    out = tmp_path / "horovod.json"
-    monkeypatch.setenv(OF_EXECUTOR[0], "job")
-    assert run_command(["build", "horovod", "--out", str(out)]) == status
-    assert (out.exists(), (tmp_path / "fault").exists()) == (status == 0, status == 2)
-    monkeypatch.delenv(OF_EXECUTOR[0])
-    assert run_command(["build", "horovod", "--out", str(out)]) == 0
-    assert out.exists()

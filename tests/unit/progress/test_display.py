@@ -23,9 +23,9 @@ EXPECTED = Expected(10, 10, "repeats")
 
 
 def half_done(folder: Path = Path()) -> Progress:
-    """At 40 s: a build of 20 s and one of three runs are done, the second run has been going for 10 s."""
+    """At 40 s: a dataset of 20 s and one of three runs are done, the second run has been going for 10 s."""
     progress = Progress(command="snakemake all --profile profiles/local", began=1000.0, at_once=1)
-    progress.add([Task("build", "horovod", "compiling Horovod", "", Expected(20, 20, "built"))])
+    progress.add([Task("build", "dataset", "preparing d", "", Expected(20, 20, "built"))])
     progress.add(
         Task(str(folder / f"{n}.json"), "train", f"loading: loader workers per rank {n}", "loading", EXPECTED)
         for n in range(3)
@@ -71,15 +71,15 @@ def test_elsewhere_a_minute_of_silence_is_ended_by_what_is_running(capsys: pytes
     assert capsys.readouterr().err == ""
 
 
-def test_a_build_is_named_while_it_runs() -> None:
+def test_a_dataset_is_named_while_it_is_prepared() -> None:
     progress = Progress(began=1000.0)
-    progress.add([Task("build", "horovod", "compiling Horovod", "", Expected.of_rule("horovod"))])
+    progress.add([Task("build", "dataset", "preparing d", "", Expected(120.0, 600.0, "any dataset"))])
     progress.begin("build", 1000.0)
     out = io.StringIO()
     live = Live(progress, Console(file=out, force_terminal=True, width=100), clock=lambda: 1060.0)
     live.shown(running=True)
     live.close()
-    assert "compiling Horovod: 60 s of about 4 min" in out.getvalue()
+    assert "preparing d: 60 s of about 4 min" in out.getvalue()
 
 
 def test_what_is_left_is_said_with_the_command_that_resumes() -> None:

@@ -15,17 +15,16 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_scalestudy import LogHandler, resume_command
 
-HOROVOD = "results/local/builds/horovod.json"
+MANIFEST = "results/data/d/manifest.json"
 
 
 @pytest.fixture
 def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
-    """The display of a call for one study, not on a terminal, where Horovod is not built."""
+    """The display of a call for one study, not on a terminal."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
-    monkeypatch.setattr("scalestudy.strategies.horovod_build.found", lambda: None)
     job = SimpleNamespace(
-        rule=SimpleNamespace(name="horovod"), output=[HOROVOD], priority=1, wildcards_dict={"machine": "local"}
+        rule=SimpleNamespace(name="dataset"), output=[MANIFEST], priority=1, wildcards_dict={"dataset": "d"}
     )
     made = LogHandler(SimpleNamespace(dryrun=False, quiet=None, stdout=False), None)  # type: ignore[arg-type]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job])))
@@ -39,27 +38,17 @@ def send(handler: LogHandler, event: LogEvent, **facts: Any) -> None:
     handler.handle_event(event, record)
 
 
-def begin_build(handler: LogHandler) -> None:
-    send(handler, LogEvent.RUN_INFO, stats={"horovod": 1, "total": 1})
-    log = "results/local/builds/horovod.log"
-    job = {"jobid": 3, "rule_name": "horovod", "wildcards": {"machine": "local"}, "output": [HOROVOD], "log": [log]}
+def begin_dataset(handler: LogHandler) -> None:
+    send(handler, LogEvent.RUN_INFO, stats={"dataset": 1, "total": 1})
+    log = "results/data/d/prepare.log"
+    job = {"jobid": 3, "rule_name": "dataset", "wildcards": {"dataset": "d"}, "output": [MANIFEST], "log": [log]}
     send(handler, LogEvent.JOB_INFO, **job)
-
-
-def test_a_build_of_minutes_is_announced_before_it_runs(
-    handler: LogHandler, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begin_build(handler)
-    assert capsys.readouterr().err.splitlines() == [
-        "To do: 1 build, 2 to 10 min",
-        "Compiling Horovod for this machine. This happens once and takes several minutes. Log: results/local/builds/horovod.log",
-    ]
 
 
 def test_a_stop_names_the_command_that_resumes_and_the_folder_knows_it(
     handler: LogHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin_build(handler)
+    begin_dataset(handler)
     handler.close()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "Of 1 job, 1 not done. To resume: .venv/bin/snakemake all --profile 'profiles/my site'"
@@ -71,11 +60,11 @@ def test_a_stop_names_the_command_that_resumes_and_the_folder_knows_it(
 def test_the_wait_of_a_job_in_the_queue_is_no_part_of_what_it_took(
     handler: LogHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin_build(handler)
-    task = handler.progress.tasks[HOROVOD]
+    begin_dataset(handler)
+    task = handler.progress.tasks[MANIFEST]
     task.began -= 3600  # submitted an hour ago
     capsys.readouterr()
-    handler.handle_event(None, logging.makeLogRecord({"msg": "horovod: ran for 90 s", "multinode_ran": (3, 90.0)}))
+    handler.handle_event(None, logging.makeLogRecord({"msg": "dataset: ran for 90 s", "multinode_ran": (3, 90.0)}))
     handler.handle_event(None, logging.makeLogRecord({"msg": "other: ran for 90 s", "multinode_ran": (99, 90.0)}))
     assert capsys.readouterr().err == ""
     send(handler, LogEvent.JOB_FINISHED, job_id=3)
@@ -83,7 +72,7 @@ def test_the_wait_of_a_job_in_the_queue_is_no_part_of_what_it_took(
 
 
 def test_a_file_of_thousands_of_runs_is_not_written_at_each_ones_end_but_at_the_last(handler: LogHandler) -> None:
-    begin_build(handler)
+    begin_dataset(handler)
     file = Path(".scalestudy/progress.json")
     file.unlink()
     handler.keep_took_s = 0.5
@@ -102,7 +91,7 @@ def test_a_disk_that_is_full_ends_no_display(handler: LogHandler, monkeypatch: p
 
 
 def test_what_ended_well_needs_no_command(handler: LogHandler, capsys: pytest.CaptureFixture[str]) -> None:
-    begin_build(handler)
+    begin_dataset(handler)
     send(handler, LogEvent.JOB_FINISHED, job_id=3)
     handler.close()
     assert "resume" not in capsys.readouterr().err

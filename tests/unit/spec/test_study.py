@@ -117,15 +117,6 @@ def test_repeats_go_round_by_round_with_the_seed_one_higher_each() -> None:
     assert len({run.configuration for run in study.runs}) == 2
 
 
-def test_what_has_to_be_compiled_is_measured_last_each_round_with_the_first_configuration_once_more() -> None:
-    study = made("base: {ranks: 2}\nvary: {strategy: [horovod, zero1, fsdp]}\nrepeats: 2")
-    assert [(run.spec.strategy.name, run.spec.repeat) for run in study.runs] == [
-        *[("zero1", 0), ("fsdp", 0), ("zero1", 1), ("fsdp", 1)],
-        *[("zero1", 2), ("horovod", 0), ("zero1", 3), ("horovod", 1)],
-    ]
-    assert study.late == {run.id for run in study.runs[4:]}
-
-
 def test_an_included_run_can_have_fewer_repeats() -> None:
     study = made("vary: {seed: [0]}\ninclude: [{seed: 100, repeats: 1}]\nrepeats: 2")
     assert [(run.spec.seed, run.spec.repeat) for run in study.runs] == [(0, 0), (100, 0), (1, 1)]

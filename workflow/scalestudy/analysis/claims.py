@@ -65,10 +65,10 @@ def _with_change(verdict: Verdict, fixed: Mapping[str, str]) -> Verdict:
 
 
 def rows_for_claims(study: Study, frame: pd.DataFrame) -> list[Row]:
-    """The rows of the study's rounds as maps, with what is emulated in each; reference runs of later rounds are left out."""
+    """The rows of the study's rounds as maps, with what is emulated in each."""
     parts = {run.id: emulated_parts(run.spec) for run in study.runs}
     rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    return [{**row, "emulated_parts": parts[row["run"]]} for row in rows if row["repeat"] < study.repeats]
+    return [{**row, "emulated_parts": parts[row["run"]]} for row in rows]
 
 
 def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tested:

@@ -65,7 +65,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
         elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
             rows[column] = rows[column].fillna("")
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
-    rows["round"] = [study.round_of(run) for run in study.runs]
+    rows["round"] = [run.spec.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
     return with_cost(with_scaling(_with_drift(rows), study), machine)
 

@@ -26,8 +26,6 @@ LINK_MARGIN_S = 300
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
 DATA_LEAST_S = 600.0
-BUILD_MIN = 60
-"""Walltime of compiling Horovod, minutes."""
 
 NAMES = (
     "nodes",
@@ -92,11 +90,6 @@ def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
 def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     """What preparing a dataset requests."""
     return _of_cpus(machine, replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s)))
-
-
-def of_build(machine: Machine) -> Resources:
-    """What compiling for the machine requests: an hour at most."""
-    return _of_cpus(machine, TimeEstimate(0.0, 60.0 * BUILD_MIN - LINK_MARGIN_S, "unknown"))
 
 
 def _of_cpus(machine: Machine, estimate: TimeEstimate) -> Resources:

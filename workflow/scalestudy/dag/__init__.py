@@ -5,7 +5,6 @@ The Snakefile reads a `Project` and makes `Rules` of it; rules take their inputs
 
 from __future__ import annotations
 
-from scalestudy.dag.downloads import say_downloads
 from scalestudy.dag.driver import (
     calm_driver,
     fix_claims,
@@ -27,7 +26,6 @@ __all__ = [
     "keep_outputs",
     "own_folder",
     "read_project",
-    "say_downloads",
     "say_left_out",
     "stop_runs_on_sigterm",
 ]

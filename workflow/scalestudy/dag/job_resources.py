@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalestudy.cluster.plan.expected import TimeEstimate
-from scalestudy.cluster.resources import Planner, Resources, of_build
+from scalestudy.cluster.resources import Planner, Resources
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_machine
@@ -38,10 +38,6 @@ class JobResources:
             self._datasets[dataset] = self.planner(self.runs.config.folder).of_dataset(spec)
         return self._datasets[dataset]
 
-    def of_build(self, machine: str) -> Resources:
-        """What compiling for a machine requests."""
-        return of_build(self.planner(machine).machine)
-
     def gpu_slots(self, machine: str, run: str) -> int:
         """All devices of a run, for `--resources gpu_slots=N`: a cap on what runs at the same time."""
         found = self.of_run(machine, run)
@@ -54,12 +50,9 @@ class JobResources:
         """Study by study, in each round by round, and within a round in the order that the seed draws.
 
         So the first figure comes early, drift hits all configurations, and what a run leaves behind (a warm cache, a hot
-        processor) does not always meet the same next one. Horovod is built at 50,000 (rules/build.smk): after all runs
-        that need nothing built, before those that do.
+        processor) does not always meet the same next one.
         """
         planned = self.runs.planned(machine, run)
-        if planned.late:
-            return 40_000 - 400 * min(planned.study, 90) - min(planned.place, 399)
         return 1_000_000 - 10_000 * min(planned.study, 90) - min(planned.place, 9_999)
 
     @property

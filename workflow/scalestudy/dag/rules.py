@@ -120,15 +120,6 @@ class Rules:
 
         return functools.partial(resource, self)
 
-    def build_resource(self, name: str) -> Callable[[Any], Any]:
-        """One resource of the job that compiles Horovod."""
-
-        @_answers
-        def resource(self: Rules, w: Any) -> Any:
-            return self.project.resources.of_build(w.machine).plain()[name]
-
-        return functools.partial(resource, self)
-
     # Results
 
     @_answers

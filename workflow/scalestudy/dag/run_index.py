@@ -15,24 +15,17 @@ from scalestudy.spec.study import RESERVED, Run, Study
 
 
 class IndexedRun(NamedTuple):
-    """A run, with the position of its study, and its place in the order in which the study's runs are measured.
-
-    Late runs are counted by themselves.
-    """
+    """A run, with the position of its study, and its place in the order in which the study's runs are measured."""
 
     study: int
     place: int
-    late: bool
-    """Whether it comes after everything else, and after what has to be compiled for it."""
     run: Run
 
 
 def _planned(position: int, study: Study) -> Iterator[IndexedRun]:
     places = {run: place for place, run in enumerate(study.order)}
-    before = len(study.runs) - len(study.late)
     for run in study.runs:
-        late = run.id in study.late
-        yield IndexedRun(position, places[run.id] - (before if late else 0), late, run)
+        yield IndexedRun(position, places[run.id], run)
 
 
 class RunIndex:

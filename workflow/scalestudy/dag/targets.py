@@ -38,10 +38,9 @@ class Targets:
         return canonical_json(self.runs.run_with(dataset).spec.data.plain())
 
     def train_inputs(self, machine: str, run: str) -> dict[str, str]:
-        """Spec, data and build of a run: the same before and after it, and of any age."""
+        """Spec and data of a run: the same before and after it, and of any age."""
         folder, planned = layout.run_folder(machine, run), self.runs.run(machine, run)
-        build = {"build": f"results/{machine}/builds/horovod.json"} if planned.spec.strategy.needs_build else {}
-        inputs = {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(planned.dataset)), **build}
+        inputs = {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(planned.dataset))}
         return {name: ancient(file) for name, file in inputs.items()}
 
     def results(self, machine: str, scale: str, study: str) -> list[str]:

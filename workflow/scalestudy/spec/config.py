@@ -99,11 +99,8 @@ class Site(Spec):
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     prepare: Literal["job", "driver"] = "job"
-    """Where data is prepared and Horovod is built: each dataset, and the build, in a job of its own, in a queue of CPU
-    nodes where the machine file has one; or all of it by the driver, on its own host."""
-    internet: bool | None = None
-    """Whether nodes reach addresses outside. `false`: what a job would download is an error before anything is submitted;
-    unset: it is only said. `scalestudy fetch` brings it beforehand."""
+    """Where data is prepared: each dataset in a job of its own, in a queue of CPU nodes where the machine file has one;
+    or all of it by the driver, on its own host, which may be the one with internet."""
     modules: tuple[str, ...] = ()
     """Modules that each job loads first, in this order."""
     conda: Annotated[str, Field(min_length=1)] | None = None

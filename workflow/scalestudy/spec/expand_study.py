@@ -99,7 +99,7 @@ def expand(
         scale=scale,
         tags=spec.tags,
         repeats=found.repeats,
-        runs=tuple(itertools.chain.from_iterable(_compiled_last(rounds, extensions))),
+        runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for each in configurations for setting in each.point)),
         labels=_labels(document, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in figures),
@@ -261,21 +261,6 @@ def _repeat(run: Run, repeat: int, extensions: Path) -> Run:
 def _distinct(configurations: list[Configuration], runs: list[Run]) -> list[Configuration]:
     """The configurations without duplicates; of duplicates the first is kept."""
     return list({run.id: each for run, each in reversed(list(zip(runs, configurations, strict=True)))}.values())[::-1]
-
-
-def _compiled_last(rounds: list[list[Run]], extensions: Path) -> list[list[Run]]:
-    """Runs whose strategy has to be compiled form separate rounds after all others.
-
-    In each of them the first configuration of the others is measured once more: its drift shows what changed
-    meanwhile.
-    """
-    others = [[run for run in one_round if not run.spec.strategy.needs_build] for one_round in rounds]
-    compiled = [[run for run in one_round if run.spec.strategy.needs_build] for one_round in rounds]
-    if not any(compiled) or not others[0]:
-        return rounds
-    first = others[0][0]
-    again = (_repeat(first, len(rounds) + number, extensions) for number in range(len(rounds)))
-    return others + [[reference, *found] for reference, found in zip(again, compiled, strict=True) if found]
 
 
 def _labels(document: YamlDocument, configurations: list[Configuration]) -> dict[str, dict[str, str]]:

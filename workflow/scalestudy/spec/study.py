@@ -24,7 +24,7 @@ MOST_REPEATS = 10_000
 TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 
-RESERVED = ("all", "claims", "dataset", "figure", "horovod", "judge", "report", "spec", "summarise", "table", "train")
+RESERVED = ("all", "claims", "dataset", "figure", "judge", "report", "spec", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
 
 
@@ -145,17 +145,6 @@ class Study:
     notices: tuple[str, ...] = ()
     """What the file says in words that are no longer used, and what to write instead."""
 
-    @functools.cached_property
-    def late(self) -> frozenset[str]:
-        """Ids of the runs that wait for something to be compiled, and of the reference runs made in their rounds."""
-        return frozenset(
-            run.id for run in self.runs if run.spec.strategy.needs_build or run.spec.repeat >= self.repeats
-        )
-
-    def round_of(self, run: Run) -> int:
-        """The round in which a run is measured: those of late runs come after all others."""
-        return run.spec.repeat % self.repeats + (self.repeats if run.id in self.late else 0)
-
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
         return [tuple(run for run in self.runs if run.spec.repeat == repeat) for repeat in range(self.repeats)]
@@ -166,12 +155,12 @@ class Study:
 
         The order is drawn by hashing, so that a configuration that is added leaves the order of the others as it was.
         """
-        return tuple(run.id for run in sorted(self.runs, key=lambda run: (self.round_of(run), _drawn(self, run))))
+        return tuple(run.id for run in sorted(self.runs, key=lambda run: (run.spec.repeat, _drawn(run))))
 
 
-def _drawn(study: Study, run: Run) -> str:
+def _drawn(run: Run) -> str:
     seed = run.spec.seed - run.spec.repeat
-    return sha256_text(f"{seed}:{study.round_of(run)}:{run.configuration}")
+    return sha256_text(f"{seed}:{run.spec.repeat}:{run.configuration}")
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:

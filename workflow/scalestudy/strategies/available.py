@@ -6,13 +6,14 @@ import importlib.util
 import shutil
 
 from scalestudy.site_fault import Lackable
-from scalestudy.strategies import horovod_build
 from scalestudy.strategies.catalogue import AnyStrategy, MPIAllReduce
 
 
 def missing_build(options: AnyStrategy) -> str | None:
     """What has not been compiled on this machine for the strategy, with what to do about it; None where nothing is needed."""
-    return horovod_build.missing() if options.needs_build else None
+    if options.needs_build and importlib.util.find_spec("horovod") is None:
+        return "Horovod is not installed here: run `make horovod` (minutes), then `scalestudy forget --skipped`"
+    return None
 
 
 def missing_on_node(options: AnyStrategy, launcher: str = "mpirun") -> tuple[str, Lackable] | None:

@@ -232,7 +232,7 @@ class FSDP(StrategySpec):
 
 
 class Horovod(StrategySpec):
-    """Horovod's DistributedOptimizer: fused all-reduces during backward; built here by `scalestudy build horovod`."""
+    """Horovod's DistributedOptimizer: fused all-reduces during backward; `make horovod` builds it."""
 
     name: Literal["horovod"]
     transport: Literal["gloo", "mpi"] = "gloo"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -14,8 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.errors import Skipped
-from scalestudy.strategies import horovod_build
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Horovod as Options
 
@@ -32,7 +29,9 @@ class Horovod(Strategy):
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
         self.rendezvous: Any = None
-        self.hvd = _imported()
+        import horovod.torch
+
+        self.hvd: Any = horovod.torch
         # Horovod starts once in a process: started again after its end it crashes.
         if not self.hvd.is_initialized():
             self._configure()
@@ -137,18 +136,6 @@ class Horovod(Strategy):
             ]
         )
         return port
-
-
-def _imported() -> Any:
-    """horovod.torch, from the folder that it was built into."""
-    folder = horovod_build.found()
-    if folder is None:
-        raise Skipped(horovod_build.missing() or "")
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    import horovod.torch
-
-    return horovod.torch
 
 
 def _address(interface: str | None) -> str:

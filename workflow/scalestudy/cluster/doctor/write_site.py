@@ -69,7 +69,6 @@ def site_text(name: str, facts: ClusterFacts) -> str:
         "# yaml-language-server: $schema=../../workflow/schemas/site.schema.json",
         HEAD.format(name=name, system=WORDS[facts.system], node=""),
         *_software_lines(),
-        f"# internet: false  # {CORRECT}: where nodes reach no address outside",
         f"# scratch: $TMPDIR  # {CORRECT}: a folder on a node's own disk, where that is not $TMPDIR",
         f"# data_roots: {{image_folder: /data/imagenet}}  # {CORRECT}: data that the site already has",
         "scheduler:",

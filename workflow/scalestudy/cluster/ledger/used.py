@@ -57,7 +57,7 @@ def _attempt(name: str, event: Mapping[str, object]) -> LedgerAttempt | None:
     words = label.split()
     rule = words[0] if words else ""
     found = RUN.search(label)
-    if found is None and rule != "horovod":
+    if found is None:
         return None
     hours = event.get("gpu_hours")
     used, gpus, nodes, number = (event.get(key) for key in ("used_s", "gpus", "nodes", "link"))

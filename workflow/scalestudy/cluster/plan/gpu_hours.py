@@ -21,7 +21,6 @@ from scalestudy.cluster.plan import spread
 from scalestudy.cluster.plan.costs import data_of
 from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.planned import (
-    SUBMITTED,
     Amounts,
     AnnouncedJob,
     Plan,
@@ -179,10 +178,6 @@ def _planned(project: Project, seen: AnnouncedJob) -> PlannedJob:
         asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
         written = of_dataset(project.runs.run_with(dataset).spec)
         return PlannedJob(seen, "data", "", 0, asked, estimate, _seconds(asked, estimate), written)
-    if seen.rule in SUBMITTED:
-        needed = project.resources.of_build(seen.wildcards["machine"])
-        asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        return PlannedJob(seen, "builds", "", 0, asked, UNKNOWN, _seconds(asked, UNKNOWN))
     return PlannedJob(seen, "", "", 0, NO_REQUEST, UNKNOWN, (0, 0, 0))
 
 

@@ -19,7 +19,7 @@ from scalestudy.cluster.resources import Resources, limit_min
 from scalestudy.spec.charge import charge
 from scalestudy.spec.machine import Machine
 
-SUBMITTED = ("train", "dataset", "horovod")
+SUBMITTED = ("train", "dataset")
 """Rules whose jobs go to the scheduler; the others take seconds and stay with the driver."""
 Unit = Literal["gpu", "node", "cpu"]
 LONG_MIN = 24 * 60

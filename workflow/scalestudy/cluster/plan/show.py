@@ -137,7 +137,7 @@ def unknown(plan: Plan, unit: Unit) -> Iterator[str]:
         yield "in the makespan each takes its whole walltime"
 
 
-WHAT = {"train": "run", "dataset": "dataset", "horovod": "build"}
+WHAT = {"train": "run", "dataset": "dataset"}
 """What a rule's job is called."""
 
 

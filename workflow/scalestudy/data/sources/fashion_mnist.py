@@ -21,7 +21,6 @@ from scalestudy.data.catalogue import FashionMNIST
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays
 from scalestudy.errors import UserError
-from scalestudy.files import atomic_path
 from scalestudy.site_fault import lacking, site_file
 from scalestudy.spec.config import Site
 
@@ -65,29 +64,6 @@ def provide(spec: FashionMNIST, site: Site) -> Arrays:
             return _read(folder)
     _fetch(cache)
     return _read(cache)
-
-
-def is_fetched(spec: FashionMNIST, site: Site) -> bool:
-    """Whether a job on another host finds the files: where a folder is named, or in the user's cache."""
-    named = spec.root is not None or "fashion_mnist" in site.data_roots
-    return named or _holds(cache_folder())
-
-
-def fetch_for_jobs() -> Path:
-    """Fill the user's cache, from the package of this host or the network; its folder. Raises Skipped where that fails."""
-    cache = cache_folder()
-    if not _holds(cache):
-        if _holds(PACKAGED):
-            cache.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                file = _file(PACKAGED, name)
-                assert file is not None
-                with atomic_path(cache / file.name) as temporary:
-                    shutil.copyfile(file, temporary)
-        else:
-            _fetch(cache)
-    _read(cache)
-    return cache
 
 
 def cache_folder() -> Path:
