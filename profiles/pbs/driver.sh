@@ -3,7 +3,7 @@
 #PBS -l select=1:ncpus=1:mem=4gb -l walltime=24:00:00 -j oe
 cd "$PBS_O_WORKDIR" && . .venv/bin/activate
 # TERM, ten minutes before the walltime: the driver exits and its jobs continue. Its successor adopts them.
-timeout --signal=TERM "${DRIVER_TIME:-1430m}" snakemake --profile profiles/pbs all --config scale=paper
+timeout --signal=TERM "${DRIVER_TIME:-1430m}" snakemake --profile profiles/pbs all
 status=$?
 [ "$status" = 124 ] && exec qsub profiles/pbs/driver.sh
 exit "$status"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The driver as a job of one core, for sites whose login nodes end long processes: qsub profiles/sge/driver.sh all --config scale=paper
+# The driver as a job of one core, for sites whose login nodes end long processes: qsub profiles/sge/driver.sh all
 #$ -cwd -V -S /bin/bash -l h_rt=24:00:00
 . .venv/bin/activate
 # TERM, ten minutes before the walltime: the driver exits and its jobs continue. Its successor adopts them.

@@ -53,4 +53,4 @@ def assert_runs_unedited(site: NewSite, kind: str) -> None:
     assert status == 0, said
     (result,) = [json.loads(file.read_text()) for file in site.results()]
     assert (result["status"], len(result["launch"]["hosts"])) == ("valid", 2)
-    assert list(site.clone.glob("results/fresh/mini/figures/through/*.svg")), said
+    assert list(site.clone.glob("results/fresh/paper/figures/through/*.svg")), said

@@ -42,7 +42,7 @@ def test_the_doctor_writes_files_with_which_a_study_runs_unedited(slurm: SlurmBo
     slurm.until(["scontrol", "-o", "show", "job", job], "JobState=COMPLETED", 200)
     log = (clone / f"slurm-{job}.out").read_text()
     assert site.results(), log
-    assert list(clone.glob("results/fresh/mini/figures/through/*.svg")), log
+    assert list(clone.glob("results/fresh/paper/figures/through/*.svg")), log
 
     status, said = call("scalestudy", "doctor", "--write", "fresh")
     assert status == 2

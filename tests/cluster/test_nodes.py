@@ -57,7 +57,7 @@ def test_each_node_and_each_pair_of_neighbours_is_a_job_on_these_nodes_and_no_ot
 
     with open(clone / "profiles/slurm/site.yaml", "a") as site:
         site.write("prepare: driver\n")
-    slurm_of = ("--profile", "profiles/slurm", "--config", "machine=box")
+    slurm_of = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")
     status, said = call("snakemake", "nodes", *slurm_of, "--jobs", "3", "--seconds-between-status-checks", "2")
     assert status == 0, said
     hosts_of = {"node4", "node2", "node4,node2"}

@@ -52,7 +52,7 @@ def study(slurm: SlurmBox) -> Iterator[Shown]:
     """A study through profiles/slurm, whose first driver is killed, while other tests run; a call waits for the end."""
     ends = THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 4]")
     made, log = studies(slurm, ends), slurm.folder / "studies.log"
-    words = ("snakemake", "through", "--profile", "profiles/slurm", "--config", "machine=box")
+    words = ("snakemake", "through", "--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")
     made.start_killed(log, *words, *QUICK)
     process = made.start(log, *words, *QUICK)
     yield lambda: (made, process.wait(280), log.read_text())
@@ -297,6 +297,7 @@ def test_what_the_study_used_is_compared_with_its_plan_also_for_the_job_that_was
         "profiles/slurm",
         "--config",
         "machine=box",
+        "scale=mini",
         "studies=through",
         "--actual",
         "--json",

@@ -15,7 +15,7 @@ from tests.cluster.slurm_box import HarshSlurmBox
 from tests.cluster.study import Studies, studies
 from tests.cluster.workflow import ROOT
 
-PROFILE = ("--profile", "profiles/slurm", "--config", "machine=box")
+PROFILE = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")
 
 
 class AccountedSlurmBox(HarshSlurmBox):

@@ -25,8 +25,8 @@ SUBMITTED = "needs a scheduler; tests/cluster/test_day_one.py runs it on Slurm"
 NOT_RUN = {
     "cd $PBS_O_WORKDIR": "PBS sets the variable",
     "qsub profiles/pbs/driver.sh": SUBMITTED,
-    "qsub profiles/sge/driver.sh all --config scale=paper": SUBMITTED,
-    "sbatch profiles/slurm/driver.sh all --config scale=paper": SUBMITTED,
+    "qsub profiles/sge/driver.sh all": SUBMITTED,
+    "sbatch profiles/slurm/driver.sh all": SUBMITTED,
     "scalestudy doctor --profile profiles/pbs": "needs PBS; python -m tests.soak.profiles pbs",
     "scalestudy doctor --profile profiles/sge": "needs Grid Engine; python -m tests.soak.profiles sge",
     "scalestudy doctor --profile profiles/slurm": "needs Slurm; python -m tests.soak.profiles slurm",
@@ -46,8 +46,8 @@ ONE_STUDY = {
         "snakemake all --profile profiles/local -n",
     ),
     **{
-        f"snakemake all --profile profiles/{name} --config scale=paper -n":
-            f"scalestudy plan --profile profiles/{name} --config scale=paper"
+        f"snakemake all --profile profiles/{name} -n":
+            f"scalestudy plan --profile profiles/{name}"
         for name in ("pbs", "sge", "slurm")
     },
 }  # fmt: skip

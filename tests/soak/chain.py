@@ -20,7 +20,17 @@ def main() -> int:
     box = SlurmBox(ROOT)
     try:
         made = studies(box)
-        shown(made, "snakemake", "long", "--profile", "profiles/slurm", "--config", "machine=box", *TWO_MINUTES)
+        shown(
+            made,
+            "snakemake",
+            "long",
+            "--profile",
+            "profiles/slurm",
+            "--config",
+            "machine=box",
+            "scale=mini",
+            *TWO_MINUTES,
+        )
         results = made.results("long")
         links = results[0]["links"] if results else []
         for link in links:

@@ -23,7 +23,7 @@ BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsBox, "allocation": SlurmBox
 def run_study(box: Box, name: str) -> bool:
     """Doctor, plan and study through one profile; whether every run ended well and the figure is there."""
     made = studies(box)
-    profile = ("--profile", f"profiles/{name}", "--config", "machine=box")
+    profile = ("--profile", f"profiles/{name}", "--config", "machine=box", "scale=mini")
     inside = ("salloc", "-Q", "-N", "3", "--exclusive") if name == "allocation" else ()
     shown(made, *inside, "scalestudy", "doctor", *profile)
     shown(made, "scalestudy", "plan", *profile, "studies=through")

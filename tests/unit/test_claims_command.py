@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.claims import judge
+from scalestudy.analysis.summarise import summarise
 from scalestudy.cli import run_command
 from scalestudy.commands.claims import denominator, lines, verdicts_of
 from scalestudy.commands.summary import print_summary
 from scalestudy.report.claim_tables import write_verdicts
-from scalestudy.results import freshness
 from scalestudy.results.stored import write_result
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import result_of
 from tests.unit.analysis.made_claims import DIRECTION, frame_of, study_with
@@ -33,6 +33,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
     study = study_with(tmp_path / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION)
     fixed = {claim.id: claim.digest for claim in study.claims}
+    summarise(study, "local")
     write_verdicts(study, "local", judge(study, frame_of(study, rates(80.0)), fixed))
     return study
 
@@ -86,7 +87,8 @@ def test_verdicts_are_judged_again_where_the_claims_have_changed(study: Study, t
 def test_verdicts_are_judged_again_where_a_result_has_changed_since_the_summary(study: Study) -> None:
     run = next(run for run in study.runs if run.spec.train.epochs == 1)
     write_result(result_file("local", run.id), result_of(run))
-    freshness.keep(study, "local", freshness.of_study(study, "local"))
+    summarise(study, "local")
+    claims_file("local", study.scale, study.name).touch()
     assert verdicts_of(study, "local")[2]["verdict"] == "reproduced"
     write_result(result_file("local", run.id), result_of(run, throughput_samples_per_s=1.0))
     os.utime(result_file("local", run.id), (10**9, 10**9))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.summarise import read_rows, repair_summary, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.summarise import is_current, read_rows, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from scalestudy.spec.layout import run_folder
+from scalestudy.spec.layout import result_file, run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
@@ -215,15 +217,33 @@ def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study:
     assert varied_columns(zipped) == ["strategy", "ranks"]
 
 
-def test_damaged_rows_are_refused_with_a_sentence_and_made_again_where_something_is_drawn(study: Study) -> None:
+def test_damaged_rows_are_refused_with_a_sentence(study: Study) -> None:
     write_results(study)
     file, _ = summarise(study, MACHINE)
-    whole = file.read_bytes()
-    file.write_bytes(whole[:100])
+    file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(UserError, match=r"runs.parquet: cannot be read: .*\n    delete it, then make it: snakemake"):
         read_rows(study, MACHINE)
-    repair_summary(study, MACHINE)
-    assert file.read_bytes() == whole
+
+
+def test_what_was_made_from_other_results_is_not_current(study: Study, tmp_path: Path) -> None:
+    write_results(study)
+    figure = tmp_path / "figure.svg"
+    assert not is_current(study, MACHINE)
+    summarise(study, MACHINE)
+    figure.touch()
+    assert is_current(study, MACHINE, figure)
+    os.utime(figure, (10**9, 10**9))
+    assert not is_current(study, MACHINE, figure)
+    result_file(MACHINE, study.runs[0].id).unlink()
+    assert not is_current(study, MACHINE)
+
+
+def test_a_result_from_a_node_whose_clock_is_ahead_is_dated_now(study: Study) -> None:
+    write_results(study)
+    result = result_file(MACHINE, study.runs[0].id)
+    os.utime(result, (time.time() + 90, time.time() + 90))
+    runs, _ = summarise(study, MACHINE)
+    assert result.stat().st_mtime <= runs.stat().st_mtime
 
 
 def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_reaches_it() -> None:

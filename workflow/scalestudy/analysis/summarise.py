@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
 from scalestudy.analysis.cost import with_cost
@@ -16,12 +17,10 @@ from scalestudy.analysis.drift import round_effects
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
-from scalestudy.analysis.sealed_table import read_table, write_table
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text
-from scalestudy.results import freshness
-from scalestudy.results.stored import read_result, state_of
+from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
+from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
@@ -31,21 +30,24 @@ STATUSES = ("valid", "invalid", "skipped", "missing")
 ENDS = ("low", "high")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
+MADE_FROM = b"scalestudy.made_from"
+"""Key of the digest of the results among the notes of runs.parquet."""
 VOLATILE = ("memory_gib", "system")
 """What two measurements may differ in and still be of one instrument."""
 
 
 def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
-    made_from = freshness.of_study(study, machine)  # first: what changes from now on counts as changed
+    made_from = made_now_from(study, machine)  # first: what changes from now on counts as changed
     now_at_most(*(result_file(machine, run.id) for run in study.runs))
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
-    write_table(folder / "runs.parquet", storable(rows))
+    table = pa.Table.from_pandas(storable(rows))
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), MADE_FROM: made_from.encode()})
+    write_with(folder / "runs.parquet", lambda file: pq.write_table(table, file))
     write_text(
         folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     )
-    freshness.keep(study, machine, made_from)
     return folder / "runs.parquet", folder / "summary.csv"
 
 
@@ -84,23 +86,20 @@ def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-class Damaged(UserError):
-    """runs.parquet is there and cannot be read, or was changed after it was written."""
+def made_now_from(study: Study, machine: str) -> str:
+    """The digest of the results that a summary written now is made from."""
+    return contents_digest(machine, [run.id for run in study.runs])
 
 
-def repair_summary(study: Study, machine: str) -> None:
-    """Summarise a study again where runs.parquet is damaged: Snakemake sees only that the file is there.
-
-    Raises UserError where no result is here that it could be made from.
-    """
+def is_current(study: Study, machine: str, file: Path | None = None) -> bool:
+    """Whether the summary, and a file that is drawn from it, were made from the results that the study has now."""
+    summary = study_folder(machine, study.scale, study.name) / "runs.parquet"
     try:
-        read_rows(study, machine)
-    except Damaged:
-        if not any(result_file(machine, run.id).exists() for run in study.runs):
-            raise
-        summarise(study, machine)
-    except UserError:
-        pass  # said by what reads the rows
+        made_from = (pq.read_schema(summary).metadata or {}).get(MADE_FROM, b"").decode()
+        is_newer = file is None or file.stat().st_mtime >= summary.stat().st_mtime
+    except (OSError, pa.ArrowException):
+        return False
+    return is_newer and made_from == made_now_from(study, machine)
 
 
 def read_rows(study: Study, machine: str) -> pd.DataFrame:
@@ -109,13 +108,11 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
     remedy = f"make it: snakemake {file} --cores 1"
     if not file.exists():
         raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
-    if not file.is_file():
-        raise Damaged("is not a file", str(file), f"remove it, then {remedy}")
     try:
-        rows = read_table(file)
+        rows = pq.read_table(file).to_pandas()
         runs = list(rows["run"])
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise Damaged(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise UserError(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
     if runs != [run.id for run in study.runs]:
         raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
     return _with_spec(rows, study)

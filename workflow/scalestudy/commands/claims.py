@@ -12,7 +12,6 @@ import click
 from scalestudy.commands.options import MACHINE, SCALE
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
-from scalestudy.results.freshness import is_current
 from scalestudy.spec.layout import claims_file
 
 if TYPE_CHECKING:
@@ -61,10 +60,11 @@ def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
 def verdicts_of(study: Study, machine: str) -> Verdicts:
     """The stored verdicts on a study's claims; judged now where there are none, or claims or results have changed."""
     stored = _stored(study, machine)
-    if stored is not None and is_current(study, machine):
-        return stored
     from scalestudy.analysis.claims import judge
-    from scalestudy.analysis.summarise import study_rows
+    from scalestudy.analysis.summarise import is_current, study_rows
+
+    if stored is not None and is_current(study, machine, claims_file(machine, study.scale, study.name)):
+        return stored
     from scalestudy.files import finite
     from scalestudy.spec.fixed_claims import fixed_claims
 

@@ -17,11 +17,9 @@ def command(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy figure --study gpu_scaling --name time
     """
-    from scalestudy.analysis.summarise import repair_summary
     from scalestudy.figures.kinds import draw
     from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():
         found = one_study(machine, scale, study)
-        repair_summary(found, machine)
         draw(found, machine, name)

@@ -18,7 +18,7 @@ import click
 
 from scalestudy.commands.export import FILES, SUMS
 from scalestudy.errors import UserError
-from scalestudy.files import atomic_path, checked_json, read_sealed
+from scalestudy.files import atomic_path, canonical_json, read_sealed
 from scalestudy.spec.layout import RESULTS, folder_name, run_folder
 
 RUN_FILE = re.compile(r"results/([a-z][a-z0-9_]*)(?:\+[a-z][a-z0-9_]*)?/runs/([A-Za-z0-9_.]+-[0-9a-f]{12})/([a-z.]+)")
@@ -135,11 +135,27 @@ def _sums(data: bytes, place: str) -> dict[str, str]:
     return {name: digest for digest, between, name in (line.partition("  ") for line in lines) if between}
 
 
+UNSEEN = re.compile(r"(?<!\\)(?:\\\\)*(\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|d[89a-f][0-9a-f]{2}))")
+"""In canonical JSON: a control character, or half of a character. (Line breaks and tabs have shorter names there.)"""
+PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
+"""Both halves of a character beyond the first 65,536."""
+
+
+def refuse_unseen(value: Any, place: str) -> None:
+    """UserError where text of an archive holds what nobody types and a terminal or a page could act on."""
+    try:
+        text = canonical_json(value)
+    except (ValueError, RecursionError):
+        raise UserError("is nested too deep, or contains an invalid number", place, REMEDY) from None
+    if found := UNSEEN.search(PAIR.sub("", text)):
+        raise UserError(f"contains the character {found[1]}, which is not allowed", place, REMEDY)
+
+
 def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -> None:
     """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
     import tempfile
 
-    from scalestudy.results.stored import differences
+    from scalestudy.results.shape import differences
     from scalestudy.spec.base import parse
     from scalestudy.spec.ids import is_named
     from scalestudy.spec.run import RunSpec
@@ -158,10 +174,12 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
         file.parent.mkdir()
         file.write_bytes(files["result.json"])
         try:
-            wrong = next(differences(read_sealed(file, REMEDY), run, spec, machine), None)
+            result = read_sealed(file, REMEDY)
+            refuse_unseen(result, place)
+            wrong = next(differences(result, run, spec, machine), None)
         except UserError as error:
             raise UserError(f"the result of {run} {error.what}", place, REMEDY) from None
-        checked_json(plain, f"{place}: spec.json of {run}", REMEDY)
+        refuse_unseen(plain, f"{place}: spec.json of {run}")
     if not is_named(run, plain):
         raise UserError(f"the specification of {run} is not that of its id", place, REMEDY)
     if wrong is not None:

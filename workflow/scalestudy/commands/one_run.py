@@ -13,7 +13,7 @@ import click
 
 from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import Skipped, UserError, raise_all
-from scalestudy.files import checked_json, now_at_most, read_json, write_json
+from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.spec.base import parse, printable
@@ -40,7 +40,6 @@ def train_from_spec(out: Path) -> None:
     """Make the run whose spec.json lies in the folder of `out`; a crash ends with exit status 1 and no result."""
     folder, file = out.parent, out.parent / "spec.json"
     plain = read_json(file)
-    checked_json(plain, file, "delete it; the spec of this run will be written again")
     spec = checked_run(plain, str(file))
     if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
         what = f"describes another run than its folder names: {identity}"

@@ -65,7 +65,7 @@ def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
 
     \b
-    Example: scalestudy plan --profile profiles/pbs --config scale=paper
+    Example: scalestudy plan --profile profiles/pbs
     Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
     """
     sys.exit(show_plan(targets, profile, PlanOptions(**options)))

@@ -10,7 +10,7 @@ import click
 
 from scalestudy.commands.options import FILE, OUT
 from scalestudy.errors import UserError, raise_all
-from scalestudy.files import checked_json, read_json
+from scalestudy.files import read_json
 
 EXAMPLE = 'write, for example, {"source": "digits"}'
 
@@ -51,7 +51,6 @@ def _described(file: Path, text: str | None) -> AnyData:
         data = json.loads(text) if text is not None else read_json(file)
     except (ValueError, RecursionError) as error:
         raise UserError(f"cannot be read as JSON: {error}", where, EXAMPLE) from None
-    checked_json(data, where, EXAMPLE)
     run, problems = parse(RunSpec, {"data": data})
     problems = problems if run is None else list(size_problems(run))
     raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])

@@ -19,12 +19,9 @@ def command(machine: str, scale: str, out: Path, studies: str) -> None:
 
     Example: scalestudy report --studies gpu_scaling --out report.html
     """
-    from scalestudy.analysis.summarise import repair_summary
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.report.page import write_report
 
     with beside_measured_runs():
         found = [one_study(machine, scale, name) for name in studies.split(",")]
-        for study in found:
-            repair_summary(study, machine)
         write_report(found, machine, scale, out)

@@ -58,7 +58,7 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
     _print_devices(studies, machine)
     click.echo("")
     if holds(report_file(machine, scale), studies):
-        _line("report", report_file(machine, scale))
+        _line("report", report_file(machine, scale), *studies, machine=machine)
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
 
@@ -92,6 +92,7 @@ def _print_devices(studies: list[Study], machine: str) -> None:
 
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
+    from scalestudy.analysis.summarise import is_current
     from scalestudy.cluster.ledger.used import last_causes
     from scalestudy.results.stored import read_result
 
@@ -109,11 +110,11 @@ def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     counts = ", ".join(f"{count} {status}" for status, count in states.items())
     click.echo(f"\n{study.title}: {counts} of {len(study.runs)} runs")
     for figure in study.figures:
-        _line("figure", figure_file(machine, scale, study.name, figure.file_name))
+        _line("figure", figure_file(machine, scale, study.name, figure.file_name), study, machine=machine)
     for table in study.tables:
         file = table_file(machine, scale, study.name, table.name, "md")
-        _line("table", file)
-        if table.decide and file.exists():
+        _line("table", file, study, machine=machine)
+        if table.decide and is_current(study, machine, file):
             for sentence in _decided(study, machine, table):
                 click.echo(f"          {sentence}")
     return left_out
@@ -159,5 +160,10 @@ def _decided(study: Study, machine: str, table: TableSpec) -> list[str]:
     )
 
 
-def _line(kind: str, file: Path) -> None:
-    click.echo(f"  {kind:7} {file}" + ("" if file.exists() else "  (not made)"))
+def _line(kind: str, file: Path, *studies: Study, machine: str) -> None:
+    from scalestudy.analysis.summarise import is_current
+
+    is_old = file.exists() and not all(is_current(study, machine, file) for study in studies)
+    click.echo(
+        f"  {kind:7} {file}" + ("  (older than its runs)" if is_old else "" if file.exists() else "  (not made)")
+    )

@@ -17,11 +17,9 @@ def command(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy table --study gpu_scaling --name times
     """
-    from scalestudy.analysis.summarise import repair_summary
     from scalestudy.figures.tables import write_table
     from scalestudy.host_lock import beside_measured_runs
 
     with beside_measured_runs():
         found = one_study(machine, scale, study)
-        repair_summary(found, machine)
         write_table(found, machine, name)

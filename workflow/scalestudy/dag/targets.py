@@ -13,7 +13,7 @@ from snakemake.ioflags import before_update
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json, sha256_file
-from scalestudy.results import freshness
+from scalestudy.results.stored import contents_digest
 from scalestudy.spec import layout
 from scalestudy.spec.claims import Published
 from scalestudy.spec.study import Study
@@ -56,7 +56,7 @@ class Targets:
 
     def measured(self, machine: str, scale: str, study: str) -> str:
         """What the results of a study say: by their content, because one from a backup can be older than the tables."""
-        return freshness.digest(freshness.of_study(self.runs.study(machine, scale, study), machine))
+        return contents_digest(machine, [run.id for run in self.runs.study(machine, scale, study).runs])
 
     def shown(self, machine: str, scale: str, name: str) -> str:
         """What of a study changes its summary without changing its runs: order, labels, titles; and the machine's prices."""

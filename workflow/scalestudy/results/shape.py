@@ -1,7 +1,8 @@
-"""What a result holds, and as what: every part that something here reads, however deep it lies."""
+"""The shape of a result that comes from elsewhere: every part that is read here, however deep it lies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -9,6 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from scalestudy.spec.base import shown_safely
+from scalestudy.spec.columns import METRICS, SHARES
+from scalestudy.spec.ids import is_named
+from scalestudy.spec.layout import machine_and_campaign
+from scalestudy.spec.run import RunSpec
 
 
 def _time(text: str) -> str:
@@ -67,7 +72,7 @@ class _Result(StoredPart):
     status: Literal["valid", "invalid", "skipped"]
     spec: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
-    """Looked at one by one, in stored.py: which values are possible depends on the metric."""
+    """Looked at one by one, in `differences`: which values are possible depends on the metric."""
     reason: str | None = None
     started: Time | None = None
     ended: Time | None = None
@@ -117,3 +122,40 @@ def _reached(result: Mapping[str, Any], location: tuple[int | str, ...]) -> tupl
             value = None  # type: ignore[assignment]
             break
     return f"`{'.'.join(path)}`", value
+
+
+def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
+    """How a result differs from one that this run would write, the plainest difference first."""
+    if result.get("run") != run:
+        yield f"it is the result of {shown_safely(result.get('run'))}"
+    if machine is not None and not _is_of(machine, result.get("machine")):
+        yield f"it was measured on machine {shown_safely(result['machine'])} and lies below results/{machine}"
+    for wrong in wrong_parts(result):
+        yield wrong
+        return  # what follows takes every part for what it should be
+    if spec is None and not is_named(run, result.get("spec") or {}):
+        yield f"its `spec` is not that of the run {shown_safely(run)}"
+    if spec is not None and result.get("spec") != spec.plain():
+        yield "its `spec` is not that of the run"
+    for name, value in (result.get("metrics") or {}).items():
+        if value is not None and not _possible(name, value):
+            yield f"its {name} is {shown_safely(value)}"
+
+
+def _is_of(machine: str, measured: Any) -> bool:
+    """Whether a result is one of this machine; its campaign may be another, which `scalestudy import --as` gives it.
+
+    A result from before the machine was recorded says nothing.
+    """
+    if measured is None:
+        return True
+    return isinstance(measured, str) and machine_and_campaign(measured)[0] == machine_and_campaign(machine)[0]
+
+
+def _possible(name: str, value: Any) -> bool:
+    """Whether a metric can have that value: a finite number, not below 0, and for shares not above 1."""
+    if name not in METRICS:
+        return True  # of another version, and shown nowhere
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return False
+    return value >= 0 and not (name in SHARES and value > 1)

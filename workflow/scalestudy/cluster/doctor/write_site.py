@@ -54,7 +54,7 @@ def write_files(name: str, facts: ClusterFacts, report: dict[str, Any] | None) -
     texts = {
         "machine": machine_text(name, facts, report),
         "site": site_text(name, facts),
-        "where": f"machine: {name}\nsite: profiles/{name}/site.yaml\n",
+        "where": f"machine: {name}\nscale: paper\nsite: profiles/{name}/site.yaml\n",
         "profile": profile_text(name, facts),
     }
     for key, file in files.items():
