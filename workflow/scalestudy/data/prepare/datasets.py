@@ -19,13 +19,12 @@ from scalestudy.data.manifest import (
     read_manifest,
     write_manifest,
 )
-from scalestudy.data.prepare import parts, write
+from scalestudy.data.prepare import write
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
 from scalestudy.data.progress import KEPT
 from scalestudy.data.sources import Arrays, Generated, Pictures, source_module
-from scalestudy.data.sources.listing import kept_in
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.config import Site, data_folder
@@ -104,8 +103,7 @@ def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     with watched(work) as spent:
-        with kept_in(work / parts.LISTING):
-            source: Arrays | Pictures | Generated = source_module(spec.plain()).provide(spec, site)
+        source: Arrays | Pictures | Generated = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
         if isinstance(source, Generated):

@@ -25,7 +25,7 @@ from scalestudy.data.progress import Progress
 from scalestudy.files import plain_file
 
 T = TypeVar("T")
-RECORDS, PLAN, LISTING = "parts", "plan", "listing"
+RECORDS, PLAN = "parts", "plan"
 """In a work folder: records of whole parts, the plan that they belong to, and listings of the source's folders."""
 
 
@@ -92,14 +92,12 @@ class Gathered:
 def records_folder(work: Path, plan: str, name: str = "") -> Path:
     """The folder of records of parts. Where it belongs to another plan, it is emptied first.
 
-    Without a `name`, everything else in `work` but the listings was made by that plan, and is removed too.
+    Without a `name`, everything else in `work` was made by that plan, and is removed too.
     """
     records, kept = work / f"{RECORDS}{name}", work / f"{PLAN}{name}"
     if kept.is_file() and kept.read_text() == plan:
         return records
     for left in [records] if name else list(work.iterdir()):
-        if left.name == LISTING:
-            continue
         if left.is_dir():
             shutil.rmtree(left)
         else:
@@ -111,9 +109,8 @@ def records_folder(work: Path, plan: str, name: str = "") -> Path:
 
 
 def forget_records(work: Path) -> None:
-    """Remove records, plan and listings: all parts are written."""
+    """Remove records and plan: all parts are written."""
     shutil.rmtree(work / RECORDS)
-    shutil.rmtree(work / LISTING, ignore_errors=True)
     (work / PLAN).unlink()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from scalestudy.data.catalogue import Caltech256
 from scalestudy.data.sources import Pictures, named_root
 from scalestudy.data.sources.image_folder import classes_in
-from scalestudy.data.sources.listing import Root, labelled, left_out, whole
+from scalestudy.data.sources.listing import labelled, left_out, whole
 from scalestudy.spec.config import Site
 
 FOLDER = "256_ObjectCategories"
@@ -21,13 +21,11 @@ def provide(spec: Caltech256, site: Site) -> Pictures:
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
     remedy = f"put these files into {root.parent}: {WANTED}"
-    places = Root.of(root, site)
-    classes, odd = classes_in(places, "", remedy)
+    classes, unused, empty = classes_in(root, "", remedy)
     parts = [labelled(part, label) for label, part in enumerate(classes.values())]
-    everything = whole(parts, odd, root, remedy)
+    everything = whole(parts, unused, root, remedy)
     first = np.concatenate([[0], np.cumsum(np.bincount(everything.labels, minlength=len(classes)))])
     held_out = (np.arange(len(everything)) - first[everything.labels]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     train, test = (everything.taken(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
-    return Pictures(
-        {"train": train, "test": test}, len(classes), root=root, left_out=left_out(odd, places, spec.on_error)
-    )
+    lines = left_out(unused, root, spec.on_error, empty)
+    return Pictures({"train": train, "test": test}, len(classes), root=root, left_out=lines)

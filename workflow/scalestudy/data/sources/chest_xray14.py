@@ -15,7 +15,7 @@ from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import DAMAGED, Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays, Pictures, named_root, text_of
-from scalestudy.data.sources.listing import Odd, Root, folders_in, folders_listed, left_out, whole
+from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
 from scalestudy.spec.base import printable
 from scalestudy.spec.config import Site
@@ -45,14 +45,15 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
         if archive is None:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
         return _mnist(archive)
-    listed, places = _table(table), Root.of(root, site)
-    everything, odd = _pictures(places)
-    unusable = listed.contradicted | {name.rpartition("/")[2] for name, _ in odd}
+    listed = _table(table)
+    everything, passed_over = _pictures(root)
+    unusable = listed.contradicted | {name.rpartition("/")[2] for name, _ in passed_over}
+    wrong = list(listed.wrong)
     lists: dict[Split, list[str]] = {}
     for split, name in LISTS.items():
         lists[split], twice = _list(root / name)
-        odd += twice
-    lines = left_out([*listed.odd, *odd], places, spec.on_error)
+        wrong += twice
+    lines = left_out(passed_over, root, spec.on_error, wrong)
     numbers = _by_name(everything, root)
     indexes, seen = {}, {}
     for split, listed_names in lists.items():
@@ -80,7 +81,7 @@ class FindingsTable:
     patients: dict[str, str] = field(default_factory=dict)
     contradicted: set[str] = field(default_factory=set)
     """Images with two rows that differ: neither can be trusted."""
-    odd: list[Odd] = field(default_factory=list)
+    wrong: list[Unused] = field(default_factory=list)
 
 
 def _table(path: Path) -> FindingsTable:
@@ -98,9 +99,11 @@ def _table(path: Path) -> FindingsTable:
                 table.findings[file], table.patients[file] = marks, patient
             elif patient != table.patients[file] or (marks != table.findings[file]).any():
                 table.contradicted.add(file)
-                table.odd.append(Odd(f"{path.name}:{line}", f"contradicts line {first[file]} about {printable(file)}"))
+                table.wrong.append(
+                    Unused(f"{path.name}:{line}", f"contradicts line {first[file]} about {printable(file)}")
+                )
             else:
-                table.odd.append(Odd(f"{path.name}:{line}", f"repeats line {first[file]} about {printable(file)}"))
+                table.wrong.append(Unused(f"{path.name}:{line}", f"repeats line {first[file]} about {printable(file)}"))
     except KeyError as error:
         raise UserError(f"has no column {error}", str(path), "copy it again") from None
     except csv.Error as error:
@@ -129,34 +132,36 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
     return marks
 
 
-def _pictures(root: Root) -> tuple[Index, list[Odd]]:
-    """All images below `images` and `images_001/images` and so on, and what is odd there."""
+def _pictures(root: Path) -> tuple[Index, list[Unused]]:
+    """All images below `images` and `images_001/images` and so on, and the entries passed over."""
     wanted = f"put these files there: {WANTED}"
-    places, odd = folders_in(root, "", wanted, prefix="images")
+    places, passed_over = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
-        inner, odd_here = folders_in(root, folder, wanted, prefix="images")
-        odd += odd_here
+        inner, dangling = folders_in(root, folder, wanted, prefix="images")
+        passed_over += dangling
         if "images" in inner:
             places[number] = f"{folder}/images"
     parts = folders_listed("listing", root, places)
-    odd += [one for part in parts for one in part.odd]
-    return whole([part.index for part in parts], odd, root.path, wanted), odd
+    passed_over += [one for part in parts for one in part.passed_over]
+    return whole([part.index for part in parts], passed_over, root, wanted), passed_over
 
 
-def _list(path: Path) -> tuple[list[str], list[Odd]]:
+def _list(path: Path) -> tuple[list[str], list[Unused]]:
     """The images that a list names, each once, and where one is named again."""
     if not path.is_file():
         raise UserError("no such file", str(path), f"put these files there: {WANTED}")
     first: dict[str, int] = {}
-    odd = []
+    repeated = []
     for line, text in enumerate(text_of(path).splitlines(), 1):
         for name in text.split():
             if name in first:
-                odd.append(Odd(f"{path.name}:{line}", f"lists {printable(name)} again, after line {first[name]}"))
+                repeated.append(
+                    Unused(f"{path.name}:{line}", f"lists {printable(name)} again, after line {first[name]}")
+                )
             first.setdefault(name, line)
     if not first:
         raise UserError("lists no images", str(path), "copy it again")
-    return list(first), odd
+    return list(first), repeated
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:

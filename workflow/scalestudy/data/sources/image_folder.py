@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root
 from scalestudy.data.sources.listing import (
-    Odd,
-    Root,
+    Unused,
     folders_in,
     folders_listed,
     labelled,
@@ -17,6 +18,8 @@ from scalestudy.data.sources.listing import (
 )
 from scalestudy.spec.config import Site
 
+EMPTY = "is a class without images: none in it is named .jpg, .jpeg or .png"
+UNKNOWN = "is not among the classes of train: name them alike"
 FOLDERS: dict[Split, str] = {"train": "train", "test": "val"}
 WANTED = (
     "train/<class>/*.jpg and val/<class>/*.jpg (or .png); "
@@ -26,34 +29,33 @@ WANTED = (
 
 def provide(spec: ImageFolder, site: Site) -> Pictures:
     """All images below `train` and `val`, classes numbered in the order of their names."""
-    return of_folders(Root.of(named_root(spec, site, WANTED), site), WANTED, spec.on_error)
+    return of_folders(named_root(spec, site, WANTED), WANTED, spec.on_error)
 
 
-def of_folders(root: Root, wanted: str, on_error: str) -> Pictures:
-    """The images below `root`; UserError where they are not there, which says what is `wanted`."""
-    remedy = f"put these files into {root.path}: {wanted}"
-    odd: list[Odd] = []
+def of_folders(root: Path, wanted: str, on_error: str) -> Pictures:
+    """The images below `root`; UserError with the files that are `wanted` where they are not there."""
+    remedy = f"put these files into {root}: {wanted}"
+    passed_over: list[Unused] = []
+    wrong: list[Unused] = []
     numbers: dict[str, int] = {}
     indexes: dict[Split, Index] = {}
     for split, folder in FOLDERS.items():
-        parts, odd_here = classes_in(root, folder, remedy)
+        parts, unused, empty = classes_in(root, folder, remedy)
         numbers = numbers or {name: number for number, name in enumerate(parts)}
-        for name in parts.keys() - numbers.keys():
-            odd_here.append(Odd(f"{folder}/{name}", "is not among the classes of train: name them alike"))
+        unknown = parts.keys() - numbers.keys()
+        wrong += sorted([*empty, *(Unused(f"{folder}/{name}", UNKNOWN) for name in unknown)])
         known = [labelled(part, numbers[name]) for name, part in parts.items() if name in numbers]
-        indexes[split] = whole(known, odd_here, root.path / folder, remedy)
-        odd += sorted(odd_here)
-    return Pictures(indexes, len(numbers), root=root.path, left_out=left_out(odd, root, on_error))
+        indexes[split] = whole(known, unused, root / folder, remedy)
+        passed_over += unused
+    lines = left_out(passed_over, root, on_error, wrong)
+    return Pictures(indexes, len(numbers), root=root, left_out=lines)
 
 
-def classes_in(root: Root, folder: str, remedy: str) -> tuple[dict[str, Index], list[Odd]]:
-    """The images of each class that has a folder in a folder, by name and in that order; and what is odd there."""
-    names, odd = folders_in(root, folder, remedy)
+def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], list[Unused], list[Unused]]:
+    """The images of each class by name and in that order; entries passed over; classes without images."""
+    names, dangling = folders_in(root, folder, remedy)
     places = {name: f"{folder}/{name}".lstrip("/") for name in names}
-    found = folders_listed(f"listing {folder}".rstrip(), root, list(places.values()))
-    parts = dict(zip(names, found, strict=True))
-    for name, part in parts.items():
-        odd += part.odd
-        if not len(part.index):
-            odd.append(Odd(places[name], "is a class without images: none in it is named .jpg, .jpeg or .png"))
-    return {name: part.index for name, part in parts.items() if len(part.index)}, odd
+    parts = dict(zip(names, folders_listed(f"listing {folder}".rstrip(), root, list(places.values())), strict=True))
+    passed_over = [one for part in parts.values() for one in part.passed_over]
+    empty = [Unused(places[name], EMPTY) for name, part in parts.items() if not len(part.index)]
+    return {name: part.index for name, part in parts.items() if len(part.index)}, passed_over, [*dangling, *empty]

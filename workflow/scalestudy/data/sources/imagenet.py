@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Pictures, named_root, text_of
-from scalestudy.data.sources.image_folder import of_folders
-from scalestudy.data.sources.listing import FilesFound, Odd, Root, labelled, left_out, listed, tar_part, whole
+from scalestudy.data.sources.image_folder import EMPTY, of_folders
+from scalestudy.data.sources.listing import NO_FILE, Unused, labelled, left_out, listed, tar_part, whole
 from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -35,46 +35,42 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
     """All images, classes numbered in the order of their WordNet ids."""
     root = named_root(spec, site, WANTED)
     if not (root / TRAIN_TAR).is_file():
-        return of_folders(Root.of(root, site), WANTED, spec.on_error)
+        return of_folders(root, WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
-    classes, train, odd = _train(root / TRAIN_TAR)
+    classes, train, passed_over, empty = _train(root / TRAIN_TAR)
     held_out = tar_part(root / HELD_OUT_TAR, 0, None, 0)
-    odd += [Odd(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.odd]
-    lines, test = left_out(odd, Root.of(root, site), spec.on_error), held_out.index
+    passed_over += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.passed_over]
+    lines, test = left_out(passed_over, root, spec.on_error, empty), held_out.index
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
     test = Index(**{**vars(test), "labels": labels})
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
     return Pictures({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
 
 
-def _train(tar: Path) -> tuple[list[str], Index, list[Odd]]:
-    """Classes, the byte ranges of their images within the tar of tars, and what is odd there."""
+def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:
+    """Classes, the byte ranges of their images within the tar of tars, entries passed over, classes without images."""
     descriptor = os.open(tar, os.O_RDONLY)
     try:
         named = [entry for entry in sorted(entries(descriptor, str(tar))) if entry.name.endswith(b".tar")]
     finally:
         os.close(descriptor)
     inner = [entry for entry in named if not entry.kind]
-    odd = [Odd(f"{tar.name}: {os.fsdecode(one.name)}", f"is {one.kind}, not a file") for one in named if one.kind]
+    passed_over = [Unused(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
     if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
 
-    def job(label: int) -> tuple[Path, str, Callable[[], FilesFound]]:
-        member = inner[label]
-        return tar, classes[label], lambda: tar_part(tar, member.start, member.size, label)
-
-    parts = dict(zip(classes, listed(f"listing {tar.name}", [job(n) for n in range(len(inner))]), strict=True))
+    jobs = [functools.partial(tar_part, tar, one.start, one.size, label) for label, one in enumerate(inner)]
+    parts = dict(zip(classes, listed(f"listing {tar.name}", jobs), strict=True))
     for name, part in parts.items():
-        odd += [Odd(f"{tar.name}: {name}.tar: {one.name}", one.why) for one in part.odd]
-        if not len(part.index):
-            odd.append(Odd(f"{tar.name}: {name}.tar", "is a class without images: none in it is named .JPEG"))
+        passed_over += [Unused(f"{tar.name}: {name}.tar: {one.name}", one.why) for one in part.passed_over]
+    empty = [Unused(f"{tar.name}: {name}.tar", EMPTY) for name, part in parts.items() if not len(part.index)]
     known = [name for name, part in parts.items() if len(part.index)]
-    pictures = whole([labelled(parts[name].index, label) for label, name in enumerate(known)], odd, tar, WANTED)
-    return known, pictures, odd
+    everything = [labelled(parts[name].index, label) for label, name in enumerate(known)]
+    return known, whole(everything, passed_over, tar, WANTED), passed_over, empty
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
