@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms.v2 import functional as torchvision
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
 from scalestudy.data.decode.kernel.build import OPTIONS, build
 from scalestudy.data.load.dataset import open_dataset
@@ -84,7 +84,7 @@ def test_any_view_of_any_jpeg_is_that_of_the_plain_way_to_a_level(
 def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
     data = coded(photo(375, 500))
     whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
-    draws = draw.uniforms(images.DRAWS, draw.AUGMENT, 0, 0, np.arange(30)).tolist()
+    draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, 0, 0, np.arange(30)).tolist()
     for numbers in draws:
         view = images.random_view(375, 500, numbers)
         shown, _ = both(fast, data, view, 224)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from scalestudy.data.load.tally import planned_tallies
+from scalestudy.data.load.sample_checksum import planned_checksums
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
 from scalestudy.results.reports import read_reports
@@ -87,7 +87,7 @@ def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(t
     assert (report.steps_done, report.samples_seen) == (24, 96)
     assert report.pauses == [5, 10, 15, 16]
     assert report.left_out == [(15, 20)]
-    assert [report.seen] == [whole.recorder.report.seen] == planned_tallies(32, 4, 1, 0, 0, 24)
+    assert [report.seen] == [whole.recorder.report.seen] == planned_checksums(32, 4, 1, 0, 0, 24)
 
 
 def test_a_run_that_a_version_without_tallies_began_is_not_tallied(tmp_path: Path) -> None:

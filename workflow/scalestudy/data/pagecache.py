@@ -84,7 +84,7 @@ def _resident(descriptor: int) -> int | None:
 def read_bytes() -> int | None:
     """Bytes that this process and its children caused to be read from storage so far; what was cached does not count.
 
-    None where the kernel does not count; on some file systems it counts none (uncounted_reads.py). A child that has
+    None where the kernel does not count; on some file systems it counts none (io_accounting.py). A child that has
     ended is part of its parent's own count (proc(5), `/proc/pid/io`).
     """
     found = _read_by("self")

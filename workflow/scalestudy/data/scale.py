@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 
 _SIZE = re.compile(r"^([0-9.]+) *([KMGT])(i?)B$")
 
@@ -30,7 +30,7 @@ def stratified_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:
 
     labels: [samples]. Samples of a class stand in random order, spread evenly over the whole.
     """
-    shuffled = draw.permutation(len(labels), draw.SUBSET)
+    shuffled = counter_rng.permutation(len(labels), counter_rng.SUBSET)
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     _, starts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     position = np.arange(len(labels)) - np.repeat(starts, counts)

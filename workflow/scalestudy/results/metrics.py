@@ -10,9 +10,9 @@ from itertools import chain
 
 import numpy as np
 
+from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
-from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.measure.timers import PHASES
 from scalestudy.measure.window import relative_half_width
 from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.manifest import Manifest
-from scalestudy.data.uncounted_reads import IN_MEMORY
 from scalestudy.results.metrics import Values, largest
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import Report

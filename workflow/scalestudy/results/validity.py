@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from scalestudy.data.load.tally import planned_tallies
+from scalestudy.data.load.sample_checksum import planned_checksums
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import judge_reads
@@ -135,7 +135,7 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
 def _planned(run: RunEvidence, first: int, done: int) -> list[int]:
     spec = run.job.spec
     samples, last = run.manifest.train.samples, spec.loader.last_batch
-    return planned_tallies(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
+    return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
 
 
 def _seen_by_two(run: RunEvidence, known: Sequence[Report]) -> Iterator[str]:

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.data.decode import kernel
+from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.data.load.loader import Delivered, Loader
-from scalestudy.data.load.tally import MODULUS, tally
+from scalestudy.data.load.sample_checksum import MODULUS, sample_checksum
 from scalestudy.data.pagecache import read_bytes
-from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.emulation.faults import Faults
 from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
@@ -170,7 +170,7 @@ class Recorder:
             return
         for epoch in sorted({epoch for epoch, _ in waiting}):
             samples = np.concatenate([indices for of, indices in waiting if of == epoch])
-            self.report.seen = (self.report.seen + tally(epoch, samples)) % MODULUS
+            self.report.seen = (self.report.seen + sample_checksum(epoch, samples)) % MODULUS
 
     def account(self, loader: Loader, faults: Faults) -> None:
         """Bring the report up to the step that was just done; on a GPU it is waited for."""

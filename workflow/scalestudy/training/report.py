@@ -86,7 +86,7 @@ class Report(_Plain):
     """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
     samples_seen: int = 0
     seen: int | None = None
-    """Which samples they were, as one number (data/load/tally.py); None: a version before it began the run."""
+    """Which samples they were, as one number (data/load/sample_checksum.py); None: a version before it began the run."""
     window: tuple[int, int] = (0, 0)
     """First step of the measurement window, and the step after its last."""
     left_out: list[tuple[int, int]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Report(_Plain):
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
     uncounted_reads: str | None = None
-    """The file system of the data where the kernel does not count what is read from it (data/uncounted_reads.py)."""
+    """The file system of the data where the kernel does not count what is read from it (data/io_accounting.py)."""
     client_read_bytes: int | None = None
     """What that file system's client counted meanwhile, for all processes of the host; None where it does not."""
     client_counts_servers: bool = False

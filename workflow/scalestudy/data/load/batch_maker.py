@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import Dataset, PictureDataset
-from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED
+from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED
 from scalestudy.data.load.pinned import Batch, device_to_pin_for, empty, pinned
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scalestudy.data.digests import VALUES, place_of, unchanged
 from scalestudy.data.index import DAMAGED
 from scalestudy.data.labels import check_labels
-from scalestudy.data.load.pictures import PICTURE_FORMATS, StoredPictures
+from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
 from scalestudy.data.load.readers import How, Recipe
 from scalestudy.data.load.readers.memory import MemoryReader
 from scalestudy.data.load.sampler import StorageOrder
@@ -201,7 +201,7 @@ class PictureDataset(SplitOfData):
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
         super().__init__(manifest, recipe.split)
         self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self.pictures = StoredPictures(recipe, manifest)
+        self.pictures = ImageReader(recipe, manifest)
         self.mode, self.stream = self.pictures.mode, self.pictures.stream
         assert len(self.pictures.labels) == self.samples
 

@@ -17,7 +17,7 @@ import torch
 
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import PictureDataset
-from scalestudy.data.load.pictures import UNWATCHED
+from scalestudy.data.load.image_reader import UNWATCHED
 from scalestudy.data.load.pinned import Registered, pinned
 from scalestudy.data.load.worker_process import MadeBatch, WorkerSetup
 from scalestudy.data.load.workers import CHECK_S, Workers

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.errors import UserError
 
 LastBatch = Literal["drop", "pad"]
@@ -16,7 +16,7 @@ LastBatch = Literal["drop", "pad"]
 
 def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """[samples] the order of one epoch, the same on every rank."""
-    return draw.permutation(samples, draw.ORDER, seed, epoch)
+    return counter_rng.permutation(samples, counter_rng.ORDER, seed, epoch)
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples:
 
 def stream_order(data: StorageOrder, seed: int, epoch: int) -> NDArray[np.int64]:
     """[samples] shards in random order, each as it is stored: what is read in sequence."""
-    shards = draw.permutation(len(data.begins) - 1, draw.ORDER, seed, epoch)
+    shards = counter_rng.permutation(len(data.begins) - 1, counter_rng.ORDER, seed, epoch)
     return np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])
 
 
 def through_buffer(sequence: NDArray[np.int64], buffer: int, *keys: int) -> NDArray[np.int64]:
     """The order in which samples leave a buffer of that size, each drawn at random from what is in it."""
-    drawn = draw.uniforms(1, *keys, np.arange(len(sequence)))[:, 0].tolist()
+    drawn = counter_rng.uniforms(1, *keys, np.arange(len(sequence)))[:, 0].tolist()
     coming = sequence.tolist()
     held, rest = coming[:buffer], iter(coming[buffer:])
     left: list[int] = []
@@ -108,7 +108,7 @@ def batches(
     if stream is None:
         return np.ascontiguousarray(order.reshape(steps, ranks, global_batch // ranks)[:, rank])
     part = order.reshape(ranks, -1)[rank]
-    return through_buffer(part, stream.buffer, draw.BUFFER, seed, epoch, rank).reshape(steps, -1)
+    return through_buffer(part, stream.buffer, counter_rng.BUFFER, seed, epoch, rank).reshape(steps, -1)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.load.pictures import NO_SAMPLE, UNWATCHED, StoredPictures
+from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, ImageReader
 from scalestudy.data.load.readers import Recipe
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
@@ -66,14 +66,14 @@ class Worker:
         shared = np.frombuffer(mmap.mmap(memory, head + setup.slots * setup.slot_bytes), np.uint8)
         self.progress = shared[:head].view(np.int64).reshape(setup.workers, 2)[setup.number]
         self.ring = shared[head:].reshape(setup.slots, setup.slot_bytes)
-        self.pictures: StoredPictures | None = None
+        self.pictures: ImageReader | None = None
         self.dataset: Any = None
 
     def open(self) -> None:
         """Open the data as the process of the loader did."""
         recipe = self.setup.recipe
         if self.setup.side is not None:
-            self.pictures = StoredPictures(recipe, read_manifest(recipe.manifest))
+            self.pictures = ImageReader(recipe, read_manifest(recipe.manifest))
         else:
             import torch
 

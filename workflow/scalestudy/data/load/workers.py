@@ -12,7 +12,7 @@ import torch
 
 from scalestudy.data.decode.images import one_torch_thread
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
-from scalestudy.data.load.pictures import NO_SAMPLE, no_progress
+from scalestudy.data.load.image_reader import NO_SAMPLE, no_progress
 
 CHECK_S = 0.5
 """Seconds between two checks whether a worker that is waited for hangs."""

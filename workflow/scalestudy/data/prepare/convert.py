@@ -8,7 +8,7 @@ from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.decode import images
 from scalestudy.data.manifest import Split
 from scalestudy.data.progress import KEPT
-from scalestudy.data.sources import Pictures
+from scalestudy.data.sources import EncodedImages
 from scalestudy.errors import UserError
 
 
@@ -26,7 +26,7 @@ class Converted(NamedTuple):
     """Coded bytes that it was made of."""
 
 
-def converted(spec: DatasetSpec, source: Pictures, split: Split, number: int) -> Converted:
+def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: int) -> Converted:
     """The image as it is, as smaller JPEG, or as pixels; Unreadable where it is damaged.
 
     An image that is stored unchanged is decoded once too: a damaged one should be found now, not after hours of

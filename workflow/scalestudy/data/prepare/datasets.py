@@ -24,7 +24,7 @@ from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
 from scalestudy.data.progress import KEPT
-from scalestudy.data.sources import Arrays, Generated, Pictures, source_module
+from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
 from scalestudy.spec.config import Site, data_folder
@@ -103,12 +103,12 @@ def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     with watched(work) as spent:
-        source: Arrays | Pictures | Generated = source_module(spec.plain()).provide(spec, site)
+        source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
         if isinstance(source, Generated):
             return describe_live(manifest, spec.scale, source)
-        if isinstance(source, Pictures) and usable_in_place(spec, source):
+        if isinstance(source, EncodedImages) and usable_in_place(spec, source):
             return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
         refuse_foreign(bulk, manifest.id)  # before hours of work, too
         with becoming(bulk, work, manifest.id):
@@ -121,8 +121,8 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
         return manifest
 
 
-def _refuse_for_tensors(spec: AnyData, source: Arrays | Pictures | Generated) -> None:
-    if isinstance(source, Pictures):
+def _refuse_for_tensors(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
+    if isinstance(source, EncodedImages):
         return
     for key, value, plain in (
         ("preprocess", spec.preprocess, "none"),

@@ -16,7 +16,7 @@ from scalestudy.data.index import Index, fingerprint
 from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
 from scalestudy.data.prepare.select import Selection, evenly_spread
 from scalestudy.data.scale import wanted_samples
-from scalestudy.data.sources import Generated, Labels, Pictures
+from scalestudy.data.sources import EncodedImages, Generated, Labels
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, sha256_text
 
@@ -34,7 +34,7 @@ def describe_live(manifest: Manifest, scale: float | str, source: Generated) -> 
 
 
 def describe_pictures(
-    manifest: Manifest, spec: DatasetSpec, source: Pictures, selection: dict[Split, Selection],
+    manifest: Manifest, spec: DatasetSpec, source: EncodedImages, selection: dict[Split, Selection],
     indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
 ) -> Manifest:  # fmt: skip
     """The manifest completed from the indexes; UserError where a split or a class has no readable image.
@@ -80,7 +80,7 @@ def task_of(labels: Labels) -> Task:
     return "multilabel" if labels.ndim == 2 else "classification"
 
 
-def _refuse_lost_classes(planned: Labels, kept: Labels, source: Pictures) -> None:
+def _refuse_lost_classes(planned: Labels, kept: Labels, source: EncodedImages) -> None:
     """UserError where a class lost all its training images: the model would have an output that is never trained."""
     lost = np.setdiff1d(planned, kept) if planned.ndim == 1 else np.zeros(0, np.int64)
     if len(lost):
@@ -91,7 +91,7 @@ def _refuse_lost_classes(planned: Labels, kept: Labels, source: Pictures) -> Non
         raise UserError(what, first, "replace them, or remove the folder of the class")
 
 
-def _mean_sides(source: Pictures, index: Index) -> tuple[float | None, float | None]:
+def _mean_sides(source: EncodedImages, index: Index) -> tuple[float | None, float | None]:
     """Mean width and height of training images; estimated from some where the index does not hold them."""
     if len(index.width):
         return float(index.width.mean()), float(index.height.mean())

@@ -18,10 +18,10 @@ from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
 from scalestudy.data.prepare.select import Selection, mean_bytes, plan_of, selected
 from scalestudy.data.progress import shown
 from scalestudy.data.scale import wanted_samples
-from scalestudy.data.sources import Pictures
+from scalestudy.data.sources import EncodedImages
 
 
-def usable_in_place(spec: DatasetSpec, source: Pictures) -> bool:
+def usable_in_place(spec: DatasetSpec, source: EncodedImages) -> bool:
     """Whether the images can be used where they lie: none has to be changed, and none is needed twice."""
     if source.root is None or spec.preprocess != "none" or spec.shard.format != "files":
         return False
@@ -29,7 +29,7 @@ def usable_in_place(spec: DatasetSpec, source: Pictures) -> bool:
     return wanted_samples(spec.scale, available, mean_bytes(spec, source)) <= available
 
 
-def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path, work: Path) -> Manifest:
+def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path, work: Path) -> Manifest:
     """Write the index into `folder`; with `on_error: skip`, decode every image first. Records lie in `work`."""
     assert source.root is not None
     indexes, left_out, bytes_in = {}, [], 0
@@ -57,7 +57,7 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
 
 
 def _examined(
-    spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, work: Path
+    spec: DatasetSpec, source: EncodedImages, split: Split, selection: Selection, work: Path
 ) -> list[PreparedPart]:
     """Parts whose index holds the images that can be decoded; `start` is their planned number."""
     nothing = np.zeros(0, np.int64)

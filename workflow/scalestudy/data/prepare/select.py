@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Unreadable, converted
 from scalestudy.data.scale import chosen, wanted_samples
-from scalestudy.data.sources import Labels, Pictures
+from scalestudy.data.sources import EncodedImages, Labels
 from scalestudy.files import canonical_json
 
 SPLITS: tuple[Split, Split] = ("train", "test")
@@ -33,7 +33,7 @@ class Selection:
     """[samples] stored bytes of each image; the mean for all of them where sizes are not known beforehand."""
 
 
-def selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
+def selected(spec: DatasetSpec, source: EncodedImages) -> dict[Split, Selection]:
     """As many training images as `data.scale` requests, repeated or made anew beyond those available; all others."""
     known = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
     mean = mean_bytes(spec, source)
@@ -49,14 +49,14 @@ def selected(spec: DatasetSpec, source: Pictures) -> dict[Split, Selection]:
         order = orders[split]
         if spec.shard.format != "files":
             # Shuffled when written: otherwise, reading in sequence would show one class after the other.
-            order = order[draw.permutation(len(order), draw.SHARD, split == "test")]
+            order = order[counter_rng.permutation(len(order), counter_rng.SHARD, split == "test")]
         labels = order % source.classes if endless and split == "train" else source.indexes[split].labels[order]
         sizes = source.indexes[split].bytes[order] if known else np.full(len(order), max(1, round(mean)))
         found[split] = Selection(order, labels, sizes)
     return found
 
 
-def mean_bytes(spec: DatasetSpec, source: Pictures) -> float:
+def mean_bytes(spec: DatasetSpec, source: EncodedImages) -> float:
     """Mean size of a training image as it will be stored; images that cannot be read do not count."""
     index = source.indexes["train"]
     if spec.preprocess == "raw":
@@ -75,7 +75,7 @@ def evenly_spread(count: int) -> list[int]:
     return sorted({number * count // SAMPLED for number in range(SAMPLED)})
 
 
-def plan_of(spec: DatasetSpec, source: Pictures, selection: dict[Split, Selection]) -> str:
+def plan_of(spec: DatasetSpec, source: EncodedImages, selection: dict[Split, Selection]) -> str:
     """SHA-256 of everything that decides which bytes a part of the work holds."""
     digest = hashlib.sha256(canonical_json(spec.plain()).encode())
     for split, chosen_pictures in selection.items():

@@ -24,7 +24,7 @@ from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
 from scalestudy.data.prepare.select import SPLITS, Selection, plan_of, selected
 from scalestudy.data.progress import Progress, shown
 from scalestudy.data.scale import chosen, wanted_samples
-from scalestudy.data.sources import Arrays, Pictures
+from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
 
 LABELS = tuple(f"{split}_labels.npy" for split in SPLITS)
@@ -62,7 +62,7 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
     return dataclasses.replace(manifest, **more, cost=cost)
 
 
-def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, folder: Path) -> Manifest:
+def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path) -> Manifest:
     """Images in the form that the spec requests, and their index; UserError where there is no room."""
     selection = selected(spec, source)
     _require_room(folder, sum(int(chosen_pictures.sizes.sum()) for chosen_pictures in selection.values()))
@@ -90,7 +90,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: Pictures, fold
 
 
 def _write_split(
-    spec: DatasetSpec, source: Pictures, split: Split, selection: Selection, folder: Path, records: Path,
+    spec: DatasetSpec, source: EncodedImages, split: Split, selection: Selection, folder: Path, records: Path,
     progress: Progress,
 ) -> list[PreparedPart]:  # fmt: skip
     """Convert and write one split."""

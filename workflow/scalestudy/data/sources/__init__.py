@@ -39,7 +39,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class EncodedImages:
     """Coded images, to be stored or used where they lie."""
 
     indexes: Mapping[Split, Index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scalestudy.data.catalogue import Caltech256
-from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources import EncodedImages, named_root
 from scalestudy.data.sources.image_folder import classes_in
 from scalestudy.data.sources.listing import labelled, left_out, whole
 from scalestudy.spec.config import Site
@@ -16,7 +16,7 @@ HELD_OUT_EVERY = 5
 WANTED = f"{FOLDER}/<class>/*.jpg (256_ObjectCategories.tar unpacked: 30,607 files of 257 classes, 1.2 GB)"
 
 
-def provide(spec: Caltech256, site: Site) -> Pictures:
+def provide(spec: Caltech256, site: Site) -> EncodedImages:
     """All images, classes numbered in the order of their names, the last one being clutter."""
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
@@ -28,4 +28,4 @@ def provide(spec: Caltech256, site: Site) -> Pictures:
     held_out = (np.arange(len(everything)) - first[everything.labels]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     train, test = (everything.taken(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
     lines = left_out(unused, root, spec.on_error, empty)
-    return Pictures({"train": train, "test": test}, len(classes), root=root, left_out=lines)
+    return EncodedImages({"train": train, "test": test}, len(classes), root=root, left_out=lines)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import DAMAGED, Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Arrays, Pictures, named_root, text_of
+from scalestudy.data.sources import Arrays, EncodedImages, named_root, text_of
 from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
 from scalestudy.spec.base import printable
@@ -36,7 +36,7 @@ WANTED = (
 )
 
 
-def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
+def provide(spec: ChestXray14, site: Site) -> EncodedImages | Arrays:
     """Images with any number of 14 findings, split by patient as the two lists say."""
     root = named_root(spec, site, WANTED)
     table = next((root / name for name in TABLES if (root / name).is_file()), None)
@@ -69,7 +69,7 @@ def provide(spec: ChestXray14, site: Site) -> Pictures | Arrays:
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
         raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
-    return Pictures(indexes, len(FINDINGS), root=root, left_out=lines)
+    return EncodedImages(indexes, len(FINDINGS), root=root, left_out=lines)
 
 
 @dataclass(frozen=True)

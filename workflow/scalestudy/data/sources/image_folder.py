@@ -7,7 +7,7 @@ from pathlib import Path
 from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Pictures, named_root
+from scalestudy.data.sources import EncodedImages, named_root
 from scalestudy.data.sources.listing import (
     Unused,
     folders_in,
@@ -27,12 +27,12 @@ WANTED = (
 )
 
 
-def provide(spec: ImageFolder, site: Site) -> Pictures:
+def provide(spec: ImageFolder, site: Site) -> EncodedImages:
     """All images below `train` and `val`, classes numbered in the order of their names."""
     return of_folders(named_root(spec, site, WANTED), WANTED, spec.on_error)
 
 
-def of_folders(root: Path, wanted: str, on_error: str) -> Pictures:
+def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
     """The images below `root`; UserError with the files that are `wanted` where they are not there."""
     remedy = f"put these files into {root}: {wanted}"
     passed_over: list[Unused] = []
@@ -48,7 +48,7 @@ def of_folders(root: Path, wanted: str, on_error: str) -> Pictures:
         indexes[split] = whole(known, unused, root / folder, remedy)
         passed_over += unused
     lines = left_out(passed_over, root, on_error, wrong)
-    return Pictures(indexes, len(numbers), root=root, left_out=lines)
+    return EncodedImages(indexes, len(numbers), root=root, left_out=lines)
 
 
 def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], list[Unused], list[Unused]]:

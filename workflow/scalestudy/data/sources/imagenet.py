@@ -13,7 +13,7 @@ import numpy as np
 from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Pictures, named_root, text_of
+from scalestudy.data.sources import EncodedImages, named_root, text_of
 from scalestudy.data.sources.image_folder import EMPTY, of_folders
 from scalestudy.data.sources.listing import NO_FILE, Unused, labelled, left_out, listed, tar_part, whole
 from scalestudy.data.tar import entries
@@ -31,7 +31,7 @@ WANTED = (
 )
 
 
-def provide(spec: ImageNet, site: Site) -> Pictures:
+def provide(spec: ImageNet, site: Site) -> EncodedImages:
     """All images, classes numbered in the order of their WordNet ids."""
     root = named_root(spec, site, WANTED)
     if not (root / TRAIN_TAR).is_file():
@@ -45,7 +45,7 @@ def provide(spec: ImageNet, site: Site) -> Pictures:
     labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
     test = Index(**{**vars(test), "labels": labels})
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
-    return Pictures({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
+    return EncodedImages({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
 
 
 def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.decode import images
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
@@ -66,7 +66,7 @@ class TensorDataset(SplitOfData, ABC):
         side = (size, size) if size is not None else (x.shape[2], x.shape[3])
         if augment == "none":
             return images.resized(x, side), y
-        draws = draw.uniforms(images.DRAWS, draw.AUGMENT, seed, epoch, indices)
+        draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
         if augment == "crop_flip":
             shown = x.new_empty((len(x), x.shape[1], *side))
             for row, numbers in enumerate(draws.tolist()):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import REMEDY, Manifest, Split
 from scalestudy.data.sources import Generated
@@ -50,12 +50,12 @@ class SyntheticDataset(TensorDataset):
         super().__init__(manifest, split)
         self._spec, self._side = spec, ("train", "test").index(split)
         self._sample_bytes = math.prod(spec.shape)
-        words = draw.hashed(draw.POOL, np.arange(-(-(self._sample_bytes + POOL_BYTES) // 8)))
+        words = counter_rng.hashed(counter_rng.POOL, np.arange(-(-(self._sample_bytes + POOL_BYTES) // 8)))
         self._pool = words.view(np.uint8)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         x = np.empty((len(indices), self._sample_bytes), np.uint8)
-        starts = draw.hashed(draw.VALUES, self._side, indices) % np.uint64(POOL_BYTES)
+        starts = counter_rng.hashed(counter_rng.VALUES, self._side, indices) % np.uint64(POOL_BYTES)
         for row, start in enumerate(starts.tolist()):
             x[row] = self._pool[start : start + self._sample_bytes]
             if self._spec.latency_s:
@@ -70,8 +70,8 @@ class SyntheticDataset(TensorDataset):
     def _labels(self, indices: NDArray[np.int64]) -> torch.Tensor:
         classes = self._spec.classes
         if self._spec.task == "classification":
-            drawn = draw.hashed(draw.LABELS, self._side, indices) % np.uint64(classes)
+            drawn = counter_rng.hashed(counter_rng.LABELS, self._side, indices) % np.uint64(classes)
             return torch.from_numpy(drawn.astype(np.int64))
         share = min(0.5, LABELS_PER_SAMPLE / classes)
-        drawn_labels = draw.uniforms(classes, draw.LABELS, self._side, indices) < share
+        drawn_labels = counter_rng.uniforms(classes, counter_rng.LABELS, self._side, indices) < share
         return torch.from_numpy(drawn_labels.astype(np.float32))

@@ -15,11 +15,11 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.catalogue import SyntheticJpeg
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Pictures
+from scalestudy.data.sources import EncodedImages
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
@@ -37,7 +37,7 @@ TINTS = 12
 """Classes told apart by hue; further ones by where their patch lies."""
 
 
-def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
+def provide(spec: SyntheticJpeg, site: Site) -> EncodedImages:
     """As many images as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
     maker = Maker.of(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
@@ -46,7 +46,7 @@ def provide(spec: SyntheticJpeg, site: Site) -> Pictures:
         split: Index(nothing, unknown, np.arange(count) % spec.classes, unknown, np.zeros(0, np.uint32))
         for split, count in counts.items()
     }
-    return Pictures(indexes, spec.classes, maker.picture, endless=True)
+    return EncodedImages(indexes, spec.classes, maker.picture, endless=True)
 
 
 def calibrated(maker: Maker) -> int:
@@ -134,7 +134,7 @@ class Maker:
         """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
         label = index % self.spec.classes
         quality, detail = quality_and_detail(self._setting(split, index) if setting is None else setting)
-        n = draw.hashed(draw.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
+        n = counter_rng.hashed(counter_rng.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
         weight = 96 + n[9] % 96
         # Mean grain over images is `detail`; single ones have 3/4 to 5/4 of it, so that sizes vary somewhat.
@@ -151,7 +151,7 @@ class Maker:
     def _setting(self, split: Split, index: int) -> int:
         if len(self.settings) == 1:
             return self.settings[0]
-        drawn = int(draw.hashed(draw.PICTURE, split == "test", index, 12)[0])
+        drawn = int(counter_rng.hashed(counter_rng.PICTURE, split == "test", index, 12)[0])
         return self.settings[drawn % len(self.settings)]
 
     def _window(self, texture: NDArray[np.int16], down: int, across: int) -> NDArray[np.int16]:
@@ -215,5 +215,5 @@ def _enlarged(grid: NDArray[np.int32], cell: int, length: int) -> NDArray[np.int
 
 def noise(height: int, width: int, number: int) -> NDArray[np.int16]:
     """Independent uniform numbers from -128 to 127."""
-    drawn = draw.hashed(draw.POOL, number, np.arange(-(-height * width // 8)))
+    drawn = counter_rng.hashed(counter_rng.POOL, number, np.arange(-(-height * width // 8)))
     return drawn.view(np.int8)[: height * width].reshape(height, width).astype(np.int16)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scalestudy.data.load.places import SamplePlaces
 from scalestudy.data.load.readers import Reader, Recipe
 from scalestudy.data.load.readers.database import DatabaseReader
 from scalestudy.data.load.readers.indexed import IndexedReader
 from scalestudy.data.load.readers.memory import MemoryReader
 from scalestudy.data.load.readers.stream import StreamReader
+from scalestudy.data.load.sample_locations import SampleLocations
 from scalestudy.data.manifest import Manifest, bulk_folder, database_path
 from scalestudy.data.modes import Mode
 from scalestudy.data.stores import FolderStore, HttpStore, Store, ThrottledStore
@@ -15,7 +15,7 @@ from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 
-def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: SamplePlaces) -> Reader:
+def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: SampleLocations) -> Reader:
     """Open the reader of one split; UserError where the data cannot be read so."""
     how = recipe.how
     throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.load.sampler import LastBatch, epoch_order, steps_per_epoch
 
 MODULUS = 2**64
@@ -16,12 +16,12 @@ BLOCK = 1 << 20
 """Samples that are hashed at a time."""
 
 
-def tally(epoch: int, samples: NDArray[np.int64]) -> int:
+def sample_checksum(epoch: int, samples: NDArray[np.int64]) -> int:
     """The number for these samples of one epoch; those of several calls are added modulo MODULUS."""
-    return int(draw.hashed(draw.SEEN, epoch, samples.ravel()).sum(dtype=np.uint64)) if samples.size else 0
+    return int(counter_rng.hashed(counter_rng.SEEN, epoch, samples.ravel()).sum(dtype=np.uint64)) if samples.size else 0
 
 
-def planned_tallies(
+def planned_checksums(
     samples: int, global_batch: int, ranks: int, seed: int, first: int, done: int, last: LastBatch = "drop"
 ) -> list[int]:
     """By rank, the number for the steps from `first` to the one before `done`, each sample read by itself.
@@ -36,7 +36,7 @@ def planned_tallies(
         at_once = max(1, BLOCK // global_batch)
         for step in range(begin, end, at_once):
             part = order[step * global_batch : min(end, step + at_once) * global_batch]
-            hashes = draw.hashed(draw.SEEN, epoch, part).reshape(-1, ranks, global_batch // ranks)
+            hashes = counter_rng.hashed(counter_rng.SEEN, epoch, part).reshape(-1, ranks, global_batch // ranks)
             sums = hashes.sum(axis=(0, 2), dtype=np.uint64).tolist()
             totals = [(total + found) % MODULUS for total, found in zip(totals, sums, strict=True)]
     return totals

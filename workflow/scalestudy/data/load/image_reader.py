@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data import draw
+from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.load.places import places_of
 from scalestudy.data.load.readers import REMEDY, Indices, Recipe, mode_of
 from scalestudy.data.load.readers.choose import open_reader
+from scalestudy.data.load.sample_locations import locations_of
 from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.manifest import Manifest
 from scalestudy.errors import UserError
@@ -31,7 +31,7 @@ def no_progress() -> NDArray[np.int64]:
     return np.array([NO_SAMPLE, 0], np.int64)
 
 
-class StoredPictures:
+class ImageReader:
     """One split's images. All methods may be called by several threads at once."""
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -39,7 +39,7 @@ class StoredPictures:
         self.mode = mode_of(how, manifest.format)
         self.pixels = manifest.format == "raw" or manifest.payload == "pixels"
         """Whether what is stored is pixels, uint8 [height, width, 3], not JPEG or PNG."""
-        places = places_of(recipe.manifest, manifest, recipe.split)
+        places = locations_of(recipe.manifest, manifest, recipe.split)
         self.labels, self.sizes, self._checks = places.labels, places.sizes, places.checks
         self._height, self._width = places.height, places.width
         self.reader = open_reader(recipe, manifest, self.mode, places)
@@ -63,7 +63,11 @@ class StoredPictures:
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
-        draws = draw.uniforms(images.DRAWS, draw.AUGMENT, seed, epoch, indices).tolist() if augment != "none" else None
+        draws = (
+            counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices).tolist()
+            if augment != "none"
+            else None
+        )
         progress = no_progress() if progress is None else progress
         for row, sample in enumerate(indices.tolist()):
             numbers = draws[row] if draws is not None else None
@@ -121,10 +125,10 @@ def _paint(sample: int, out: NDArray[np.uint8]) -> None:
     """Fill `out` with pixels at the cost of a copy: what remains of loading when nothing is read or decoded."""
     flat = out.reshape(-1)
     pool = _POOL
-    begin = int(draw.hashed(draw.VALUES, sample)[0] % np.uint64(len(pool) // 2))
+    begin = int(counter_rng.hashed(counter_rng.VALUES, sample)[0] % np.uint64(len(pool) // 2))
     for at in range(0, len(flat), len(pool) // 2):
         part = flat[at : at + len(pool) // 2]
         part[:] = pool[begin : begin + len(part)]
 
 
-_POOL = draw.hashed(draw.POOL, np.arange(1 << 16)).view(np.uint8)
+_POOL = counter_rng.hashed(counter_rng.POOL, np.arange(1 << 16)).view(np.uint8)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scalestudy.data.load.sample_checksum import MODULUS, planned_checksums, sample_checksum
 from scalestudy.data.load.sampler import LastBatch, batches
-from scalestudy.data.load.tally import MODULUS, planned_tallies, tally
 
 
 def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "drop") -> list[int]:
@@ -17,7 +17,7 @@ def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "dro
         for step in range(first, done):
             epoch, place = divmod(step, per_epoch)
             batch = batches(samples, 12, rank, ranks, 7, epoch, last=last)[place]
-            totals[rank] = (totals[rank] + tally(epoch, batch)) % MODULUS
+            totals[rank] = (totals[rank] + sample_checksum(epoch, batch)) % MODULUS
     return totals
 
 
@@ -25,21 +25,25 @@ def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "dro
 @pytest.mark.parametrize("last", ["drop", "pad"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_what_ranks_see_step_by_step_is_what_was_planned(ranks: int, first: int, done: int, last: LastBatch) -> None:
-    assert planned_tallies(50, 12, ranks, 7, first, done, last) == seen(50, ranks, first, done, last)
+    assert planned_checksums(50, 12, ranks, 7, first, done, last) == seen(50, ranks, first, done, last)
 
 
 def test_a_plan_is_added_up_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = planned_tallies(50, 12, 2, 7, 1, 7)
-    monkeypatch.setattr("scalestudy.data.load.tally.BLOCK", 24)
-    assert planned_tallies(50, 12, 2, 7, 1, 7) == whole
+    whole = planned_checksums(50, 12, 2, 7, 1, 7)
+    monkeypatch.setattr("scalestudy.data.load.sample_checksum.BLOCK", 24)
+    assert planned_checksums(50, 12, 2, 7, 1, 7) == whole
 
 
 def test_the_order_does_not_matter_and_the_number_of_times_and_the_epoch_do() -> None:
     samples = np.arange(20)
-    number = tally(3, samples)
-    assert tally(3, samples[::-1]) == (tally(3, samples[:5]) + tally(3, samples[5:])) % MODULUS == number
-    assert tally(3, np.append(samples, 4)) != number
-    assert tally(3, samples[1:]) != number
-    assert tally(3, np.append(samples[1:], 1)) != number
-    assert tally(4, samples) != number
-    assert tally(3, samples[:0]) == 0
+    number = sample_checksum(3, samples)
+    assert (
+        sample_checksum(3, samples[::-1])
+        == (sample_checksum(3, samples[:5]) + sample_checksum(3, samples[5:])) % MODULUS
+        == number
+    )
+    assert sample_checksum(3, np.append(samples, 4)) != number
+    assert sample_checksum(3, samples[1:]) != number
+    assert sample_checksum(3, np.append(samples[1:], 1)) != number
+    assert sample_checksum(4, samples) != number
+    assert sample_checksum(3, samples[:0]) == 0

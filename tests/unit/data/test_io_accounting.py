@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data.uncounted_reads import ClientBytes, lustre_bytes, name_if_uncounted, uncounted_file_system
+from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, name_if_uncounted, uncounted_file_system
 
 # Recorded: `lctl get_param osc.*.stats` and `llite.*.stats` of Lustre clients, in the form of /proc/fs/lustre.
 OSC = """\

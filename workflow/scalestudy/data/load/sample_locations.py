@@ -16,7 +16,7 @@ from scalestudy.data.manifest import INDEX, Manifest, Split, bulk_folder, shard_
 from scalestudy.errors import UserError
 
 
-class SamplePlaces:
+class SampleLocations:
     """The fields of an index that reading needs, mapped: a million samples cost address space, not memory."""
 
     def __init__(self, index: Index, name: Callable[[int], str], names: list[str] | None) -> None:
@@ -25,9 +25,9 @@ class SamplePlaces:
         self.name, self.names = name, names
 
 
-def places_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> SamplePlaces:
+def locations_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> SampleLocations:
     """The places of one split; UserError where its index is missing, damaged, or contradicts the manifest."""
-    places = _places(manifest_path, manifest, split)
+    places = _locations(manifest_path, manifest, split)
     if len(places.labels) != manifest.split(split).samples:
         what = f"the index has {len(places.labels):,} samples, the manifest {manifest.split(split).samples:,}"
         raise UserError(what, str(manifest_path), "prepare the data again")
@@ -38,22 +38,22 @@ def places_of(manifest_path: Path | str, manifest: Manifest, split: Split) -> Sa
     return places
 
 
-def _places(manifest_path: Path | str, manifest: Manifest, split: Split) -> SamplePlaces:
+def _locations(manifest_path: Path | str, manifest: Manifest, split: Split) -> SampleLocations:
     if manifest.format == "raw":
-        return _raw_places(manifest_path, manifest, split)
+        return _raw_locations(manifest_path, manifest, split)
     index = mapped_index(unchanged(manifest_path, manifest, INDEX), split)
     if manifest.format != "shards":
-        return SamplePlaces(index, index.path, None)
+        return SampleLocations(index, index.path, None)
     bulk = bulk_folder(manifest_path, manifest)
     count = int(index.shard.max()) + 1 if len(index.shard) else 0
     if len(index.shard) != len(index) or len(index.start) != len(index) or count > manifest.split(split).shards:
         what = f"the index has {count:,} shards, the manifest {manifest.split(split).shards:,}"
         raise UserError(what, str(manifest_path), "prepare the data again")
     names = [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in range(count)]
-    return SamplePlaces(index, lambda sample: names[index.shard[sample]], names)
+    return SampleLocations(index, lambda sample: names[index.shard[sample]], names)
 
 
-def _raw_places(manifest_path: Path | str, manifest: Manifest, split: Split) -> SamplePlaces:
+def _raw_locations(manifest_path: Path | str, manifest: Manifest, split: Split) -> SampleLocations:
     """Images of one size in one .npy file."""
     bulk = bulk_folder(manifest_path, manifest)
     try:
@@ -84,4 +84,4 @@ def _raw_places(manifest_path: Path | str, manifest: Manifest, split: Split) -> 
         height=all_same(height, np.uint16),
     )
     name = f"{split}.npy"
-    return SamplePlaces(index, lambda _sample: name, [name])
+    return SampleLocations(index, lambda _sample: name, [name])
