@@ -13,11 +13,11 @@ import click
 import pytest
 from sphinx.util.inventory import InventoryFile
 
+from scalestudy.claims.model import Direction, Equivalence, Exact, Published, Quantity
 from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import write_sealed
 from scalestudy.spec.base import Spec, dotted_keys
-from scalestudy.spec.claims import Direction, Equivalence, Exact, Published, Quantity
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine

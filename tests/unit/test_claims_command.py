@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.analysis.claims import judge
 from scalestudy.analysis.summarise import summarise
+from scalestudy.claims.judge import judge
 from scalestudy.cli import run_command
 from scalestudy.commands.claims import denominator, lines, verdicts_of
 from scalestudy.commands.summary import print_summary
@@ -18,8 +18,8 @@ from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import result_of
-from tests.unit.analysis.made_claims import DIRECTION, frame_of, study_with
-from tests.unit.analysis.test_claims import rates
+from tests.unit.claims.made_claims import DIRECTION, frame_of, study_with
+from tests.unit.claims.test_judge import rates
 
 ELSEWHERE = "kind: exact\n    scales: []\n    not_testable: needs a network"
 UNDECIDED = DIRECTION.replace("below: 0.95", "below: 0.8")

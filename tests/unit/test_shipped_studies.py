@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.analysis.claim_facts import judge_published
-from scalestudy.analysis.verdict import verdict_of
-from scalestudy.spec.claims import Published
+from scalestudy.claims.facts import judge_published
+from scalestudy.claims.model import Published
+from scalestudy.claims.verdict import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.step_times import emulated_step_time
@@ -116,7 +116,7 @@ def test_what_published_tables_contradict_is_known() -> None:
         patch.chdir(ROOT)
         studies = find_studies(None, "paper", Machine()).studies
         found = {
-            claim.id: judge_published(study, claim, verdict_of(claim)).verdict
+            claim.id: judge_published(study, claim, Verdict.of(claim)).verdict
             for study in studies
             for claim in study.claims
             if isinstance(claim, Published)

@@ -11,9 +11,9 @@ import pytest
 
 from scalestudy.analysis import drift, identity, workload
 from scalestudy.analysis.summarise import summarise
+from scalestudy.claims import select as claim_sides
+from scalestudy.claims.model import Direction
 from scalestudy.figures import tables
-from scalestudy.spec import claim_sides
-from scalestudy.spec.claims import Direction
 from tests.unit.analysis.fake_results import MACHINE, read_study, write_results
 
 STUDY = """

@@ -16,7 +16,7 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
-from scalestudy.analysis.multiplicity import holm
+from scalestudy.claims.inference import holm
 
 Verdict = Literal["slower", "same", "faster", "undecided"]
 

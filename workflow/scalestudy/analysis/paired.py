@@ -9,8 +9,8 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
-from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.stats import CONFIDENCE, FEWEST
+from scalestudy.claims.inference import holm
 
 ALPHA = 0.05
 

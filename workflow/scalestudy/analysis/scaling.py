@@ -32,12 +32,6 @@ Values = dict[str, dict[Any, float]]
 """By column and index of a row, the values that are known."""
 
 
-def base_column(column: str) -> str | None:
-    """The column that holds the rank count of an efficiency's or speed-up's base; None for any other column."""
-    own, ratio = column.startswith("own_"), column.removeprefix("own_")
-    return ("own_baseline_ranks" if own else "baseline_ranks") if ratio in ("efficiency", "speedup") else None
-
-
 @dataclass(frozen=True)
 class Base:
     """What the runs of one workload are compared with."""

@@ -13,8 +13,8 @@ from scalestudy.analysis.change_points import FEWEST, LEVEL, Shift, changes, str
 from scalestudy.analysis.compare import SPEED, speeds
 from scalestudy.analysis.comparison import FEWEST_PAIRS
 from scalestudy.analysis.instruments import Differences, differences
-from scalestudy.analysis.multiplicity import holm
 from scalestudy.analysis.recorded import Recorded, Records, read_records
+from scalestudy.claims.inference import holm
 from scalestudy.errors import UserError
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import BETWEEN, RESULTS, machine_and_campaign

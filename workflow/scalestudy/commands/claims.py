@@ -60,13 +60,13 @@ def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
 def verdicts_of(study: Study, machine: str) -> Verdicts:
     """The stored verdicts on a study's claims; judged now where there are none, or claims or results have changed."""
     stored = _stored(study, machine)
-    from scalestudy.analysis.claims import judge
     from scalestudy.analysis.summarise import is_current, study_rows
+    from scalestudy.claims.fixed import fixed_claims
+    from scalestudy.claims.judge import judge
 
     if stored is not None and is_current(study, machine, claims_file(machine, study.scale, study.name)):
         return stored
     from scalestudy.files import finite
-    from scalestudy.spec.fixed_claims import fixed_claims
 
     if not study.claims:
         return []
@@ -88,7 +88,7 @@ def _stored(study: Study, machine: str) -> Verdicts | None:
 
 def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line per claim: mark, verdict, number, statement; what was decided comes first."""
-    from scalestudy.analysis.claim_words import interval_text
+    from scalestudy.claims.words import interval_text
 
     order = list(MARKS)
     said = []
@@ -104,8 +104,7 @@ def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     """How many claims there are, and how many of them runs on this machine could judge."""
-    from scalestudy.analysis.inference import ERROR
-    from scalestudy.analysis.multiplicity import holm
+    from scalestudy.claims.inference import ERROR, holm
 
     by_runs = [each for each in verdicts if each["kind"] != "published" and each["verdict"] != "not testable here"]
     tables = [each for each in verdicts if each["kind"] == "published" and each["verdict"] != "not testable here"]

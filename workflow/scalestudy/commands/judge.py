@@ -16,11 +16,11 @@ def command(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy judge --study gpu_scaling
     """
-    from scalestudy.analysis.claims import judge
     from scalestudy.analysis.summarise import read_rows
+    from scalestudy.claims.fixed import fixed_claims
+    from scalestudy.claims.judge import judge
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.report.claim_tables import write_verdicts
-    from scalestudy.spec.fixed_claims import fixed_claims
 
     with beside_measured_runs():
         found = one_study(machine, scale, study)

@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 
 from scalestudy import driver
+from scalestudy.claims import fixed
 from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.plan import plan_when_done
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
-from scalestudy.spec import fixed_claims
 from scalestudy.spec.beyond import left_out_of
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import find_studies
@@ -72,7 +72,7 @@ def fix_claims(workflow: Any, project: Project) -> None:
     if any(job.rule.name == "train" for job in workflow.dag.needrun_jobs()):
         name, scale = project.config.folder, project.config.scale
         found = find_studies(None, scale, read_machine(name), machine_name=name)
-        fixed_claims.fix_claims(found.studies, name)
+        fixed.fix_claims(found.studies, name)
 
 
 def say_left_out(workflow: Any, project: Project) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 from snakemake.io import ancient
 from snakemake.ioflags import before_update
 
+from scalestudy.claims.model import Published
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest
 from scalestudy.spec import layout
-from scalestudy.spec.claims import Published
 from scalestudy.spec.study import Study
 
 GRAPHS = {"--dag", "--rulegraph", "--filegraph", "--d3dag", "--report", "--summary", "--detailed-summary", "-S", "-D"}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.analysis.claim_words import interval_text
-from scalestudy.analysis.verdict import Verdict
+from scalestudy.claims.verdict import Verdict
+from scalestudy.claims.words import interval_text
 from scalestudy.figures.tables import latex, markdown
 from scalestudy.files import canonical_json, write_sealed, write_text
 from scalestudy.spec.layout import claims_file

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scalestudy.analysis.claim_words import interval_text
+from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file

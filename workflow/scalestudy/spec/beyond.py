@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalestudy.claims.model import AnyClaim, Exact, Sampled
+from scalestudy.claims.select import chosen
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
-from scalestudy.spec.claim_sides import chosen
-from scalestudy.spec.claims import AnyClaim, Exact, Sampled
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.machine import geometry, machine_problems
 from scalestudy.spec.matching import matches

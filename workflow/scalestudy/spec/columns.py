@@ -273,6 +273,12 @@ def on_logarithms(column: str) -> bool:
     return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
+def base_column(column: str) -> str | None:
+    """The column that holds the rank count of an efficiency's or speed-up's base; None for any other column."""
+    own, ratio = column.startswith("own_"), column.removeprefix("own_")
+    return ("own_baseline_ranks" if own else "baseline_ranks") if ratio in ("efficiency", "speedup") else None
+
+
 def speeds_and_times() -> list[str]:
     """The measured columns of which more, or less, is faster: rates and times."""
     return [name for name, column in METRICS.items() if column.unit in ("samples/s", "s")]

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from scalestudy.claims.check import claim_problems
+from scalestudy.claims.read import claim_in_bytes, claims_at, raise_claim_problems
 from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
 from scalestudy.spec.beyond import Chosen, LeftOut, beyond_problems, on_this_machine
-from scalestudy.spec.check_claims import claim_problems
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
 from scalestudy.spec.columns import columns_of, speeds_and_times
-from scalestudy.spec.expand_claims import ClaimLines, claim_in_bytes, claims_at, raise_problems
 from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine
@@ -88,7 +88,7 @@ def expand(
     figures = spec.figures if change.figures is None else change.figures
     tables = spec.tables if change.tables is None else change.tables
     # With other values for keys, what claims choose need not be there.
-    claims, places = ([], ClaimLines(scale)) if changes else claims_at(document, scale)
+    claims = [] if changes else claims_at(document, scale)
     rows = [columns_of(each.run) for each in configurations] if claims else []
     chosen = Chosen(rows, _of_machine(found), left_out.rows, extent)
     study = Study(
@@ -111,7 +111,7 @@ def expand(
         left_out=(*dict.fromkeys(extent.lacks), *left_out.sentences),
     )
     _check_figures(document, study, change)
-    raise_problems(claim_problems(study), places, document)
+    raise_claim_problems(claim_problems(study), document, scale)
     return study
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec
-from scalestudy.spec.claims import AnyClaim
 from scalestudy.spec.config import Name
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.up_to import AXIS_SCHEMA, OrUpTo

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-from scalestudy.analysis.inference import ERROR, Estimate, of_rounds, of_two_samples
-from scalestudy.analysis.scaling import base_column
-from scalestudy.spec.claim_sides import ClaimPart, Row
-from scalestudy.spec.claims import Equivalence, Sampled
-from scalestudy.spec.columns import on_logarithms
+from scalestudy.claims.inference import ERROR, Estimate, of_rounds, of_two_samples
+from scalestudy.claims.model import Sampled
+from scalestudy.claims.select import ClaimPart, Row
+from scalestudy.spec.columns import base_column
 
 FEWEST = 2
 """One round has no spread."""
@@ -40,7 +39,7 @@ def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     Sides are compared round by round, because runs of one round share their seed and were made one after the other; where
     too few rounds have both, as two independent samples.
     """
-    log = is_log(claim)
+    log = claim.is_log
     _one_base(claim, part)
     if claim.over is not None:
         return _slope(claim, part)
@@ -69,15 +68,6 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
             ranks = sorted({int(row[name]) for row in part.rows if row["status"] == "valid" and _finite(row.get(name))})
             if len(ranks) > 1:
                 raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
-
-
-def is_log(claim: Sampled) -> bool:
-    """Whether a claim's numbers are treated on logarithms: ratios, and values of columns that are times or rates."""
-    if claim.over is not None:
-        return claim.against is not None
-    if claim.compared_as == "value":
-        return claim.column is not None and on_logarithms(claim.column)
-    return claim.compared_as == "ratio"
 
 
 def _enough(claim: Sampled, rounds: int) -> None:
@@ -207,8 +197,3 @@ def _line(points: Sequence[tuple[float, Number]]) -> Number:
         raise NotJudged("all runs have the same place on the axis")
     slope = math.fsum((x - middle) * number.value for x, number in points) / spread
     return Number(slope, math.sqrt(math.fsum(((x - middle) * number.own) ** 2 for x, number in points)) / spread)
-
-
-def confidence_of(claim: Sampled) -> float:
-    """90 % for an equivalence, which two one-sided tests at 5 % decide, else 95 %."""
-    return 1 - 2 * ERROR if isinstance(claim, Equivalence) else 1 - ERROR

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from scalestudy.claims.model import AnyClaim, Published
+from scalestudy.claims.select import Row, rows_of_claim, spec_rows
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
-from scalestudy.spec.claim_sides import Row, rows_of_claim, spec_rows
-from scalestudy.spec.claims import AnyClaim, Published
 from scalestudy.spec.layout import fixed_claims_file, result_file
 from scalestudy.spec.study import Study
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalestudy.analysis.claims import judge
+from scalestudy.claims.judge import judge
 from scalestudy.spec.study import Run
-from tests.unit.analysis.made_claims import DIRECTION, Numbers, frame_of, study_with, verdicts
+from tests.unit.claims.made_claims import DIRECTION, Numbers, frame_of, study_with, verdicts
 
 NEEDED = ["run", "configuration", "repeat", "status", "reason", "strategy", "train.epochs", "wall_s"]
 """Columns that a judgement of these claims reads, beside the numbers."""

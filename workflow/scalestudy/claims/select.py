@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
-from scalestudy.spec.claims import Comparison, Exact, OfRuns, Published
 from scalestudy.spec.columns import METRICS, columns_of_runs
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.layout import REFERENCES

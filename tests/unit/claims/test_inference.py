@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scalestudy.analysis.inference import Estimate, Region, of_rounds, of_two_samples, rounds_needed, together
+from scalestudy.claims.inference import Estimate, Region, holm, of_rounds, of_two_samples, rounds_needed, together
 
 TRIALS = 1500
 TOLERANCE = 0.02
@@ -95,3 +95,13 @@ def test_the_rounds_said_to_decide_would_and_one_fewer_would_not() -> None:
 def test_no_number_of_rounds_decides_what_an_own_error_hides() -> None:
     assert rounds_needed(Region(low=1.0), Estimate(1.01, 0.001, 4, 5, own=0.02)) is None
     assert math.isclose(Estimate(1.01, 0.0, 4, 5, own=0.02).interval(0.95)[1], 1.01 + 1.959964 * 0.02, rel_tol=1e-6)
+
+
+def test_p_values_are_adjusted_as_holm_does_it() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_an_adjusted_p_value_is_at_most_1_and_a_single_one_stays() -> None:
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []

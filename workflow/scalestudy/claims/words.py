@@ -1,15 +1,18 @@
-"""How a verdict is said: one plain sentence that holds the number."""
+"""The words of verdicts: one plain sentence with the number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from scalestudy.claims.model import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.files import canonical_json
-from scalestudy.spec.claims import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study, label_of
+
+if TYPE_CHECKING:
+    from scalestudy.claims.verdict import Verdict
 
 
 def unit_of_claim(claim: Comparison) -> str:
@@ -87,6 +90,16 @@ def _name(column: str | None) -> str:
         label = MEASURED[column].label
         return label[:1].lower() + label[1:] if not label[:2].isupper() else label
     return f"`{column}`"
+
+
+def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> str:
+    """The number of a judged claim with its sides, limit, rounds and reason; `value` is that of the deciding `each`."""
+    number = interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
+    said = f"{number_text(claim)}{sides_text(study, claim, value)} is {number}; required: {verdict.threshold}"
+    said += f"; {rounds(verdict.n or 0)}"
+    if verdict.disturbed:
+        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
+    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")
 
 
 def sides_text(study: Study, claim: Comparison, value: Any = None) -> str:

@@ -1,13 +1,12 @@
-"""What is wrong with the claims of a study at one scale, before any of its runs is made."""
+"""Checks of the claims of a study at one scale, before any of its runs is made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scalestudy.errors import Problem, nearest
-from scalestudy.spec.base import KeyPath, nearest_of_many, shown
-from scalestudy.spec.claim_sides import (
+from scalestudy.claims.model import Claim, Comparison, Exact, Published, Sampled
+from scalestudy.claims.select import (
     ClaimPart,
     Row,
     chosen,
@@ -17,7 +16,8 @@ from scalestudy.spec.claim_sides import (
     rows_of_claim,
     spec_rows,
 )
-from scalestudy.spec.claims import Claim, Comparison, Exact, Published, Sampled
+from scalestudy.errors import Problem, nearest
+from scalestudy.spec.base import KeyPath, nearest_of_many, shown
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.layout import REFERENCES
 from scalestudy.spec.matching import matches
@@ -48,7 +48,9 @@ def _problems(claim: Claim, rows: list[Row]) -> Iterator[Problem]:
         found = list(_exact_problems(claim, rows))
         yield from found or _judged_on_problems(claim, rows)
     elif isinstance(claim, Sampled):
-        found = list(_column_problems(claim, rows)) or list(_side_problems(claim, rows))
+        found = (
+            list(_column_problems(claim, rows)) or list(_side_problems(claim, rows)) or list(_margin_problems(claim))
+        )
         yield from found or _judged_on_problems(claim, rows)
 
 
@@ -75,6 +77,20 @@ def _side_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
         for key, found in (("of", part.of), ("against", part.against)):
             if found is not None:
                 yield from _configuration_problems(claim, key, found, part)
+        if part.against is not None and part.of and set(configurations(part.of)) == set(configurations(part.against)):
+            yield Problem(("against",), "`of` and `against` choose the same runs", "choose other runs for one of them")
+
+
+def _margin_problems(claim: Sampled) -> Iterator[Problem]:
+    """A margin that every possible number meets: the claim cannot fail."""
+    (low, high), (least, most) = claim.bounds, claim.possible
+    if low <= least and most <= high:
+        key = next(key for key in ("above", "below", "within") if getattr(claim, key, None) is not None)
+        of = {"value": f"a `{claim.column}`"}.get(claim.compared_as, f"a {claim.compared_as}")
+        what = (
+            f"any number that {of} may have meets `{key}` {shown(getattr(claim, key))}, so that the claim cannot fail"
+        )
+        yield Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")
 
 
 def _sides(claim: Comparison) -> list[tuple[str, Mapping[str, Any]]]:

@@ -1,7 +1,8 @@
-"""Claims: published statements, and the comparison of runs or of published rows that decides each of them."""
+"""Kinds of claims and their keys: published statements, and the comparison that decides each of them."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from scalestudy.figures.catalogue import Name
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec, refused
-from scalestudy.spec.columns import SHARES
+from scalestudy.spec.columns import SHARES, on_logarithms
 
 Scale = Literal["mini", "node", "paper"]
 ALL_SCALES: tuple[Scale, ...] = ("mini", "node", "paper")
@@ -88,6 +89,12 @@ class Comparison(Claim):
         return self.compare or ("difference" if self.column in SHARES and self.per is None else "ratio")
 
 
+MAX_FACTOR = 100.0
+"""Largest ratio that a margin may allow for: two ways of one thing do not differ by more."""
+MAX_SLOPE = 10.0
+"""Largest exponent that a margin may allow for."""
+
+
 class Sampled(Comparison):
     """A comparison of measured runs, repeated so that it has an interval."""
 
@@ -100,6 +107,36 @@ class Sampled(Comparison):
     """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
     """Fewest rounds that decide it."""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether its numbers are treated on logarithms: ratios, and values of columns that are times or rates."""
+        if self.over is not None:
+            return self.against is not None
+        if self.compared_as == "value":
+            return self.column is not None and on_logarithms(self.column)
+        return self.compared_as == "ratio"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval in which its number must lie for the claim to hold."""
+        raise NotImplementedError
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The numbers that a study may come to: a claim that all of them meet cannot fail.
+
+        Ratios lie within MAX_FACTOR, slopes within MAX_SLOPE, columns of shares between 0 and 1, others above 0. A
+        difference in a unit has no scale before it is measured, so that no difference at all is the one sure number.
+        """
+        shares = self.column in SHARES and self.per is None
+        if self.compared_as == "ratio" or (self.over is not None and self.against is not None):
+            return 1 / MAX_FACTOR, MAX_FACTOR
+        if self.over is not None:
+            return -MAX_SLOPE, MAX_SLOPE
+        if self.compared_as == "difference":
+            return (-1.0, 1.0) if shares else (math.nextafter(0.0, -1.0), math.nextafter(0.0, 1.0))
+        return 0.0, (1.0 if shares or self.compared_as == "share" else math.inf)
 
 
 class Direction(Sampled):
@@ -119,6 +156,14 @@ class Direction(Sampled):
             raise refused("a claim of kind `direction` needs `above` or `below`", "give one of them")
         return self
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Above the limit, or below it."""
+        return (
+            -math.inf if self.above is None else self.above,
+            math.inf if self.below is None else self.below,
+        )
+
 
 class Equivalence(Sampled):
     """Two sides are the same within a margin: *reproduced* where the 90 % interval lies within it (two one-sided tests at
@@ -131,6 +176,12 @@ class Equivalence(Sampled):
     within: Annotated[float, Field(gt=0)] | None = None
     """Margin. For equivalence: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit. Else
     the tolerance around `value`, in its unit; for published what rounding in the document allows."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The margin to both sides of "the same"."""
+        assert self.within is not None
+        return (1 / (1 + self.within), 1 + self.within) if self.is_log else (-self.within, self.within)
 
 
 class Quantity(Sampled):
@@ -145,6 +196,12 @@ class Quantity(Sampled):
     """The claimed number, in the unit of what is compared."""
     within: Annotated[float, Field(gt=0)] | None = None
     """Tolerance, in the same unit."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The value with its tolerance."""
+        assert self.value is not None and self.within is not None
+        return self.value - self.within, self.value + self.within
 
 
 class Check(Spec):

@@ -1,24 +1,15 @@
-"""Claims without spread: facts that hold in every run, and the arithmetic of published rows."""
+"""Claims without spread: facts that hold in every run, and arithmetic on published rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from scalestudy.analysis import claim_words as words
-from scalestudy.analysis.verdict import (
-    CONSISTENT,
-    INCONCLUSIVE,
-    INCONSISTENT,
-    NOT_HERE,
-    NOT_REPRODUCED,
-    REPRODUCED,
-    Verdict,
-)
-from scalestudy.spec.claim_sides import ClaimPart, Row, chosen, parts_of, published_rows
-from scalestudy.spec.claims import Check, Exact, Published
+from scalestudy.claims import words
+from scalestudy.claims.model import Check, Exact, Published
+from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows
+from scalestudy.claims.verdict import CONSISTENT, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict, absence
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
@@ -27,7 +18,7 @@ SAME = 1e-9
 
 
 def judge_exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) -> Verdict:
-    """Reproduced where every run of every check has the value; one that has another value decides against it."""
+    """Reproduced where every run of every check has the value; one run with another value decides against it."""
     said, absent, held = [], [], True
     for check in claim.checks or ():
         found = [(row, _fact(row, check)) for row in chosen(rows, claim.where, check.of)]
@@ -36,24 +27,21 @@ def judge_exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row
         agreeing = sum(_agrees(value, check.equals) for value in known)
         held = held and agreeing == len(known)
         said.append(_check_text(study, check, agreeing, known))
-    head = words.emulated_text(verdict.emulated_parts)
     planned = len({row["repeat"] for check in claim.checks or () for row in chosen(rows, claim.where, check.of)})
     if held and absent:
         if all(row["status"] == "skipped" for row in absent):
-            reason = str(absent[0]["reason"])
-            return replace(verdict, verdict=NOT_HERE, reason=reason, sentence=f"Not testable here: {reason}")
-        reason = _absence(list({row["run"]: row for row in absent}.values()), len(verdict.runs))
-        return replace(verdict, verdict=INCONCLUSIVE, reason=reason, sentence=f"Inconclusive{head}: {reason}.")
+            return verdict.not_here(str(absent[0]["reason"]))
+        once = list({row["run"]: row for row in absent}.values())
+        without = f"{len(once)} of {len(verdict.runs)} runs do not have the value"
+        return verdict.inconclusive(absence(once, len(verdict.runs), without))
     if held and planned < claim.repeats:
-        reason = f"not judgeable at this scale: {words.rounds(planned)} planned, at least {claim.repeats} needed"
-        return replace(verdict, verdict=INCONCLUSIVE, reason=reason, sentence=f"Inconclusive{head}: {reason}.")
+        return verdict.too_few_planned(planned, claim.repeats)
     outcome = REPRODUCED if held else NOT_REPRODUCED
-    sentence = f"{outcome.capitalize()}{head}: {'; '.join(said)}; {words.rounds(planned)}."
-    return replace(verdict, verdict=outcome, sentence=sentence, n=planned)
+    return verdict.decided(outcome, f"{'; '.join(said)}; {words.rounds(planned)}", n=planned)
 
 
 def _fact(row: Row, check: Check) -> Any:
-    """What a run says in the check's column; None where it says nothing."""
+    """A run's value in the check's column; None where it has none."""
     if row["status"] == "missing" or (check.column not in ("status", "reason") and row["status"] != "valid"):
         return None
     value = row.get(check.column)
@@ -76,28 +64,16 @@ def _check_text(study: Study, check: Check, agreeing: int, known: Sequence[Any])
     return f"{agreeing} of {len(known)} runs{at} have `{check.column}` {' or '.join(map(str, wanted))}{found}"
 
 
-def _absence(rows: Sequence[Row], planned: int) -> str:
-    missing = [row for row in rows if row["status"] == "missing"]
-    if missing:
-        return f"not run: {len(missing)} of {planned} runs have no result"
-    invalid = [row for row in rows if row["status"] == "invalid"]
-    if invalid:
-        return f"run invalid: {len(invalid)} of {planned} runs: {invalid[0]['reason']}"
-    return f"not judgeable at this scale: {len(rows)} of {planned} runs do not have the value"
-
-
 def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict:
-    """Whether published rows agree with what the document says of them, within its rounding."""
+    """Whether published rows agree with the document's statement of them, within its rounding."""
     found = [(part, _number(claim, part)) for part in parts_of(claim, published_rows(claim))]
     worst, value = min(found, key=lambda each: _depth(claim, each[1]))
-    holds = _depth(claim, value) >= 0
-    outcome = CONSISTENT if holds else INCONSISTENT
     unit = f" {verdict.unit}" if verdict.unit else ""
-    sentence = (
-        f"{outcome.capitalize()}: by the published rows, {words.number_text(claim)}{words.sides_text(study, claim, worst.value)}"
-        f" is {words.plain(value)}{unit}; required: {verdict.threshold}{unit}."
+    said = (
+        f"by the published rows, {words.number_text(claim)}{words.sides_text(study, claim, worst.value)}"
+        f" is {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
     )
-    return replace(verdict, verdict=outcome, estimate=value, sentence=sentence)
+    return verdict.decided(CONSISTENT if _depth(claim, value) >= 0 else INCONSISTENT, said, estimate=value)
 
 
 def _number(claim: Published, part: ClaimPart) -> float:
@@ -119,7 +95,7 @@ def _number(claim: Published, part: ClaimPart) -> float:
 
 
 def _depth(claim: Published, value: float) -> float:
-    """How far inside what the document says the number lies; negative outside."""
+    """How far inside the document's statement the number lies; negative outside."""
     if claim.value is not None:
         return (claim.within or 0.0) - abs(value - claim.value)
     return value - claim.above if claim.above is not None else (claim.below or 0.0) - value

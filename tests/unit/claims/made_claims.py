@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from scalestudy.analysis.claims import judge
-from scalestudy.analysis.verdict import Verdict
-from scalestudy.spec.claim_sides import spec_rows
+from scalestudy.claims.judge import judge
+from scalestudy.claims.select import spec_rows
+from scalestudy.claims.verdict import Verdict
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies

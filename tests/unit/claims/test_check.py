@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.claims.fixed import fix_claims, fixed_claims
 from scalestudy.errors import UserError
-from scalestudy.spec.fixed_claims import fix_claims, fixed_claims
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
@@ -204,3 +204,29 @@ def _make_result(run: str) -> None:
     file = result_file("here", run)
     file.parent.mkdir(parents=True)
     file.write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("above: 1.1", "above: 0", "claims[0].above: any number that a ratio may have meets `above` `0.0`"),
+        ("above: 1.1", "above: -1", "claims[0].above: any number that a ratio"),
+        ("above: 1.1", "below: 1000", "claims[0].below: any number that a ratio"),
+        ("above: 1.1", "compare: difference\n    above: -1.0e+9", "claims[0].above: any number that a difference"),
+        ("kind: direction", "kind: equivalence\n    within: 200", "claims[0].within: any number that a ratio"),
+        ("    against: {ranks: 1}\n    above: 1.1", "    above: 0", "claims[0].above: any number that a `throughput_samples"),
+        ("against: {ranks: 1}", "against: {ranks: 2}", "claims[0].against: `of` and `against` choose the same runs"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_fail_is_an_error(tmp_path: Path, before: str, after: str, said: str) -> None:
+    text = STUDY.replace(before, after)
+    if "within" in after:
+        text = text.replace("    above: 1.1\n", "").replace("above: null, below: 0.9, ", "")
+    with pytest.raises(UserError) as error:
+        read(tmp_path, text)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("limit", ["above: 0.5", "below: 4.2", "compare: difference\n    above: 0", "above: 10"])
+def test_a_claim_that_can_fail_is_none(tmp_path: Path, limit: str) -> None:
+    assert read(tmp_path, STUDY.replace("above: 1.1", limit)).claims

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.analysis.claim_words import side_text
+from scalestudy.claims.words import side_text
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 

@@ -1,0 +1,176 @@
+"""Claims judged by the runs of their study: verdict, number, interval, and the rounds that would decide an open claim.
+
+All claims of one study that have a p-value are judged together: a decision needs its p-value, adjusted by Holm's method over
+these claims, to be at most 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.claims import words
+from scalestudy.claims.estimate import NotJudged, estimate
+from scalestudy.claims.facts import judge_exact, judge_published
+from scalestudy.claims.inference import ERROR, Estimate, Region, Tested, holm, rounds_needed, together
+from scalestudy.claims.model import AnyClaim, Equivalence, Exact, Published, Sampled
+from scalestudy.claims.select import ClaimPart, Row, parts_of, rows_of_claim
+from scalestudy.claims.verdict import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Verdict, absence
+from scalestudy.spec.emulated import emulated_parts
+from scalestudy.spec.study import Study
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A claim with estimates, before those of the study's other claims are known."""
+
+    claim: Sampled
+    verdict: Verdict
+    region: Region
+    parts: list[ClaimPart]
+    found: list[Estimate]
+    tested: Tested
+
+
+def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, str]) -> list[Verdict]:
+    """A verdict for each claim of a study, in the order of the file.
+
+    `frame` holds its rows, one per run; `fixed` the claims' digests when their first runs were made.
+    """
+    rows = rows_for_claims(study, frame)
+    first = [_first(study, claim, rows) for claim in study.claims]
+    tested = [each for each in first if isinstance(each, _Tested)]
+    adjusted = holm(each.tested.p for each in tested)
+    undecided = sum(p > ERROR for p in adjusted)
+    final = iter(_decided(study, each, p, undecided) for each, p in zip(tested, adjusted, strict=True))
+    verdicts = [next(final) if isinstance(each, _Tested) else each for each in first]
+    measured = {row["run"] for row in rows if row["status"] != "missing"}
+    return [_with_change(verdict, fixed) if measured & set(verdict.runs) else verdict for verdict in verdicts]
+
+
+def _with_change(verdict: Verdict, fixed: Mapping[str, str]) -> Verdict:
+    """The verdict, marked where its claim is not the one that was fixed before its first run."""
+    before = fixed.get(verdict.id)
+    if before == verdict.digest:
+        return verdict
+    how = "declared" if before is None else "changed"
+    sentence = f"{verdict.sentence} The claim was {how} after its first run was made."
+    return replace(verdict, changed_after_measuring=True, sentence=sentence)
+
+
+def rows_for_claims(study: Study, frame: pd.DataFrame) -> list[Row]:
+    """The rows of the study's rounds as maps, with their emulated parts."""
+    parts = {run.id: emulated_parts(run.spec) for run in study.runs}
+    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    return [{**row, "emulated_parts": parts[row["run"]]} for row in rows]
+
+
+def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tested:
+    """A claim's verdict, or its estimates where those of other claims matter for it."""
+    verdict = Verdict.of(claim)
+    if study.scale not in claim.scales:
+        return verdict.not_here(str(claim.not_testable))
+    if isinstance(claim, Published):
+        return judge_published(study, claim, verdict)
+    used = rows_of_claim(claim, rows)
+    verdict = replace(
+        verdict,
+        runs=[row["run"] for row in used],
+        emulated_parts=sorted({part for row in used for part in row["emulated_parts"]}),
+        disturbed=sum(row.get("disturbed") is True for row in used),
+    )
+    if isinstance(claim, Exact):
+        return judge_exact(study, claim, verdict, rows)
+    return _tested(claim, verdict, rows)
+
+
+def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Tested:
+    every = parts_of(claim, rows)
+    parts = [part for part in every if not _is_skipped(part)]
+    if not parts:
+        reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
+        return verdict.not_here(next(reasons, "its runs cannot be made"))
+    planned = min(Counter(row["configuration"] for row in _once(parts)).values())
+    if planned < claim.repeats:
+        return verdict.too_few_planned(planned, claim.repeats, repeats_needed=claim.repeats)
+    found = []
+    for part in parts:
+        try:
+            found.append(estimate(claim, part))
+        except NotJudged as problem:
+            used = _once([part])
+            return verdict.inconclusive(absence(used, len(used), problem), n=0)
+    region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
+    return _Tested(claim, verdict, region, parts, found, together(region, found))
+
+
+def _is_skipped(part: ClaimPart) -> bool:
+    """Whether a side cannot be made here."""
+    return any(all(row["status"] == "skipped" for row in side) for side in (part.of, part.against or part.of))
+
+
+def _once(parts: Sequence[ClaimPart]) -> list[Row]:
+    """The rows of all parts, each run once."""
+    return list({row["run"]: row for part in parts for row in part.rows}.values())
+
+
+def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verdict:
+    """The verdict of a claim with estimates, now that the other p-values are known."""
+    deciding = each.found[each.tested.deciding]
+    # Two one-sided tests at 5 % decide an equivalence, and show as an interval of 90 %.
+    confidence = 1 - ERROR * (2 if each.region.one_sided else 1)
+    low, high = deciding.interval(confidence)
+    verdict = replace(
+        each.verdict,
+        estimate=deciding.value,
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=deciding.n,
+        p=each.tested.p,
+        p_holm=p_holm,
+    )
+    outcome = INCONCLUSIVE
+    if p_holm <= ERROR:
+        outcome = REPRODUCED if each.tested.holds else NOT_REPRODUCED
+    else:
+        verdict = _with_rounds(each, deciding, verdict, ERROR / max(1, undecided))
+    said = words.finding_text(study, each.claim, verdict, each.parts[each.tested.deciding].value)
+    return verdict.decided(outcome, said)
+
+
+def _with_rounds(each: _Tested, deciding: Estimate, verdict: Verdict, error: float) -> Verdict:
+    """The verdict with the rounds that would decide it, from the spread so far, and the cost of the missing ones."""
+    reason = "interval too wide"
+    if each.tested.p <= ERROR:
+        reason = "decided alone, and not together with the study's other claims"
+    needed = rounds_needed(each.region, deciding, error / len(each.found))
+    if needed is None:
+        own = "; the number's own error does not shrink with rounds" if deciding.own else ""
+        return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
+    seconds, device_hours = _cost(each.parts, needed - deciding.n)
+    cost = f"{words.duration(seconds)}" + (f", {device_hours:.2g} GPU h" if device_hours else "")
+    reason = f"{reason}: about {words.rounds(needed)} would decide it, {needed - deciding.n} more, {cost}"
+    return replace(verdict, reason=reason, repeats_needed=needed, cost_s=seconds, cost_device_hours=device_hours)
+
+
+def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
+    """Wall time in seconds and GPU hours of more rounds of all configurations, each as long as its runs so far."""
+    seconds = hours = 0.0
+    by_configuration: dict[str, list[Row]] = {}
+    for row in _once(parts):
+        if row["status"] == "valid":
+            by_configuration.setdefault(row["configuration"], []).append(row)
+    for members in by_configuration.values():
+        walls = [float(row["wall_s"]) for row in members if row["wall_s"] is not None]
+        walls = [wall for wall in walls if math.isfinite(wall)]
+        wall = rounds * math.fsum(walls) / len(walls) if walls else 0.0
+        seconds += wall
+        if members[0].get("instrument.device_name") not in (None, "", "cpu"):
+            hours += wall * float(members[0]["ranks"]) / 3600
+    return seconds, hours
