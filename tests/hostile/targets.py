@@ -38,7 +38,6 @@ from scalestudy.files import read_table
 from scalestudy.launch.channel import _message
 from scalestudy.results.stored import checked_result, write_result
 from scalestudy.results.warnings import nccl_transports
-from scalestudy.spec.charge import NAMES, charge
 from scalestudy.spec.config import Site, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.ids import run_id
@@ -132,13 +131,6 @@ def size(data: bytes) -> None:
         assert isinstance(scale, str) and 0 < float(scale.partition(" ")[0]) * 1000 <= MOST_BYTES * 1.01
 
     said(work)
-
-
-def formula(data: bytes) -> None:
-    try:
-        charge(text_of(data), dict.fromkeys(NAMES, 2.0))
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        assert not isinstance(error, UnicodeError)
 
 
 def findings(data: bytes) -> None:
@@ -362,11 +354,10 @@ LEDGER = (
 TASK = {"output": "a", "rule": "train", "name": "a", "study": "s", "expected": {"low_s": 1, "high_s": 2, "source": "x"}}
 TARGETS: dict[str, Target] = {
     "study": Target(study, of_text(VALID)),
-    "machine": Target(machine, of_text("nodes: 2\nprices: {currency: EUR, charge: 0.7 * max(used_s, 300)}\nqueues: {a: {most_nodes: 2}}\n")),
+    "machine": Target(machine, of_text("nodes: 2\nprices: {currency: EUR, per_node_hour: 2}\nqueues: {a: {most_nodes: 2}}\n")),
     "site": Target(site, of_text("scratch: $TMPDIR\nhosts: [a, b]\ncontainer: {image: x.sif}\nscheduler: {kind: slurm}\n")),
     "settings": Target(settings, of_text("strategy=allreduce\nranks=2\nmodel={name: mlp, hidden: 3}\ntrain.epochs=3", "model.import=a:B")),
     "size": Target(size, of_text("64 MiB", "2x node memory", "1.5 GB")),
-    "formula": Target(formula, of_text("0.7 * max(used_s, 300) + 0.1 * requested_s", "ceil(nodes / 2) - -gpus")),
     "findings": Target(findings, of_text(f"{archives.HEAD}\na.png,Mass|Edema,1\nb.png,No Finding,2\n")),
     "classes": Target(classes, of_text("ImageId,PredictionString\nILSVRC2012_val_00000001,n01440764 85 1 499 272\n")),
     "published": Target(published, of_text('model,accelerator,batch,images_per_s\nresnet50,k80,32,49.5\n"a,b",c,1,.5e3\n')),

@@ -20,7 +20,6 @@ from typing import Any
 
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers import Request, Settings
-from snakemake_executor_plugin_multinode.schedulers.accounts import project_of
 
 
 @dataclass
@@ -191,7 +190,6 @@ class Records:
             event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,
             gpus=request.gpus_held, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
             runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours, queue=request.queue or settings.queue,
-            project=request.account or project_of(settings),
         )  # fmt: skip
         self.hours[attempt.name] = attempt.gpu_hours or 0.0
 

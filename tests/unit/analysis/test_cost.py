@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import study_rows
+from scalestudy.errors import UserError
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -38,6 +39,20 @@ def test_the_cost_adds_up_what_the_machine_prices(study: Study) -> None:
     # Two hours on one node: 20 points, and 3 for each of 2 or 4 device hours.
     assert rows.groupby("ranks")["cost"].unique().to_dict() == {1: [26.0], 2: [32.0]}
     assert set(rows["currency"]) == {"points"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{currency: points}", "`prices` has no price"),
+        ("{currency: points, charge: 0.7 * used_s}", "unknown key `charge`"),
+    ],
+)
+def test_a_machine_never_trains_for_free(study: Study, text: str, said: str) -> None:
+    priced(text)
+    write_results(study, two_hours)
+    with pytest.raises(UserError, match=said):
+        study_rows(study, MACHINE)
 
 
 def test_emulated_compute_has_device_hours_and_no_cost(study: Study, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
 
 def _cost(rows: pd.DataFrame, hours: pd.Series, prices: Prices) -> pd.Series:
     """The cost of so many hours of each run."""
-    cost = (prices.per_device_hour or 0.0) * rows["ranks"].astype(float) * hours
-    if prices.per_node_hour:
-        cost += prices.per_node_hour * pd.to_numeric(rows["nodes_used"]) * hours
-    return cost.where(~rows["emulated"])
+    nodes = pd.to_numeric(rows["nodes_used"]) if prices.per_node_hour else 0.0
+    hourly: pd.Series[float] = prices.per_hour(rows["ranks"].astype(float), nodes)
+    return (hourly * hours).where(~rows["emulated"])

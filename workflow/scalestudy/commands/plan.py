@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +16,6 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_text
 
 if TYPE_CHECKING:
-    from scalestudy.cluster.plan.known import Known
     from scalestudy.cluster.plan.planned import Plan
 
 OVER_BUDGET = 3
@@ -36,8 +33,6 @@ class PlanOptions:
     proposal: str | None
     budget: float | None
     actual: bool
-    spent: bool
-    ask_scheduler: bool
 
 
 @click.command(name="plan")
@@ -53,14 +48,6 @@ class PlanOptions:
 @click.option("--proposal", default=None, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
-@click.option(
-    "--spent", is_flag=True, help="What this folder's jobs have used, by project and period, and what is left."
-)
-@click.option(
-    "--ask-scheduler",
-    is_flag=True,
-    help="Ask the scheduler when such jobs would start and how much of the grant is left. Submits nothing.",
-)
 def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
 
@@ -74,7 +61,6 @@ def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
 def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int:
     """Print or write the plan; returns the exit status."""
     from scalestudy.cluster.plan import show
-    from scalestudy.cluster.plan.known import known
     from scalestudy.cluster.plan.planned import over_budget
     from scalestudy.commands.run import configuration
     from scalestudy.dag.plan import plan_of
@@ -85,11 +71,8 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
         raise UserError("only one of them can go to standard output", "plan", "write one of --json and --csv to a file")
     if options.actual:
         return _show_actual(targets, profile, config, options.json_file)
-    if options.spent:
-        return _show_spent(profile, config, options.json_file)
     plan, project = plan_of(targets, profile, configuration(config, None, options.changes, None))
-    beside = known(plan, date.today(), ask=options.ask_scheduler)
-    _write(plan, options, beside)
+    _write(plan, options)
     if options.proposal is not None:
         from scalestudy.cluster.plan.proposal import proposal
 
@@ -115,34 +98,15 @@ def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], js
     return 0
 
 
-def _show_spent(profile: str, config: Sequence[str], json_file: str | None) -> int:
-    from scalestudy.cluster.ledger.show_spent import spent
-    from scalestudy.dag.plan import configuration_of
-    from scalestudy.site_fault import SITE
-    from scalestudy.spec.config import CONFIG_FILE, read_config, read_machine
-
-    given = configuration_of(profile, config)
-    if "site" in given:
-        os.environ[SITE] = str(Path(given["site"]).absolute())
-    text, data = spent(read_machine(read_config(CONFIG_FILE, given).machine), date.today())
-    if json_file != "-":
-        click.echo(text)
-    if json_file is not None:
-        _put(json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-    return 0
-
-
-def _write(plan: Plan, options: PlanOptions, beside: Known) -> None:
+def _write(plan: Plan, options: PlanOptions) -> None:
     from scalestudy.cluster.plan import show
-    from scalestudy.cluster.plan.known import remarks
 
     if "-" not in (options.json_file, options.csv_file):
-        click.echo(show.table(plan, by=groups_of(options.by), remarks=list(remarks(beside))))
+        click.echo(show.table(plan, by=groups_of(options.by)))
     if options.json_file is not None:
         from scalestudy.cluster.submit import submit_lines
 
         data = show.as_json(plan, submit_lines(plan))
-        data |= {"left": [asdict(one) for one in beside.left], "starts": [asdict(one) for one in beside.starts]}
         _put(options.json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     if options.csv_file is not None:
         _put(options.csv_file, show.as_csv(plan))

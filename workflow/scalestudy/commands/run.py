@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 import click
@@ -79,11 +78,9 @@ def snakemake_command(targets: Sequence[str], profile: str, config: Sequence[str
 def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> str:
     """What would run, and how many jobs of each rule."""
     from scalestudy.cluster.plan import show
-    from scalestudy.cluster.plan.known import known, remarks
     from scalestudy.dag.plan import plan_of
 
     plan, _ = plan_of(targets, profile, config)
     counts = Counter(job.seen.rule for job in plan.jobs)
     jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
-    said = list(remarks(known(plan, date.today(), ask=False)))
-    return f"{show.table(plan, remarks=said)}\nJobs         {jobs or 'none'}"
+    return f"{show.table(plan)}\nJobs         {jobs or 'none'}"

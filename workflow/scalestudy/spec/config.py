@@ -13,7 +13,6 @@ from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import SITE, Lackable
-from scalestudy.spec.accounting import Accounting
 from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable, shown_safely
 from scalestudy.spec.layout import folder_name, machine_and_campaign
@@ -109,8 +108,6 @@ class Site(Spec):
     """Unset: jobs run without a container."""
     scheduler: dict[str, Any] = {}
     """How jobs are submitted; read by the executor, whose README has the keys."""
-    accounting: Accounting = Accounting()
-    """How the site accounts for computing time."""
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from scalestudy.errors import Problem
 from scalestudy.spec.base import Spec, refused
-from scalestudy.spec.charge import Formula
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.run import RunSpec, one_or_more
 
@@ -33,8 +32,6 @@ class Queue(Spec):
     """Longest job, hours; unset: that of the machine."""
     most_jobs: Whole | None = None
     """Jobs of one user that run at the same time."""
-    charge: Formula | None = None
-    """Charge of one job in this queue, in place of `prices.charge`."""
     most_nodes_running: Whole | None = None
     """Nodes that the running jobs of one user have together."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
@@ -42,7 +39,7 @@ class Queue(Spec):
 
 
 class Prices(Spec):
-    """What use costs; each that is set is added up."""
+    """Prices per hour of use; both are added up."""
 
     currency: str
     """Unit of the prices: a currency, or the points of a site."""
@@ -50,13 +47,16 @@ class Prices(Spec):
     """One accelerator for an hour."""
     per_node_hour: Positive | None = None
     """One node for an hour."""
-    charge: Formula | None = None
-    """Charge of one job, added to the prices per hour: `+ - * / min max ceil floor` over numbers and `used_s`,
-    `requested_s`, `nodes`, `gpus`, `cores`, for example `0.7 * max(used_s, 300) + 0.1 * requested_s`."""
-    factors: dict[str, Positive] = {}
-    """By queue or QOS, what everything is multiplied by; those of both count."""
-    qos: str | None = None
-    """The QOS that the site's jobs are submitted with, where it has a factor."""
+
+    @model_validator(mode="after")
+    def _has_a_price(self) -> Self:
+        if self.per_device_hour is None and self.per_node_hour is None:
+            raise refused("`prices` has no price", "set `per_device_hour`, `per_node_hour`, or both")
+        return self
+
+    def per_hour(self, devices: Any, nodes: Any) -> Any:
+        """Price of an hour of so many devices and nodes, numbers or columns of them."""
+        return devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)
 
 
 class Power(Spec):

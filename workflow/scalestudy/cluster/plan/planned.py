@@ -16,7 +16,6 @@ from scalestudy.cluster.plan.expected import TimeEstimate, kinds_of
 from scalestudy.cluster.plan.spread import Draws
 from scalestudy.cluster.plan.storage import NOTHING, Peak, Stored
 from scalestudy.cluster.resources import Resources, limit_min
-from scalestudy.spec.charge import charge
 from scalestudy.spec.machine import Machine
 
 SUBMITTED = ("train", "dataset")
@@ -190,8 +189,9 @@ class Plan:
         requested, drawn = 0.0, np.zeros(spread.DRAWS)
         for job in jobs:
             if job.submitted:
-                requested += float(charged(self.machine, booked(job), float(job.seconds[0])))
-                drawn += charged(self.machine, booked(job), self.spread[:, self._columns[job.seen.id]])
+                hourly = self.machine.prices.per_hour(gpus_of(job), job.resources.nodes)
+                requested += hourly * float(job.seconds[0]) / 3600
+                drawn += hourly * self.spread[:, self._columns[job.seen.id]] / 3600
         one, two, three, four = (Decimal(str(round(value, 2))) for value in (requested, *spread.percentiles(drawn)))
         return one, two, three, four
 
@@ -205,46 +205,6 @@ class Plan:
             for job in self.jobs
         ]
         return spread.percentiles(self.spread @ np.array(watts) * power.overhead / 3.6e6)
-
-
-NUMPY = {"min": np.minimum, "max": np.maximum, "ceil": np.ceil, "floor": np.floor}
-
-
-@dataclass(frozen=True)
-class Booked:
-    """What a site charges for: nodes, GPUs and cores are those that a job has to itself, over all nodes."""
-
-    queue: str | None
-    nodes: int
-    gpus: int
-    cores: int
-    requested_s: float
-    """Of one job of a chain."""
-    links: int = 1
-
-
-def booked(job: PlannedJob) -> Booked:
-    """A planned job as its site charges for it."""
-    asked = job.resources
-    return Booked(
-        asked.queue, asked.nodes, gpus_of(job), units_of(job, "cpu"), 60.0 * (asked.runtime or 0), asked.links
-    )
-
-
-def charged(machine: Machine, job: Booked, used_s: Any) -> Any:
-    """What a job costs that uses so many seconds (a number, or an array of them), each job of a chain charged for its
-    part."""
-    prices = machine.prices
-    assert prices is not None
-    hourly = job.gpus * (prices.per_device_hour or 0) + job.nodes * (prices.per_node_hour or 0)
-    total = hourly * used_s / 3600
-    queue = machine.queues.get(job.queue or "")
-    formula = (queue.charge if queue is not None else None) or prices.charge
-    if formula is not None:
-        values = {"used_s": used_s / job.links, "requested_s": job.requested_s,
-                  "nodes": job.nodes, "gpus": job.gpus, "cores": job.cores}  # fmt: skip
-        total = total + job.links * charge(formula, values, NUMPY)
-    return total * prices.factors.get(job.queue or "", 1.0) * prices.factors.get(prices.qos or "", 1.0)
 
 
 def gpus_of(job: PlannedJob) -> int:

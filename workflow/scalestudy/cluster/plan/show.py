@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import Any
 
 from scalestudy.cluster.ledger.waits import Waited
-from scalestudy.cluster.plan.asked_starts import AskedStart
 from scalestudy.cluster.plan.expected import kinds_of
 from scalestudy.cluster.plan.planned import Amounts, Plan, PlannedJob, PlanRow, Unit
 from scalestudy.spec.config import machine_file
@@ -28,7 +27,7 @@ GROUPS = ("strategy", "ranks")
 """What a table may be grouped by, beside the study."""
 
 
-def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = (), remarks: Sequence[str] = ()) -> str:
+def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = ()) -> str:
     """The plan for people: a line per study (and strategy, number of ranks), the total, and what is to be said of it."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
@@ -48,7 +47,7 @@ def table(plan: Plan, most_rows: int = 10_000, by: Sequence[str] = (), remarks: 
     rule = "-" * max(map(len, text))
     more = [f"… and {left} more lines: scalestudy plan"] if left > 0 else []
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *notes(plan, unit), *remarks])
+    return "\n".join([title, text[0], rule, *text[1:-1], *more, rule, text[-1], "", *notes(plan, unit)])
 
 
 def _cells(plan: Plan, unit: Unit, key: tuple[str, ...], rows: Sequence[PlanRow]) -> tuple[str, ...]:
@@ -178,18 +177,6 @@ def storage(plan: Plan) -> str:
         if scratch is not None and most.node_bytes > scratch:
             text += f", which has {size(scratch)}: stage shards, or less data"
     return text
-
-
-def asked(starts: Sequence[AskedStart]) -> Iterator[str]:
-    """What the scheduler said, a line for each size of job."""
-    for start in starts:
-        job = f"{start.nodes} node{'s' * (start.nodes != 1)} for {minutes(start.runtime_min)}"
-        place = f" in {start.queue}" if start.queue else ""
-        when = f"not said: {start.words}" if start.in_s is None else f"in {span(round(start.in_s))}"
-        yield f"{job}{place} ({start.jobs:,} jobs): {when}"
-
-
-ASKED = "asked now, `sbatch --test-only`: as if one job were submitted and nobody else submitted more"
 
 
 def minutes(value: int | None) -> str:
