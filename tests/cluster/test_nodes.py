@@ -25,7 +25,6 @@ base:
   train: {epochs: 12, evaluate_every_epochs: 0}
 vary: {nodes: each}
 include: [{nodes: neighbours}]
-fleet: {margin: 0.05, margin_reason: as good as any}
 scales: {mini: {}}
 claims:
   - id: every_run_is_valid
@@ -78,10 +77,7 @@ def test_each_node_and_each_pair_of_neighbours_is_a_job_on_these_nodes_and_no_ot
             nodes = slurm.must(["scontrol", "show", "hostnames", found[1]]).split()
             assert sorted(nodes) == sorted(json.loads(spec.read_text())["hosts"])
 
-    status, said = call("scalestudy", "accept", "nodes", "--machine", "box")
-    assert status == 3, said
-    assert said.startswith("Open: box, 2 nodes, 3 undecided\n")
-    assert "✓ reproduced" in said
-    page = (clone / "results/box/mini/acceptance/nodes.html").read_text()
-    assert "3 are needed for a comparison, and there are 2" in page
-    assert (clone / "results/box/mini/acceptance/nodes.drain.txt").read_text() == ""
+    status, said = call("scalestudy", "claims", "--machine", "box")
+    assert status == 0 and "✓ reproduced" in said
+    status, said = call("scalestudy", "compare", "box", "--nodes")
+    assert status == 2 and "`box` has no runs that 3 nodes made by name" in said

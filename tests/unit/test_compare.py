@@ -1,4 +1,4 @@
-"""`scalestudy compare` and `scalestudy trend`: verdicts, files, exit statuses, and what they refuse."""
+"""`scalestudy compare`: verdicts, files, exit statuses, and what they refuse."""
 
 from __future__ import annotations
 
@@ -273,60 +273,44 @@ def test_results_of_others_are_compared_without_their_studies(
     assert "slower    other: small_cnn.digits.allreduce.x2 (" in capsys.readouterr().out
 
 
-def campaigns(study: Study, *levels: float) -> None:
-    """Campaigns in this order, each at a level and a little off it."""
-    for index, level in enumerate(levels):
-        name = "local" if index == 0 else f"local+c{index}"
-        off = (0.0, 0.4, -0.3, 0.2, -0.1, 0.3)[index % 6]
-        write(
-            study,
-            name,
-            lambda run, level=level + off: level * noise(run),
-            started=f"2026-01-{index + 10}T00:00:00+00:00",
-        )  # type: ignore[misc]
+NODES = """
+question: Which?
+base: {data: {source: digits}, ranks_per_node: 1, strategy: allreduce}
+vary: {nodes: each}
+repeats: 5
+scales: {mini: {}}
+"""
 
 
-def test_a_trend_says_where_the_speed_changed(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    campaigns(study, 100.0, 100.0, 100.0, 90.0, 90.0, 90.0)
-    assert run("trend") == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "6 campaigns: local, c1, c2, c3, c4, c5"
-    assert said[1].startswith("  exchange: 1 rank, ring & all_reduce: -9.9 % from c3 on (p = ")
-    assert "  results/local/trend/exchange.svg" in said
-    rows = table("results/local/trend/exchange.csv")
-    assert len(rows) == 24
-    assert [row["change"] for row in rows[:6]] == ["", "", "", "0.901035", "", ""]
+def on_nodes(hosts: str, speed: Speed) -> None:
+    """Results of a study over these nodes, with the throughput that `speed` gives."""
+    Path("config/machines/local.yaml").write_text(f"hosts: ['{hosts}']\ndevices_per_node: 1\n")
+    Path("config/studies/nodes.yaml").write_text(NODES)
+    machine = Machine(hosts=(hosts,), devices_per_node=1)
+    write(read_studies(["nodes"], "mini", machine, machine_name="local")[0], "local", speed)
 
 
-def test_few_campaigns_are_drawn_and_have_no_change_point(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    campaigns(study, 100.0, 90.0)
-    assert run("trend", "--study", "exchange") == 0
+def test_a_node_that_is_slower_than_the_others_is_named(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    # A whole round may be slower; the others' median, here 100, is that of three sound nodes.
+    on_nodes("n[1-4]", lambda run: (0.8 if run.spec.hosts == ("n3",) else 1.0) * (100.0 + run.spec.repeat))
+    assert run("compare", "local", "--nodes") == 1
     said = capsys.readouterr().out
-    assert "no change found (2 campaigns are too few to find one); last against first -9.6 %" in said
-    assert Path("results/local/trend/exchange.png").stat().st_size > 10_000
+    assert said.startswith("nodes of local against the other nodes: 1 slower, 3 same, of 4 configurations\n")
+    assert "slower    nodes: host n3: speed -20" in said
+    rows = {row["configuration"]: row for row in table("results/comparisons/local_nodes/comparison.csv")}
+    (bad,) = [row for row in rows.values() if row["verdict"] == "slower"]
+    assert float(bad["ratio"]) == pytest.approx(0.8)
 
 
-def test_campaigns_are_in_the_order_of_time_or_of_names(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    write(study, "local", steady, started="2026-01-03T00:00:00+00:00")
-    write(study, "local+b", steady, started="2026-01-02T00:00:00+00:00")
-    write(study, "local+a", steady, started="2026-01-04T00:00:00+00:00")
-    run("trend")
-    assert capsys.readouterr().out.startswith("3 campaigns: b, local, a\n")
-    run("trend", "--order", "name")
-    assert capsys.readouterr().out.startswith("3 campaigns: a, b, local\n")
+def test_two_nodes_alone_are_not_compared(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    on_nodes("n[1-2]", steady)
+    assert run("compare", "local", "--nodes") == 2
+    assert "`local` has no runs that 3 nodes made by name" in capsys.readouterr().err
 
 
-def test_a_change_of_the_instrument_is_told_with_its_campaign(study: Study) -> None:
-    write(study, "local", steady, started="2026-01-01")
-    write(study, "local+new", steady, started="2026-01-02", instrument={**INSTRUMENT, "torch": "2.1"})
-    run("trend")
-    assert (
-        "From new on the instrument differs: torch: 2.0 before, 2.1 after"
-        in Path("results/local/trend/exchange.md").read_text()
-    )
-
-
-def test_one_campaign_is_no_trend(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    write(study, "local", steady)
-    assert run("trend") == 2
-    assert "machine `local` has 1 campaign with results, and a trend needs two" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [("local",), ("local", "local+new", "--nodes")])
+def test_two_folders_are_compared_or_the_nodes_of_one(
+    study: Study, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("compare", *words) == 2
+    assert "give two folders, or one with --nodes" in capsys.readouterr().err

@@ -16,9 +16,9 @@ from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "accept", "agent", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
+    "agent", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
-    "summarise", "summary", "table", "train", "trend", "try", "unstage",
+    "summarise", "summary", "table", "train", "try", "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")

@@ -1,9 +1,10 @@
-"""Two folders of results, configuration by configuration."""
+"""Two sets of runs, configuration by configuration: two folders of results, or each node of one and the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from scalestudy.analysis.comparison import Change, Verdict, judged, log_ratios
 from scalestudy.analysis.instruments import Differences, differences, refuse_unasked
@@ -11,6 +12,7 @@ from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.errors import UserError
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.emulated import is_emulated
+from scalestudy.spec.ids import configuration_id
 
 SPEED = "throughput_samples_per_s"
 SPEEDS, TIMES = ("samples/s",), ("s",)
@@ -90,6 +92,60 @@ def compare(
         tuple(next(iter(old[key].values())) for key in old if key not in new),
         tuple(next(iter(new[key].values())) for key in new if key not in old),
     )  # fmt: skip
+
+
+MIN_NODES = 3
+"""Of two nodes alone, it is open which of them is slow."""
+
+
+def compare_nodes(
+    records: Records, margin: float, column: str = SPEED, only: Mapping[str, object] | None = None
+) -> MachineComparison:
+    """Compare each node, or pair of nodes, with the others that did the same; `only` as in `compare`.
+
+    In each repeat, the speed of a node is paired with the median of the others' speeds: a few slow nodes do not move
+    it. Raises UserError where fewer than MIN_NODES nodes did the same.
+    """
+    direction = direction_of(column)
+    kinds: dict[str, dict[str, Mapping[int, Recorded]]] = {}
+    for key, runs in records.by_configuration().items():
+        spec = next(iter(runs.values())).spec
+        if spec.hosts is not None and (only is None or key in only):
+            kind = configuration_id(spec.model_copy(update={"hosts": None}))
+            kinds.setdefault(kind, {})[key] = runs
+    kinds = {kind: units for kind, units in kinds.items() if len(units) >= MIN_NODES}
+    if not kinds:
+        what = f"`{records.name}` has no runs that {MIN_NODES} nodes made by name"
+        raise UserError(what, str(records.folder), "measure a study with `vary: {nodes: each}`")
+    units = {key: runs for members in kinds.values() for key, runs in members.items()}
+    own = {key: speeds(runs, column) for key, runs in units.items()}
+    others = {
+        key: _medians([own[other] for other in members if other != key])
+        for members in kinds.values()
+        for key in members
+    }
+    changes = judged([log_ratios(others[key], own[key]) for key in units], margin)
+    rows = [
+        Compared(
+            key,
+            next(iter(runs.values())),
+            change if own[key] else _without_pairs(change, {}, runs),
+            _mean([value**direction for value in others[key].values()]),
+            _mean([value**direction for value in own[key].values()]),
+            any(is_emulated(run.spec) for run in runs.values()),
+            sum(bool(run.result.get("disturbed")) for run in runs.values()),
+        )
+        for (key, runs), change in zip(units.items(), changes, strict=True)
+    ]
+    before, after = (replace(records, name=name) for name in ("the other nodes", f"nodes of {records.name}"))
+    return MachineComparison(replace(before, unreadable=()), after, column, margin, (), {}, tuple(rows), (), ())
+
+
+def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """By repeat, the median speed, where at least two nodes have one."""
+    repeats = sorted({repeat for found in speeds_of_others for repeat in found})
+    values = {repeat: [found[repeat] for found in speeds_of_others if repeat in found] for repeat in repeats}
+    return {repeat: median(found) for repeat, found in values.items() if len(found) > 1}
 
 
 def direction_of(column: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from scalestudy.commands.options import FILE
+from scalestudy.errors import UserError
 
 
 class Margin(click.ParamType):
@@ -30,7 +31,8 @@ class Margin(click.ParamType):
 
 @click.command(name="compare")
 @click.argument("before")
-@click.argument("after")
+@click.argument("after", required=False)
+@click.option("--nodes", is_flag=True, help="Each node of BEFORE against its others.")
 @click.option(
     "--margin",
     type=Margin(),
@@ -48,28 +50,43 @@ class Margin(click.ParamType):
 )
 @click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
 def command(
-    before: str, after: str, margin: float, study: str | None, column: str, across: str, out: Path | None
+    before: str,
+    after: str | None,
+    nodes: bool,
+    margin: float,
+    study: str | None,
+    column: str,
+    across: str,
+    out: Path | None,
 ) -> None:
     """Compare two folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
 
-    Each is a name in results/ or a path. Writes a page, a CSV table, a Markdown summary and JUnit XML. Exit status: 1
+    Each is a name in results/ or a path; with --nodes, one folder whose runs name their nodes. Writes a page, a CSV table, a Markdown summary and JUnit XML. Exit status: 1
     where a configuration is slower, else 3 where one is undecided, else 0.
 
     \b
     Example: scalestudy compare local local+night_2
     Example: scalestudy compare ../release/results/local local --across code --margin 5%
+    Example: scalestudy compare my_cluster --nodes --study acceptance --margin 5%
     """
-    from scalestudy.analysis.compare import compare
+    from scalestudy.analysis.compare import compare, compare_nodes
     from scalestudy.analysis.comparison import exit_status
     from scalestudy.analysis.recorded import read_records
     from scalestudy.figures.configurations import configuration_names
     from scalestudy.report.comparison import headline, shown_lines, write_comparison
     from scalestudy.spec.layout import comparison_folder
 
-    old, new = read_records(before), read_records(after)
+    if nodes == (after is not None):
+        raise UserError("give two folders, or one with --nodes", "compare", "see scalestudy compare --help")
+    old = read_records(before)
+    new = old if after is None else read_records(after)
     names = configuration_names(new.name, study)
-    asked = [word.strip() for word in across.split(",") if word.strip()]
-    comparison = compare(old, new, margin, asked, column, None if study is None else names)
+    only = None if study is None else names
+    if nodes:
+        comparison = compare_nodes(old, margin, column, only)
+    else:
+        asked = [word.strip() for word in across.split(",") if word.strip()]
+        comparison = compare(old, new, margin, asked, column, only)
     click.echo(headline(comparison))
     for shown in shown_lines(comparison, names):
         if shown.row.change.verdict != "same":
@@ -77,6 +94,6 @@ def command(
             click.echo(
                 f"  {shown.row.change.verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{why}"
             )
-    for file in write_comparison(comparison, names, out or comparison_folder(old.name, new.name)):
+    for file in write_comparison(comparison, names, out or comparison_folder(old.name, "nodes" if nodes else new.name)):
         click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))

@@ -97,7 +97,7 @@ def facts(comparison: MachineComparison) -> list[str]:
         f"slower, faster: beyond the margin at {LEVEL:.0%} over all configurations together (Holm). same: the 90 % "
         "interval lies inside the margin. undecided: neither.",
         "The interval covers variation between repeats of one campaign, not variation from night to night, such as "
-        "another tenant of the machine: for that measure again, or see scalestudy trend.",
+        "another tenant of the machine: for that, measure again.",
     ]
     mean = geometric_mean([row.change for row in comparison.compared])
     if mean is not None and len(comparison.compared) > 1:

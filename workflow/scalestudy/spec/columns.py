@@ -279,11 +279,6 @@ def base_column(column: str) -> str | None:
     return ("own_baseline_ranks" if own else "baseline_ranks") if ratio in ("efficiency", "speedup") else None
 
 
-def speeds_and_times() -> list[str]:
-    """The measured columns of which more, or less, is faster: rates and times."""
-    return [name for name, column in METRICS.items() if column.unit in ("samples/s", "s")]
-
-
 def columns_of(spec: RunSpec) -> dict[str, Any]:
     """Every key of a run, dotted, with its value; `model`, `strategy` and `data.source` are their names.
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from scalestudy.claims.check import claim_problems
 from scalestudy.claims.read import claim_in_bytes, claims_at, raise_claim_problems
-from scalestudy.errors import Problem, UserError, nearest, raise_all
+from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.axes import Combinations, Point, combinations, override
 from scalestudy.spec.base import KeyPath, parse, shown
@@ -18,7 +18,7 @@ from scalestudy.spec.beyond import Chosen, LeftOut, beyond_problems, on_this_mac
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.check_study import MOST_ERRORS, check_duplicates, check_keys, check_size, repeat_problems
-from scalestudy.spec.columns import columns_of, speeds_and_times
+from scalestudy.spec.columns import columns_of
 from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import Machine
@@ -67,7 +67,6 @@ def expand(
     What the machine does not have is left out, and listed in `left_out` of the study; a study of which nothing remains is
     wrong. `changes` are keys that get other values than the file says, and then duplicate runs count once.
     """
-    _check_fleet(document, spec)
     base = _base(spec, scale)
     extent = Extent(machine, machine_name, _device_of(base))
     found = combinations(document, spec, scale, extent)
@@ -106,7 +105,6 @@ def expand(
         tables=tuple(where_in_bytes(table, machine) for table in tables),
         claims=tuple(claim_in_bytes(on_this_machine(claim, scale, chosen), machine) for claim in claims),
         target_accuracy=spec.target_accuracy if change.target_accuracy is None else change.target_accuracy,
-        fleet=spec.fleet,
         cannot_show=(spec.cannot_show if scale == "paper" else change.cannot_show) or "",
         left_out=(*dict.fromkeys(extent.lacks), *left_out.sentences),
     )
@@ -123,12 +121,6 @@ def _raise_nothing_left(expansion: _Expansion, scale: str) -> NoReturn:
         raise NoHosts(extent.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
     place = document.where(expansion.found.exclude_place)
     raise UserError(f"`exclude` leaves no run at scale `{scale}`", place, "exclude fewer")
-
-
-def _check_fleet(document: YamlDocument, spec: StudySpec) -> None:
-    if spec.fleet is not None and spec.fleet.column not in (valid := speeds_and_times()):
-        what = f"{shown(spec.fleet.column)} is not a measured column of rates or times"
-        raise UserError(what, document.where(("fleet", "column")), nearest(spec.fleet.column, valid))
 
 
 def _base(spec: StudySpec, scale: str) -> Draft:

@@ -104,13 +104,3 @@ def history_files(machine: str) -> list[Path]:
 def comparison_folder(before: str, after: str) -> Path:
     """Page, table and summaries of a comparison of two folders of results."""
     return RESULTS / "comparisons" / f"{before}_{after}"
-
-
-def acceptance_folder(machine: str, scale: str) -> Path:
-    """For each study over nodes by name: page, table and the list of nodes to drain."""
-    return RESULTS / machine / scale / "acceptance"
-
-
-def trend_folder(machine: str) -> Path:
-    """Figures and tables over the campaigns of a machine."""
-    return RESULTS / machine / "trend"

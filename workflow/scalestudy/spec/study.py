@@ -55,17 +55,6 @@ class ScaleSpec(Spec):
     """What of the question this scale cannot answer, and why; a sentence."""
 
 
-class FleetSpec(Spec):
-    """How nodes that runs name are compared: each against the middle one of the others that did the same."""
-
-    column: str = "throughput_samples_per_s"
-    """A measured column of speeds or times."""
-    margin: Annotated[float, Field(gt=0, lt=1)]
-    """How much slower than the others a node may be, as a share of its speed: 0.05 for 5 %."""
-    margin_reason: Annotated[str, Field(min_length=1)]
-    """Why the margin is what it is."""
-
-
 class StudySpec(Spec):
     """A study file."""
 
@@ -101,8 +90,6 @@ class StudySpec(Spec):
     """What is tabulated."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
-    fleet: FleetSpec | None = None
-    """For studies over nodes by name (`vary.nodes: each`): what `scalestudy accept` judges each node by."""
     target_accuracy: TargetAccuracy | None = None
     """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
@@ -137,7 +124,6 @@ class Study:
     tables: tuple[TableSpec, ...]
     claims: tuple[AnyClaim, ...] = ()
     target_accuracy: float | None = None
-    fleet: FleetSpec | None = None
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()
