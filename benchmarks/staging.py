@@ -35,8 +35,7 @@ from tests.unit.data import nginx
 
 from scalestudy.data.pagecache import resident_bytes, warm
 from scalestudy.data.stage import cache
-from scalestudy.data.stage.checksum import digest_of
-from scalestudy.data.stage.copying import copy
+from scalestudy.data.stage.copying import copy, digest_of
 from scalestudy.data.stage.journal import Journal
 from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import WantedFiles

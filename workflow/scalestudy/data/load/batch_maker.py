@@ -118,7 +118,7 @@ class BatchMaker:
         """The error to raise where the worker of a due task hangs; None where it does not."""
         sample, since_ns = progress.tolist()
         since_s = max(since_ns / 1e9, task.started_s)
-        limit_s = HANG_S + self.dataset.recipe.how.patience_s
+        limit_s = HANG_S + self.dataset.handle.how.patience_s
         if sample == UNWATCHED or time.monotonic() - since_s < limit_s:
             return None
         if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):

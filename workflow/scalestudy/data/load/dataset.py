@@ -18,7 +18,7 @@ from scalestudy.data.digests import VALUES, place_of, unchanged
 from scalestudy.data.index import DAMAGED
 from scalestudy.data.labels import check_labels
 from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
-from scalestudy.data.load.readers import How, Recipe
+from scalestudy.data.load.readers import DatasetHandle, ReadOptions
 from scalestudy.data.load.readers.memory import MemoryReader
 from scalestudy.data.load.sampler import StorageOrder
 from scalestudy.data.manifest import Manifest, Split, Task, read_manifest
@@ -66,7 +66,7 @@ class Dataset(Protocol):
         """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
         ...
 
-    recipe: Recipe
+    handle: DatasetHandle
     """How it was opened, so that a worker process can open it too."""
     stream: StorageOrder | None
     """The storage order of samples, where the input mode reads them in sequence."""
@@ -82,7 +82,7 @@ def open_dataset(
     """
     spec = loader or run.Loader()
     storage = spec.storage
-    how = How(
+    how = ReadOptions(
         mode=spec.mode,
         origin=spec.origin,
         shuffle_buffer=spec.shuffle_buffer,
@@ -93,42 +93,42 @@ def open_dataset(
     if how.limited:
         own_place = None if place else os.memfd_create("scalestudy-storage")
         how = dataclasses.replace(how, place=str(place) if place else f"/proc/{os.getpid()}/fd/{own_place}")
-    data = opened(Recipe(Path(manifest_path).absolute(), split, how))
+    data = opened(DatasetHandle(Path(manifest_path).absolute(), split, how))
     if own_place is not None:
         weakref.finalize(data, os.close, own_place)
     return data
 
 
-def opened(recipe: Recipe) -> Dataset:
+def opened(handle: DatasetHandle) -> Dataset:
     """Open a dataset as another process did."""
-    manifest = read_manifest(recipe.manifest)
+    manifest = read_manifest(handle.manifest)
     if manifest.status == "skipped":
-        raise UserError(f"the data was skipped: {manifest.reason}", str(recipe.manifest))
+        raise UserError(f"the data was skipped: {manifest.reason}", str(handle.manifest))
     data: Any
     if manifest.format in PICTURE_FORMATS:
-        data = PictureDataset(recipe, manifest)
+        data = PictureDataset(handle, manifest)
         reader = data.pictures.reader
         if isinstance(reader, MemoryReader):
-            recipe = dataclasses.replace(recipe, how=dataclasses.replace(recipe.how, memory=reader.place))
+            handle = dataclasses.replace(handle, how=dataclasses.replace(handle.how, memory=reader.place))
     else:
-        data = _tensors(recipe, manifest)
-    data.recipe = recipe
+        data = _tensors(handle, manifest)
+    data.handle = handle
     return cast(Dataset, data)
 
 
-def _tensors(recipe: Recipe, manifest: Manifest) -> Any:
+def _tensors(handle: DatasetHandle, manifest: Manifest) -> Any:
     """Arrays, or samples made while they are read."""
-    how = recipe.how
+    how = handle.how
     if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
         what = "samples that are tensors, or are made while they are read, have no storage to choose"
         raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     if manifest.bulk:
-        data: Any = ArrayDataset(manifest, recipe.split, recipe.manifest)
-        check_labels(data.labels, manifest.classes, recipe.manifest)
+        data: Any = ArrayDataset(manifest, handle.split, handle.manifest)
+        check_labels(data.labels, manifest.classes, handle.manifest)
     else:
         from scalestudy.data.sources import source_module
 
-        data = source_module(manifest.spec).open_split(manifest, recipe.split)
+        data = source_module(manifest.spec).open_split(manifest, handle.split)
     if how.mode == "memory" and isinstance(data, ArrayDataset):
         data.keep()
     return SyntheticBatches(data) if how.mode == "synthetic" else data
@@ -198,10 +198,10 @@ class SyntheticBatches(SplitOfData):
 class PictureDataset(SplitOfData):
     """Images [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
 
-    def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
-        super().__init__(manifest, recipe.split)
+    def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
+        super().__init__(manifest, handle.split)
         self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self.pictures = ImageReader(recipe, manifest)
+        self.pictures = ImageReader(handle, manifest)
         self.mode, self.stream = self.pictures.mode, self.pictures.stream
         assert len(self.pictures.labels) == self.samples
 

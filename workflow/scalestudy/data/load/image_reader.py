@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.load.readers import REMEDY, Indices, Recipe, mode_of
+from scalestudy.data.load.readers import REMEDY, DatasetHandle, Indices, mode_of
 from scalestudy.data.load.readers.choose import open_reader
 from scalestudy.data.load.sample_locations import locations_of
 from scalestudy.data.load.sampler import StorageOrder, storage_order
@@ -34,15 +34,15 @@ def no_progress() -> NDArray[np.int64]:
 class ImageReader:
     """One split's images. All methods may be called by several threads at once."""
 
-    def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
-        how = recipe.how
+    def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
+        how = handle.how
         self.mode = mode_of(how, manifest.format)
         self.pixels = manifest.format == "raw" or manifest.payload == "pixels"
         """Whether what is stored is pixels, uint8 [height, width, 3], not JPEG or PNG."""
-        places = locations_of(recipe.manifest, manifest, recipe.split)
+        places = locations_of(handle.manifest, manifest, handle.split)
         self.labels, self.sizes, self._checks = places.labels, places.sizes, places.checks
         self._height, self._width = places.height, places.width
-        self.reader = open_reader(recipe, manifest, self.mode, places)
+        self.reader = open_reader(handle, manifest, self.mode, places)
         self.stream: StorageOrder | None = None
         """The storage order of samples, where they are read in sequence."""
         if self.mode == "stream":

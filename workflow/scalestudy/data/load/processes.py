@@ -73,7 +73,7 @@ class Processes(Workers):
             self._registered = Registered(torch.from_numpy(shared), self.maker.device)
         for number in range(self.count):
             setup = WorkerSetup(
-                recipe=data.recipe,
+                handle=data.handle,
                 size=spec.size,
                 augment=self.maker.augment,
                 seed=self.maker.seed,

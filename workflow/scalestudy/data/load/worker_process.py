@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, ImageReader
-from scalestudy.data.load.readers import Recipe
+from scalestudy.data.load.readers import DatasetHandle
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
 
@@ -31,7 +31,7 @@ PARENT_CHECK_S = 2.0
 class WorkerSetup:
     """Everything that a worker needs; plain data."""
 
-    recipe: Recipe
+    handle: DatasetHandle
     size: int | None
     augment: str
     seed: int
@@ -71,16 +71,16 @@ class Worker:
 
     def open(self) -> None:
         """Open the data as the process of the loader did."""
-        recipe = self.setup.recipe
+        handle = self.setup.handle
         if self.setup.side is not None:
-            self.pictures = ImageReader(recipe, read_manifest(recipe.manifest))
+            self.pictures = ImageReader(handle, read_manifest(handle.manifest))
         else:
             import torch
 
             from scalestudy.data.load.dataset import opened
 
             torch.set_num_threads(1)
-            self.dataset = opened(recipe)
+            self.dataset = opened(handle)
         self.progress[0] = NO_SAMPLE
 
     def make(self, epoch: int, indices: NDArray[np.int64], slot: int) -> MadeBatch:

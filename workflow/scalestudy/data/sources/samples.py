@@ -17,7 +17,7 @@ from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
-    from scalestudy.data.load.readers import Recipe
+    from scalestudy.data.load.readers import DatasetHandle
     from scalestudy.data.load.sampler import StorageOrder
 
 Indices = NDArray[np.int64]
@@ -27,7 +27,7 @@ class SplitOfData:
     """What all forms of one split have in common."""
 
     stream: StorageOrder | None = None
-    recipe: Recipe
+    handle: DatasetHandle
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
         info = manifest.split(split)

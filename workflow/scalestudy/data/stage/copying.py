@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
-from scalestudy.data.stage.checksum import Digest, digest_of
 from scalestudy.data.stage.journal import WHOLE, Journal
 from scalestudy.data.stage.source import Source
-from scalestudy.data.stage.wanted import WantedFiles
+from scalestudy.data.stage.wanted import Check, WantedFiles
 from scalestudy.errors import UserError
 
 BLOCK_BYTES = 1 << 20
@@ -208,3 +210,32 @@ def _write(descriptor: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(descriptor, data[done : done + BLOCK_BYTES])
+
+
+class Digest:
+    """A checksum that is updated block by block."""
+
+    def __init__(self, kind: Check) -> None:
+        self._xxh3: Any = xxhash.xxh3_64() if kind == "xxh3_64" else None
+        self._crc = 0
+
+    def update(self, data: memoryview) -> None:
+        """Add the next bytes."""
+        if self._xxh3 is not None:
+            self._xxh3.update(data)
+        else:
+            self._crc = zlib.crc32(data, self._crc)
+
+    @property
+    def value(self) -> int:
+        """The checksum of all bytes so far."""
+        return int(self._xxh3.intdigest()) if self._xxh3 is not None else self._crc
+
+
+def digest_of(path: str, kind: Check, buffer: memoryview) -> int:
+    """Checksum of a file."""
+    digest = Digest(kind)
+    with open(path, "rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.value

@@ -30,7 +30,7 @@ QUEUED_MIB = 64.0
 
 
 @dataclass(frozen=True)
-class How:
+class ReadOptions:
     """How a run reads its data; plain data, so that it can be sent to a worker process."""
 
     mode: Mode | None = None
@@ -60,15 +60,15 @@ class How:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DatasetHandle:
     """Everything that another process needs to open the same dataset; plain data."""
 
     manifest: Path
     split: Split
-    how: How
+    how: ReadOptions
 
 
-def mode_of(how: How, format: str) -> Mode:
+def mode_of(how: ReadOptions, format: str) -> Mode:
     """The input mode; UserError where data of this format does not have it."""
     has = MODES[format]
     if how.mode is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalestudy.data.load.readers import Reader, Recipe
+from scalestudy.data.load.readers import DatasetHandle, Reader
 from scalestudy.data.load.readers.database import DatabaseReader
 from scalestudy.data.load.readers.indexed import IndexedReader
 from scalestudy.data.load.readers.memory import MemoryReader
@@ -15,9 +15,9 @@ from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 
-def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: SampleLocations) -> Reader:
+def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, places: SampleLocations) -> Reader:
     """Open the reader of one split; UserError where the data cannot be read so."""
-    how = recipe.how
+    how = handle.how
     throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None
     reader: Reader
     if manifest.format == "database":
@@ -25,9 +25,9 @@ def open_reader(recipe: Recipe, manifest: Manifest, mode: Mode, places: SampleLo
             raise UserError(
                 "a database is read only where it lies", "loader.origin", "leave it out, or store the data in shards"
             )
-        reader = DatabaseReader(database_path(recipe.manifest, manifest, recipe.split).absolute(), throttle)
+        reader = DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
     else:
-        store = _store(how.origin or str(bulk_folder(recipe.manifest, manifest).absolute()), manifest.format != "files")
+        store = _store(how.origin or str(bulk_folder(handle.manifest, manifest).absolute()), manifest.format != "files")
         if throttle is not None:
             store = ThrottledStore(store, throttle)
         starts = places.start if len(places.start) else None

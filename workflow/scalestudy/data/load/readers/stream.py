@@ -13,7 +13,6 @@ import numpy as np
 
 from scalestudy.data.load.readers import Indices, Reader
 from scalestudy.data.load.readers.indexed import IndexedReader
-from scalestudy.data.load.readiness import Readiness
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
@@ -199,3 +198,38 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
         block.size = start + size - block.start
         block.first_use = min(block.first_use, int(first_use[k]))
     return sorted(blocks, key=lambda block: block.first_use)
+
+
+class Readiness:
+    """Share of time in which a queue was not empty, from its first item on.
+
+    The stage before the first queue that is often empty is the slow one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._items = 0
+        self._begin: float | None = None
+        self._since = 0.0
+        self._filled_s = 0.0
+
+    def count(self, more: int) -> None:
+        """Count items that were put in; negative: taken out."""
+        now = time.monotonic()
+        with self._lock:
+            if self._begin is None:
+                self._begin = self._since = now
+            if self._items > 0:
+                self._filled_s += now - self._since
+            self._items += more
+            self._since = now
+
+    @property
+    def share(self) -> float:
+        """0 to 1, until now; 0 where no item ever came."""
+        now = time.monotonic()
+        with self._lock:
+            if self._begin is None or now <= self._begin:
+                return 0.0
+            filled_s = self._filled_s + (now - self._since if self._items > 0 else 0.0)
+            return filled_s / (now - self._begin)
