@@ -14,7 +14,7 @@ from scalestudy.data.catalogue import AnyData, OwnData
 from scalestudy.errors import UserError
 from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import dotted_keys, parse
-from scalestudy.spec.ids import configuration_id, dataset_id, own_code, run_id
+from scalestudy.spec.ids import configuration_id, dataset_id, is_named, own_code, run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
@@ -56,7 +56,7 @@ FIXED: list[tuple[dict[str, Any], str]] = [
     ({"data": {"source": "image_folder", "scale": "1500 KB"}}, "small_cnn.image_folder.single.x1.r0-6d827afe3410"),
     (
         {"device": "emulated:p100", "ranks": 128, "strategy": "allreduce", "model": "resnet50"},
-        "resnet50.digits.allreduce.on_p100.x128.r0-144ba1c53238",
+        "resnet50.digits.allreduce.on_p100.x128.r0-4d57929b25e2",
     ),
     (
         {"optimiser": {"learning_rate": 0.05, "steps": {"every_epochs": 30}}},
@@ -506,6 +506,33 @@ def test_the_content_of_own_code_is_part_of_the_id(tmp_path: Path) -> None:
         ids.append(run_id(run_of({"model": {"import": "nets:Net"}}), tmp_path / folder))
     assert ids[0] == ids[2] != ids[1]
     assert ids[0].startswith("Net.digits.single.x1.r0-")
+
+
+def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ROOT / "config" / "reference" / "step_times.csv"
+    (tmp_path / "config" / "reference").mkdir(parents=True)
+    edited = tmp_path / "config" / "reference" / "step_times.csv"
+    asked: list[dict[str, Any]] = [
+        {"model": "resnet50", "device": device, "batch": {"per_rank": batch}}
+        for device, batch in (("emulated:p100", 32), ("emulated:p100", 64), ("emulated:infinite", 32), ("cpu", 32))
+    ]
+    found = []
+    for text in (table.read_text(), table.read_text().replace("resnet50,p100,32,195", "resnet50,p100,32,214.5")):
+        edited.write_text(text)
+        monkeypatch.chdir(tmp_path)
+        found.append([run_id(run_of(each)) for each in asked])
+    before, after = found
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True, True]
+
+
+def test_an_id_is_that_of_the_step_time_that_its_result_waited() -> None:
+    spec = run_of({"model": "resnet50", "device": "emulated:p100"})
+    run = run_id(spec)  # 32 images at 195 images/s
+    assert is_named(run, spec.plain(), 32 / 195)
+    assert not is_named(run, spec.plain(), 32 / 214.5)
+    assert not is_named(run, spec.plain())
 
 
 def test_own_kwargs_are_part_of_the_id(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def told(found: Mapping[str, tuple[list[str], list[str]]]) -> list[str]:
     said = []
     for key, (before, after) in found.items():
         if key == QUESTION:
-            said.append("code: the ids of the runs differ (TRAINER_VERSION, or your own code in config/extensions/)")
+            said.append(
+                "code: the ids of the runs differ (TRAINER_VERSION, your code in config/extensions/, or step_times.csv)"
+            )
         else:
             said.append(f"{key}: {_some(before)} before, {_some(after)} after")
     return said

@@ -155,7 +155,7 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
     """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
     import tempfile
 
-    from scalestudy.results.shape import differences
+    from scalestudy.results.shape import differences, step_time_of
     from scalestudy.spec.base import parse
     from scalestudy.spec.ids import is_named
     from scalestudy.spec.run import RunSpec
@@ -180,7 +180,7 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
         except UserError as error:
             raise UserError(f"the result of {run} {error.what}", place, REMEDY) from None
         refuse_unseen(plain, f"{place}: spec.json of {run}")
-    if not is_named(run, plain):
+    if not is_named(run, plain, step_time_of(result)):
         raise UserError(f"the specification of {run} is not that of its id", place, REMEDY)
     if wrong is not None:
         raise UserError(f"the result of {run} is not what was measured: {wrong}", place, REMEDY)

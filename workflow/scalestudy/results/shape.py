@@ -124,6 +124,13 @@ def _reached(result: Mapping[str, Any], location: tuple[int | str, ...]) -> tupl
     return f"`{'.'.join(path)}`", value
 
 
+def step_time_of(result: Mapping[str, Any]) -> float | None:
+    """Seconds of the emulated step that a run waited; None where compute was real."""
+    resolved = result.get("resolved")
+    seconds = resolved.get("step_time_s") if isinstance(resolved, Mapping) else None
+    return seconds if isinstance(seconds, float) else None
+
+
 def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("run") != run:
@@ -133,7 +140,7 @@ def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machi
     for wrong in wrong_parts(result):
         yield wrong
         return  # what follows takes every part for what it should be
-    if spec is None and not is_named(run, result.get("spec") or {}):
+    if spec is None and not is_named(run, result.get("spec") or {}, step_time_of(result)):
         yield f"its `spec` is not that of the run {shown_safely(run)}"
     if spec is not None and result.get("spec") != spec.plain():
         yield "its `spec` is not that of the run"

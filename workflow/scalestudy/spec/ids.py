@@ -13,6 +13,7 @@ from scalestudy.errors import Problem, UserError
 from scalestudy.files import canonical_json, sha256_file, sha256_text
 from scalestudy.models.catalogue import OwnModel
 from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 
 TRAINER_VERSION = 4
 """Raised by hand when a commit changes what a run computes or measures. 4: parts of a step are means that sum to it over
@@ -34,7 +35,7 @@ def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
 
 def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     """The id of a run whose own code has these digests, by its `import`."""
-    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
+    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain(), **_emulated_step(_step_time(spec))}
     if own:
         question["own_code"] = dict(own)
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
@@ -43,15 +44,30 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
 
 
-def is_named(run: str, plain: Mapping[str, Any]) -> bool:
-    """Whether an id is that of a spec, as a result holds it, by this version or another.
+def _step_time(spec: RunSpec) -> float | None:
+    """Seconds of an emulated step by config/reference/step_times.csv; None where none is published."""
+    if spec.accelerator is None:
+        return None
+    try:
+        return emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    except UserError:
+        return None  # an error of the study, with its line
 
-    Code of one's own is part of an id, and not here where the result is somebody else's: such an id is believed.
+
+def _emulated_step(seconds: float | None) -> dict[str, str]:
+    """The published step time as a part of an id, to six digits: powers and logarithms differ in the last ones."""
+    return {"emulated_step_s": f"{seconds:.6g}"} if seconds else {}
+
+
+def is_named(run: str, plain: Mapping[str, Any], step_time_s: float | None = None) -> bool:
+    """Whether an id is that of a spec and an emulated step time, as a result holds them, by this version or another.
+
+    Ids also hash extension code. Imported results come without it, so their ids cannot be verified.
     """
     if any(isinstance(part := plain.get(key), Mapping) and "import" in part for key in ("model", "data")):
         return True
     versions = [TRAINER_VERSION, *(version for version in range(1, KNOWN_VERSIONS) if version != TRAINER_VERSION)]
-    questions = ({"trainer_version": version, **plain} for version in versions)
+    questions = ({"trainer_version": version, **plain, **_emulated_step(step_time_s)} for version in versions)
     return any(sha256_text(canonical_json(question))[:12] == run[-12:] for question in questions)
 
 
