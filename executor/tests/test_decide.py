@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from snakemake_executor_plugin_multinode.decide import Action, Limits, decide, heard
+from snakemake_executor_plugin_multinode.decide import Action, Limits, apply_status, decide
 from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
 from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.runstate import RunState
@@ -37,7 +37,7 @@ class Known:
     ran_s: float | None = None
     run_state: RunState | None = None
     ended_before_driver: bool = False
-    remembers_deleted: bool = False
+    keeps_history: bool = False
 
 
 BEGAN = Began(100, "node1")
@@ -98,7 +98,7 @@ def blocked(answers: int = 5) -> JobState:
         (missing(0.0), Known(began=BEGAN, silent_s=119.0), 1e6, Action.WAIT),
         (missing(0.0), Known(began=BEGAN, silent_s=121.0), 30.0, Action.CONTINUE),
         (missing(0.0, forbidden=True), NOTHING, 30.0, Action.FAIL),
-        (missing(0.0, forbidden=True), Known(remembers_deleted=True), 30.0, Action.RESUBMIT),
+        (missing(0.0, forbidden=True), Known(keeps_history=True), 30.0, Action.RESUBMIT),
         (missing(0.0, forbidden=False), NOTHING, 60.0, Action.WAIT),
         (missing(0.0, forbidden=False), NOTHING, 61.0, Action.CONTINUE),
         (missing(0.0), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),
@@ -135,7 +135,7 @@ def test_the_table_has_a_row_for_each_phase() -> None:
         mark.args[1] for mark in test_each_state_of_a_job_has_its_next_action.pytestmark if mark.name == "parametrize"
     ]  # type: ignore[attr-defined]
     assert {row[0].phase for row in rows} == set(Phase)
-    assert {row[3] for row in rows} == set(Action) - {Action.START_OVER, Action.KEEP}  # in the two tables below
+    assert {row[3] for row in rows} == set(Action) - {Action.START_OVER, Action.UNCANCEL}  # in the two tables below
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps
     ("state", "known", "now_s", "action"),
     [
         (alive(), NOTHING, 599.0, Action.WAIT),
-        (alive(), NOTHING, 600.0, Action.KEEP),
+        (alive(), NOTHING, 600.0, Action.UNCANCEL),
         (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
         (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN), 1.0, Action.START_OVER),
         (ending(0.0, TERMINATED), Known(began=BEGAN), 15.0, Action.START_OVER),
@@ -217,9 +217,9 @@ def test_a_job_that_hangs_in_its_end_is_deleted_and_one_whose_scheduler_is_silen
 def test_an_answer_changes_the_state(
     state: JobState, status: Status | None, phase: Phase, since_s: float, answers: int
 ) -> None:
-    after = heard(state, status, 45.0, 50.0)
+    after = apply_status(state, status, 45.0, 50.0)
     assert (after.phase, after.since_s, after.answers) == (phase, since_s, answers)
 
 
 def test_a_record_of_an_end_is_not_taken_back_by_being_purged() -> None:
-    assert heard(ending(0.0, FAILED, TIMEOUT), None, 45.0, 50.0).status == TIMEOUT
+    assert apply_status(ending(0.0, FAILED, TIMEOUT), None, 45.0, 50.0).status == TIMEOUT

@@ -18,11 +18,9 @@ from snakemake_executor_plugin_multinode import executor, resources
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.pbs import Pbs
 from snakemake_executor_plugin_multinode.schedulers.scheduler import Request, values_of
-from snakemake_executor_plugin_multinode.schedulers.settings import KEYS, Settings
 from snakemake_executor_plugin_multinode.schedulers.sge import Sge
 from snakemake_executor_plugin_multinode.schedulers.slurm import Slurm
-from snakemake_executor_plugin_multinode.software import KEYS as SOFTWARE
-from snakemake_executor_plugin_multinode.software import read_software
+from snakemake_executor_plugin_multinode.site import Container, SchedulerSettings, Site
 
 PROJECT = Path(__file__).resolve().parents[1]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +31,7 @@ BLOCKS: list[dict[str, Any]] = [yaml.safe_load(text) for text in re.findall(r"``
 @pytest.mark.parametrize("kind", ["slurm", "pbs", "sge"])
 def test_the_site_files_of_the_readme_are_taken(kind: str) -> None:
     (site,) = [block for block in BLOCKS if block.get("scheduler", {}).get("kind") == kind]
-    read_software(site)
+    Site.model_validate(site)
     request = Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 4, 8000, 60, None)
     assert scheduler_of(site["scheduler"]).submit_command(request)[-1] == "/a.sh"
 
@@ -54,10 +52,22 @@ def test_every_option_variable_key_resource_and_value_is_in_the_readme() -> None
     options = [f"`--multinode-{field.name.replace('_', '-')} " for field in fields(plugin.ExecutorSettings)]
     variables = sorted(set(re.findall(r"MULTINODE_[A-Z_]+", "".join(file.read_text() for file in SOURCES))))
     names = [name for table in (resources.COUNTS, resources.WORDS) for names in table.values() for name in names]
-    names += ["gres", "chain_state", "hosts", "slurm_extra", "pbs_extra", "sge_extra", *KEYS, *SOFTWARE]
+    names += [
+        *Site.model_fields,
+        "gres",
+        "chain_state",
+        "hosts",
+        "slurm_extra",
+        "pbs_extra",
+        "sge_extra",
+        *SchedulerSettings.model_fields,
+        *Container.model_fields,
+    ]
     missing = [word for word in [*options, *variables] if word not in README]
     missing += [name for name in names if f"`{name}`" not in README]
-    values = values_of(Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 1, 1, 1, None), Settings("slurm"))
+    values = values_of(
+        Request("a", Path("/a.sh"), Path("/a.log"), 1, 1, 1, 1, 1, 1, None), SchedulerSettings(kind="slurm")
+    )
     listed = README.partition("A name in braces is a value: `")[2].partition("`")[0].split()
     assert missing == []
     assert sorted(listed) == sorted(values)

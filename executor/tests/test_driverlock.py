@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict, replace
@@ -14,6 +16,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode import driverlock
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Owner, Taken
+from test_monitor import StillClock
 
 
 def held_by(folder: Path, owner: Owner) -> None:
@@ -40,13 +43,6 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(
     with pytest.raises(Taken, match=r"which was heard of 0 s ago\. If it is dead, start again in 10 minutes"):
         DriverLock(tmp_path).take()
     os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
-    assert DriverLock(tmp_path).take() is not None
-
-
-def test_a_lock_of_an_older_version_is_understood(tmp_path: Path) -> None:
-    plain = asdict(gone(tmp_path))
-    del plain["space"]
-    (tmp_path / "driver.json").write_text(json.dumps(plain))
     assert DriverLock(tmp_path).take() is not None
 
 
@@ -77,3 +73,47 @@ def test_a_lock_that_is_being_written_is_not_taken_for_stale(tmp_path: Path, mon
     threading.Timer(0.5, held_by, [tmp_path, living]).start()
     with pytest.raises(Taken, match=f"process {living.pid} on "):
         DriverLock(tmp_path).take()
+
+
+def test_a_living_driver_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, time\nfrom snakemake_executor_plugin_multinode.driverlock import DriverLock\n"
+        "DriverLock(pathlib.Path(sys.argv[1])).take(); print('taken', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "taken\n"
+    with pytest.raises(Taken, match=f"another driver works in this folder: process {other.pid} on "):
+        DriverLock(tmp_path).take()
+    other.kill()
+    other.wait()
+    lock = DriverLock(tmp_path)
+    before = lock.take()
+    assert before is not None
+    assert before.pid == other.pid
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_of_another_host_is_respected_until_it_was_silent_for_ten_minutes(tmp_path: Path) -> None:
+    other = {"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}
+    (tmp_path / "driver.json").write_text(json.dumps(other))
+    with pytest.raises(Taken, match="process 1 on elsewhere, which was heard of 0 s ago"):
+        DriverLock(tmp_path).take()
+    os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
+    assert DriverLock(tmp_path).take() is not None
+
+
+def test_a_driver_ends_where_another_has_its_lock_and_not_where_the_lock_cannot_be_found(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    clock = StillClock()
+    lock = DriverLock(folder, clock)
+    lock.take()
+    folder.rename(tmp_path / "moved")
+    assert lock.keep()
+    folder.mkdir()
+    (folder / "driver.json").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}))
+    assert lock.keep()  # it is looked at from time to time
+    clock.s += 30
+    assert not lock.keep()

@@ -52,6 +52,9 @@ def test_a_wildcard_that_snakemake_cannot_hand_on_is_refused_with_a_sentence(clu
 
 
 @of_any_scheduler
+@pytest.mark.skipif(
+    shutil.which("rsync") is None, reason="the storage plugin `fs` copies with rsync, which is not here"
+)
 def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, tmp_path: Path) -> None:
     storage, folder = tmp_path / "storage", tmp_path / "folder"
     storage.mkdir()

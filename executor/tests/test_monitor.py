@@ -7,8 +7,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +16,6 @@ import pytest
 
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
@@ -29,10 +26,10 @@ from snakemake_executor_plugin_multinode.schedulers import (
     NoAnswer,
     Refused,
     Request,
-    Settings,
     State,
     Status,
 )
+from snakemake_executor_plugin_multinode.site import SchedulerSettings
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800, per_s=10)
@@ -52,8 +49,8 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
-        self.remembers_deleted = self.copies_output = False
-        self.settings = Settings("slurm", account="lab", queue="gpu")
+        self.keeps_history = self.copies_output = False
+        self.settings = SchedulerSettings(kind="slurm", account="lab", queue="gpu")
         self.submitted: list[str] = []
         self.deleted: list[str] = []
         self.deleted_ids: list[str | None] = []
@@ -236,33 +233,6 @@ def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_q
     assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
 
 
-def test_an_answer_for_one_of_two_jobs_leaves_the_other_running_while_it_touches_its_mark(bench: Bench) -> None:
-    bench.add("train a")
-    bench.add("train b")
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    bench.begin(0)
-    bench.begin(1)
-    bench.scheduler.on_question = lambda jobs: FakeScheduler.all_running(jobs[:1])
-    bench.rounds(600)
-    assert bench.told.failures == {}
-    assert len(bench.scheduler.submitted) == 2
-
-
-def test_a_job_that_began_fell_silent_and_is_forgotten_is_lost_and_tried_once_more(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    for number in (0, 1):
-        bench.begin(number, began_s=int(time.time()) - 1100)
-        began = bench.files.folder / f"{bench.scheduler.submitted[number]}.began"
-        os.utime(began, (time.time() - 1000, time.time() - 1000))
-        bench.scheduler.on_question = lambda jobs: {}
-        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 2 or bench.told.failures)
-    assert len(bench.scheduler.submitted) == 2
-    assert bench.told.failures["train a"] == (
-        "job 2: lost: it began on node1, left no exit status, and the scheduler no longer knows it, again."
-    )
-
-
 def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
@@ -270,17 +240,6 @@ def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_n
     bench.until(lambda: bench.told.failures)
     assert "left the queue without having begun" in bench.told.failures["train a"]
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
-
-
-def test_a_job_that_a_scheduler_lost_in_the_queue_is_submitted_once_more(bench: Bench) -> None:
-    bench.scheduler.remembers_deleted = True
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.scheduler.on_question = lambda jobs: {}
-    bench.until(lambda: bench.told.failures)
-    assert len(bench.scheduler.submitted) == 2
-    tokens = [(bench.files.folder / f"{name}.token").readlink() for name in bench.scheduler.submitted]
-    assert tokens == [Path("void"), Path("void")]
 
 
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
@@ -343,26 +302,6 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert len(bench.scheduler.submitted) == 1
-
-
-def test_a_job_that_could_not_run_and_that_somebody_deletes_has_failed(bench: Bench) -> None:
-    bench.scheduler.on_question = never
-    bench.add()
-    bench.rounds(2000)
-    gone = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
-    bench.scheduler.on_question = lambda jobs: {job.name: gone for job in jobs}
-    bench.until(lambda: bench.told.failures, 60)
-    assert "cancelled by its owner or an administrator (CANCELLED)" in bench.told.failures["train a"]
-    assert len(bench.scheduler.submitted) == 1
-
-
-def test_a_maintenance_that_ends_in_time_is_not_mentioned(bench: Bench) -> None:
-    bench.scheduler.on_question = never
-    bench.add()
-    bench.rounds(280)
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.rounds(60)
-    assert bench.told.lines == ["train a: submitted as 1"]
 
 
 def test_jobs_that_cannot_run_for_the_same_reason_are_named_together(bench: Bench) -> None:
@@ -444,20 +383,6 @@ def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on
     assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [3600] * 4
 
 
-def test_a_crash_after_a_checkpoint_of_an_earlier_attempt_is_a_failure(bench: Bench, tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
-    bench.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
-    }
-    bench.add(state_file=state)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.end(1)
-    bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
-    assert len(bench.scheduler.submitted) == 1
-
-
 def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twice(tmp_path: Path) -> None:
     folder = tmp_path / ".multinode"
     first = Bench(folder)
@@ -472,21 +397,6 @@ def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twi
     first.end(0, 0)
     second.until(lambda: second.told.done == ["train a"])
     assert second.scheduler.submitted == []
-
-
-def test_a_job_that_had_ended_well_before_this_driver_looked_is_made_again_if_snakemake_wants_it(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / ".multinode"
-    first = Bench(folder)
-    first.add()
-    first.until(lambda: first.scheduler.submitted)
-    first.end(0)
-    for file in (folder / "marks").iterdir():
-        os.utime(file, (1, 1))
-    second = Bench(folder)
-    second.add()
-    second.until(lambda: second.scheduler.submitted)
 
 
 def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
@@ -521,43 +431,11 @@ def interrupted(folder: Path) -> tuple[Bench, Bench]:
     return first, second
 
 
-def test_a_job_that_outlives_its_cancellation_and_succeeds_counts_and_is_not_made_again(tmp_path: Path) -> None:
-    first, second = interrupted(tmp_path / ".multinode")
-    second.until(lambda: second.told.lines)
-    assert second.told.lines[0] == (
-        "train a: adopted as 1, although its deletion was asked for: if it is deleted, it is submitted again"
-    )
-    second.rounds(60)
-    first.end(0)
-    second.until(lambda: second.told.done == ["train a"])
-    assert second.scheduler.submitted == []
-
-
-def test_a_job_that_outlives_its_cancellation_and_fails_by_itself_has_failed(tmp_path: Path) -> None:
-    first, second = interrupted(tmp_path / ".multinode")
-    second.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "FAILED 1:0", Cause.COMMAND) for job in jobs
-    }
-    first.end(1)
-    second.until(lambda: second.told.failures)
-    assert second.told.failures["train a"].startswith("job 1: its command failed.")
-    assert second.scheduler.submitted == []
-
-
-def test_a_cancelled_job_that_its_scheduler_forgot_is_not_made_again_while_it_touches_its_mark(tmp_path: Path) -> None:
-    first, second = interrupted(tmp_path / ".multinode")
-    second.scheduler.on_question = lambda jobs: {}
-    second.rounds(600)
-    assert second.scheduler.submitted == []
-    first.end(0)
-    second.until(lambda: second.told.done)
-
-
 def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None:
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
     bench.records.write = raising(OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
-    bench.monitor.say_cancelling()
+    bench.monitor.say_cancelling(interrupted=True)
     bench.monitor.cancel_all()
     assert bench.scheduler.deleted == bench.scheduler.submitted
     said = "multinode: stopped by SIGINT (Ctrl-C): cancelling 1 job; this may take a while. The same command resumes"
@@ -581,57 +459,6 @@ def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(benc
     assert len(bench.scheduler.submitted) == 1
     assert bench.scheduler.deleted == []
     assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
-
-
-def test_a_requeued_job_that_has_saved_is_not_joined_by_a_second_one(bench: Bench, tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    bench.add(state_file=state)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin()
-    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, "PENDING") for job in jobs}
-    bench.end(1, signal="TERM")
-    bench.rounds(60)
-    assert len(bench.scheduler.submitted) == 1
-
-
-def test_a_job_whose_script_was_started_again_before_anyone_looked_is_not_judged(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin(began_s=100)
-    bench.scheduler.on_question = raising(NoAnswer("squeue: Connection refused"))
-    bench.end(1, signal="TERM", began_s=100)
-    bench.rounds(2)
-    bench.begin(began_s=9000)
-    bench.rounds(60)
-    assert bench.told.failures == {}
-    assert "train a: job 1 was requeued; it runs again" in bench.told.lines
-
-
-def test_a_failed_job_that_its_scheduler_calls_running_is_judged_when_it_is_told_the_cause(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin()
-    bench.end(1, signal="TERM")
-    bench.rounds(60)  # longer than a cause may come late, were it not known that the job is still ending
-    assert bench.told.failures == {}
-    bench.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED) for job in jobs
-    }
-    bench.until(lambda: bench.told.failures)
-    assert "cancelled by its owner or an administrator" in bench.told.failures["train a"]
-
-
-def test_a_job_that_hangs_in_its_end_is_deleted_before_the_next_one_is_submitted(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode")
-    state = tmp_path / "state.json"
-    bench.add(state_file=state)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin()
-    state.write_text('{"state": "checkpointed", "progress": 5, "cause": "signal SIGTERM"}')
-    bench.end(1, signal="TERM")
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    assert bench.scheduler.deleted == bench.scheduler.submitted[:1]
 
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
@@ -836,8 +663,17 @@ def test_a_submission_that_was_not_written_down_is_not_looked_for_by_the_next_dr
 
 
 def test_ctrl_c_before_the_first_submission_says_how_to_resume(bench: Bench) -> None:
-    bench.monitor.say_cancelling()
+    bench.monitor.say_cancelling(interrupted=True)
     assert bench.told.lines == ["multinode: stopped by SIGINT (Ctrl-C). The same command resumes"]
+
+
+def test_a_driver_that_snakemake_ends_for_an_error_of_its_own_names_no_signal(bench: Bench) -> None:
+    bench.monitor.say_cancelling(interrupted=False)
+    assert bench.told.lines == []
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.monitor.say_cancelling(interrupted=False)
+    assert bench.told.lines[-1] == "multinode: cancelling 1 job; this may take a while. The same command resumes"
 
 
 def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
@@ -853,30 +689,6 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
         "train a": "this executor failed on it, job 1 may still run: KeyError: 'colour'.",
     }
     assert [job.work.label for job in bench.monitor.jobs] == ["train b"]
-
-
-def test_a_job_over_the_users_limit_waits_until_another_one_ends_and_that_is_said_once(bench: Bench) -> None:
-    def limited(request: Request) -> str:
-        if len(bench.monitor.records.not_ended()) > 2:  # it has been written down already
-            raise LimitReached("sbatch: sbatch: error: AssocMaxSubmitJobLimit")
-        return str(len(bench.scheduler.submitted))
-
-    bench.scheduler.on_submit = limited
-    for label in ("train a", "train b", "train c", "train d"):
-        bench.add(label)
-    bench.rounds(600)
-    said = "the scheduler takes no more jobs for now (sbatch: sbatch: error: AssocMaxSubmitJobLimit); 2 jobs wait until others end"
-    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
-    assert bench.told.failures == {}
-    assert len(bench.scheduler.submitted) < 16  # tried now and then
-    bench.end(0, 0)
-    before = len(bench.scheduler.submitted)
-    bench.until(lambda: len(bench.scheduler.submitted) > before, 5)  # tried at once, now that there is room
-    bench.rounds(5)
-    assert sum("submitted as" in line for line in bench.told.lines) == 3
-    bench.rounds(600)
-    assert [line for line in bench.told.lines if "no more jobs" in line] == [said]
-    assert bench.records.gpu_hours() == 0
 
 
 def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Bench) -> None:
@@ -928,20 +740,6 @@ def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     assert second.scheduler.submitted == []
 
 
-def test_a_record_of_another_version_is_understood(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    file = next((bench.folder / "jobs").glob("*/links.json"))
-    data = json.loads(file.read_text())
-    data["links"][0] |= {"colour": "blue"}
-    file.write_text(json.dumps(data))
-    second = Bench(bench.folder)
-    second.add()
-    bench.end(0)
-    second.until(lambda: second.told.done)
-    assert second.scheduler.submitted == []
-
-
 RECORD_OF_AN_EARLIER_VERSION = """\
 {"key": "%s", "label": "train a", "outcome": "", "links": [
  {"name": "train.a.0123456789ab", "id": "7", "submitted_s": 1.5, "gpu_hours": 0.0, "gpus": 0, "state_before": null,
@@ -949,63 +747,8 @@ RECORD_OF_AN_EARLIER_VERSION = """\
 """
 
 
-def test_a_job_of_a_driver_of_an_earlier_version_is_adopted(bench: Bench) -> None:
-    key = job_key("train", ["train a"], "train a")
-    (bench.folder / "jobs" / key).mkdir(parents=True)
-    (bench.folder / "jobs" / key / "links.json").write_text(RECORD_OF_AN_EARLIER_VERSION % key)
-    bench.add()
-    bench.until(lambda: "train a: adopted as 7" in bench.told.lines)
-    bench.scheduler.submitted.append("train.a.0123456789ab")
-    bench.end(0)
-    bench.until(lambda: bench.told.done == ["train a"])
-
-
 def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
     assert job_name("train", ["it's ü", "-x"]) != job_name("train", ["it's ü", "-x"])
     assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")
     assert job_name("_9", ["/"])[0].isalpha()
     assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
-
-
-def test_a_living_driver_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:
-    code = (
-        "import sys, pathlib, time\nfrom snakemake_executor_plugin_multinode.driverlock import DriverLock\n"
-        "DriverLock(pathlib.Path(sys.argv[1])).take(); print('taken', flush=True); time.sleep(60)"
-    )
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert other.stdout is not None
-    assert other.stdout.readline() == "taken\n"
-    with pytest.raises(Taken, match=f"another driver works in this folder: process {other.pid} on "):
-        DriverLock(tmp_path).take()
-    other.kill()
-    other.wait()
-    lock = DriverLock(tmp_path)
-    before = lock.take()
-    assert before is not None
-    assert before.pid == other.pid
-    lock.release()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_lock_of_another_host_is_respected_until_it_was_silent_for_ten_minutes(tmp_path: Path) -> None:
-    other = {"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}
-    (tmp_path / "driver.json").write_text(json.dumps(other))
-    with pytest.raises(Taken, match="process 1 on elsewhere, which was heard of 0 s ago"):
-        DriverLock(tmp_path).take()
-    os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
-    assert DriverLock(tmp_path).take() is not None
-
-
-def test_a_driver_ends_where_another_has_its_lock_and_not_where_the_lock_cannot_be_found(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    clock = StillClock()
-    lock = DriverLock(folder, clock)
-    lock.take()
-    folder.rename(tmp_path / "moved")
-    assert lock.keep()
-    folder.mkdir()
-    (folder / "driver.json").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "x", "token": "y"}))
-    assert lock.keep()  # it is looked at from time to time
-    clock.s += 30
-    assert not lock.keep()

@@ -63,14 +63,8 @@ def test_a_request_becomes_a_submit_line(site: dict[str, Any], request_: Request
     ("site", "sentence"),
     [
         ({}, "`scheduler.kind` must be one of slurm, sge, pbs; it is missing"),
-        ({"kind": "slrum"}, "`scheduler.kind` must be one of slurm, sge, pbs, not 'slrum'; did you mean `slurm`?"),
-        ({"kind": "pbs", "que": "x"}, "`scheduler` has no key `que`; did you mean `queue`?"),
-        ({"kind": "pbs", "queue": "-a b"}, "`scheduler.queue` '-a b' must be one word that does not begin with a dash"),
-        ({"kind": "pbs", "account": True}, "`scheduler.account` must be text, not True"),
         ({"kind": "pbs", "request": "-l select={node}"}, "the request '-l select={node}' names {node}, which does not exist; did you mean {nodes}?"),
         ({"kind": "pbs", "request": "-l [x"}, "the request '-l [x' has square brackets that do not match"),
-        ({"kind": "pbs", "options": "'"}, "`scheduler.options` is not closed: No closing quotation: \"'\""),
-        ({"kind": "pbs", "setup": 3}, "`scheduler.setup` must be text or a list of lines, not 3"),
     ],
 )  # fmt: skip
 def test_a_wrong_site_is_answered_with_a_sentence(site: dict[str, Any], sentence: str) -> None:
@@ -331,7 +325,7 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
     ],
 )
 def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
-    assert slurm("", scontrol=CommandAnswer(0, config, "")).remembers_deleted is remembers
+    assert slurm("", scontrol=CommandAnswer(0, config, "")).keeps_history is remembers
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,15 @@ def test_a_driver_that_is_told_to_end_says_that_its_jobs_continue_and_cancels_no
 
     executor: Any = Executor.__new__(Executor)
     executor.workflow = SimpleNamespace(scheduler=SimpleNamespace(executor_error_callback=end_with))
-    executor.open, executor.interruptible = {1: None, 2: None}, False
+    executor.monitor, executor.interruptible = SimpleNamespace(submitted_jobs=lambda: "2 jobs"), False
     executor._listen()
     assert signal.getsignal(number) == executor._leave
     os.kill(os.getpid(), number)
     assert heard.wait(5)
     (error,) = told
     assert isinstance(error, DriverStopped)
-    assert str(error) == f"{number.name}: this driver exits; its 2 jobs continue. The same command adopts them again."
+    assert (
+        str(error)
+        == f"{number.name}: this driver exits and leaves 2 jobs with the scheduler. The same command adopts them."
+    )
     assert signal.getsignal(signal.SIGXCPU) is signal.SIG_IGN  # the kernel sends it again each second

@@ -8,13 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.software import (
-    WRAPPER,
-    Container,
-    Software,
-    checked,
-    read_software,
-)
+from snakemake_executor_plugin_multinode.site import Container, Site
+from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, python_of, setup_lines
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 from test_jobscript import run, script
 
@@ -67,25 +62,25 @@ def test_modules_are_loaded_in_order_also_where_the_shell_has_no_such_function_y
     init = tmp_path / "init"
     init.mkdir()
     (init / "bash").write_text('module() { echo "$@"; [ "$2" != missing ]; }\n')
-    lines = Software(modules=("cuda/12.4", "openmpi")).setup(None)
+    lines = setup_lines(Site(modules=("cuda/12.4", "openmpi")), None)
     done = shell(f"{ON_FAILURE}{checked(lines)}", MODULESHOME=str(tmp_path))
     assert done.stdout == "load cuda/12.4\nload openmpi\n"
-    done = shell(f"{ON_FAILURE}{checked(Software(modules=('missing',)).setup(None))}", MODULESHOME=str(tmp_path))
+    done = shell(f"{ON_FAILURE}{checked(setup_lines(Site(modules=('missing',)), None))}", MODULESHOME=str(tmp_path))
     assert done.stdout == "load missing\nfailed 1: module load missing\n"
     assert done.returncode == 78
 
 
 def test_conda_is_found_by_the_drivers_path_where_the_job_has_none(tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "conda", """echo 'conda() { echo "conda $*"; PATH=/of/env:$PATH; }'""")
-    lines = Software(conda="my env").setup(str(tmp_path / "bin/conda"))
+    lines = setup_lines(Site(conda="my env"), str(tmp_path / "bin/conda"))
     done = shell(f"{ON_FAILURE}{checked(lines)}\necho ${{PATH%%:*}}", PATH="/usr/bin:/bin")
     assert done.stdout == "conda activate my env\n/of/env\n"
 
 
 def test_a_container_has_its_own_python_and_conda_the_environments_one() -> None:
-    assert Software().python is None
-    assert Software(conda="x").python == "python"
-    assert Software(conda="x", container=Container("a.sif", python="/opt/bin/python")).python == "/opt/bin/python"
+    assert python_of(Site()) is None
+    assert python_of(Site(conda="x")) == "python"
+    assert python_of(Site(conda="x", container=Container(image="a.sif", python="/opt/bin/python"))) == "/opt/bin/python"
 
 
 def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
@@ -94,8 +89,8 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
     stand_in(tmp_path / "bin", "apptainer", 'printf "[%s]" "${@:1:$#-3}"; echo; exec "${@: -3}"')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("JOBS_DISK", "/disk/7")
-    image = Container("img.sif", bind=("$JOBS_DISK", "/data"))
-    words = image.words(Path("/my project"))
+    image = Container(image="img.sif", bind=("$JOBS_DISK", "/data"))
+    words = container_words(Site(container=image), Path("/my project"))
     folder = script(tmp_path, f'echo "$PWD"; echo "${WRAPPER}"', container=words)
     first, place, wrapper = run(folder).stdout.splitlines()
     said = "[exec][--nv][--bind][/my project][--bind][/disk/7][--bind][/data][/my project/img.sif]"
@@ -106,21 +101,7 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
 
 
 def test_an_image_at_an_address_is_no_file_and_a_folder_that_cannot_be_bound_is_refused() -> None:
-    assert Container("docker://x/y:1").words(Path("/p"))[-1] == "docker://x/y:1"
+    image = Container(image="docker://x/y:1")
+    assert container_words(Site(container=image), Path("/p"))[-1] == "docker://x/y:1"
     with pytest.raises(ValueError, match="its path holds `,` or `:`"):
-        Container("a.sif").words(Path("/a:b"))
-
-
-@pytest.mark.parametrize(
-    ("site", "what"),
-    [
-        ({"modules": "cuda"}, "`modules` must be a list of words"),
-        ({"conda": ["x"]}, "`conda` must be the name or the folder"),
-        ({"container": "a.sif"}, "must be a map with the key `image`"),
-        ({"container": {"image": "a.sif", "binds": []}}, "has no key `binds`; valid: image"),
-        ({"container": {"image": "a.sif", "bind": "/data"}}, "`bind` must be a list of words"),
-    ],
-)
-def test_wrong_keys_are_answered_with_a_sentence(site: dict[str, object], what: str) -> None:
-    with pytest.raises(ValueError, match=what):
-        read_software(site)
+        container_words(Site(container=image), Path("/a:b"))

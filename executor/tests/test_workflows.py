@@ -44,6 +44,39 @@ def test_a_group_whose_driver_was_killed_is_adopted(cluster: Cluster, tmp_path: 
     assert len(events(tmp_path, "submitted")) == 1
 
 
+PIPED = """
+rule all:
+    input: "piped.txt"
+rule produce:
+    output: pipe("words.fifo")
+    shell: "while [ ! -e go ]; do sleep 0.2; done; echo word | tee -a produced >{output}"
+rule consume:
+    input: "words.fifo"
+    output: "piped.txt"
+    shell: "cat {input} >{output}"
+"""
+
+
+def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "Snakefile").write_text(PIPED)
+    first = subprocess.Popen(command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    ledger = tmp_path / ".multinode/jobs.jsonl"
+    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    log = tmp_path / "second.log"
+    with log.open("w") as stream:
+        second = subprocess.Popen(command(), cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
+    seen(lambda: "consume_produce piped.txt: adopted as" in log.read_text(), "the adoption")
+    (tmp_path / "go").touch()
+    assert second.wait(240) == 0, log.read_text()
+    assert (tmp_path / "piped.txt").read_text() == "word\n"
+    assert (tmp_path / "produced").read_text() == "word\n"
+    assert len(events(tmp_path, "submitted")) == 1
+
+
 def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
     done = drive(tmp_path, "b.1")

@@ -175,7 +175,7 @@ def test_a_driver_that_is_asked_to_leave_lets_its_jobs_continue(slurm: SlurmBox)
     driver.kill(signal.SIGTERM)
     code, output = driver.wait(20)
     assert code == 1
-    assert "TERM: this driver exits; its 1 jobs continue" in output
+    assert "TERM: this driver exits and leaves 1 job with the scheduler" in output
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.starts()["run"] == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.spec.config import Container
+from snakemake_executor_plugin_multinode.site import Container
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = (ROOT / "envs/Dockerfile").read_text()

@@ -77,7 +77,7 @@ class Evidence(Protocol):
         """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
 
     @property
-    def remembers_deleted(self) -> bool:
+    def keeps_history(self) -> bool:
         """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
 
 
@@ -88,7 +88,7 @@ class Action(Enum):
     SUBMIT = "submit it, when its turn comes"
     WAIT = "wait"
     ASK = "wait, and ask the scheduler soon"
-    KEEP = "take it as one whose deletion was never asked for"
+    UNCANCEL = "follow it again, its deletion had no effect"
     FORBID = "prevent it from starting, if it has not started"
     REQUEUED = "let its scheduler run it a second time"
     SUCCEED = "report its success"
@@ -116,12 +116,12 @@ class Decision:
     """Whether the scheduler has to delete the attempt, which it may still hold."""
 
 
-def heard(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
+def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
     """The state after an answer of the scheduler; None: it does not know the job."""
     if status is not None and status.state is State.UNANSWERED:
         return state
     if state.phase is Phase.ENDING:
-        return _heard_of_an_end(state, status, asked_s, now_s)
+        return _apply_status_to_end(state, status, asked_s, now_s)
     if status is None:
         return _counted(state, Phase.MISSING, None, asked_s, now_s)
     if status.state is State.NEVER:
@@ -138,7 +138,7 @@ def _counted(state: JobState, phase: Phase, status: Status | None, asked_s: floa
     return replace(state, status=status, answers=state.answers + 1, asked_s=asked_s)
 
 
-def _heard_of_an_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
+def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
     if status is None:  # that a record is purged later does not undo what it said
         known = state.status if state.status is not None and state.status.state is State.ENDED else None
         return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
@@ -174,7 +174,7 @@ def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limi
             decision = _missing(job, state, evidence, now_s, limits)
         case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
             decision = Decision(
-                Action.KEEP, state, "its deletion was requested but did not happen: it is followed again"
+                Action.UNCANCEL, state, "its deletion was requested but did not happen: it is followed again"
             )
     return decision
 
@@ -251,9 +251,9 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
         job.asked,
         host,
         began_s=began.began_s if began is not None else None,
-        forgotten=unknown and evidence.remembers_deleted and not job.adopted,
+        forgotten=unknown and evidence.keeps_history and not job.adopted,
         ran_s=evidence.ran_s,
-        unrecorded=unknown and not evidence.remembers_deleted,
+        unrecorded=unknown and not evidence.keeps_history,
     )
     cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
     if cancelled and judged.outcome is not Outcome.SUCCESS:
@@ -291,7 +291,7 @@ def _never_began(job: MonitoredJob, state: JobState, evidence: Evidence) -> Deci
     attempt = job.attempt
     if attempt.id is None:
         return Decision(Action.RESUBMIT, state, "was not submitted")
-    lost = not any(one.never_ran and one.id for one in job.record.attempts) and evidence.remembers_deleted
+    lost = not any(one.never_ran and one.id for one in job.record.attempts) and evidence.keeps_history
     if job.adopted or attempt.cancelled or lost:
         return Decision(Action.RESUBMIT, state, "left the queue without a trace")
     why = "left the queue without having begun: deleted, or lost by the scheduler"

@@ -30,8 +30,9 @@ from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
-from snakemake_executor_plugin_multinode.schedulers import Request
-from snakemake_executor_plugin_multinode.site_file import chosen_scheduler, software_of
+from snakemake_executor_plugin_multinode.schedulers import Request, chosen_scheduler
+from snakemake_executor_plugin_multinode.site import read_site
+from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 FOLDER = ".multinode"
@@ -58,8 +59,15 @@ class Executor(RemoteExecutor):
 
     def _begin(self) -> None:
         self.folder = records_folder(self.executor_settings.folder)
-        self.scheduler = chosen_scheduler(self.executor_settings.site, self._note)
-        self.software = software_of(self.executor_settings.site)
+        file = self.executor_settings.site
+        try:
+            self.site = read_site(file)
+        except ValueError as error:
+            raise WorkflowError(f"multinode-site: {error}") from None
+        try:
+            self.scheduler = chosen_scheduler(self.site, self._note)
+        except ValueError as error:
+            raise WorkflowError(f"{file}: {error}" if file else str(error)) from None
         try:
             records, files = Records(self.folder), StatusFiles(self.folder / "marks")
             self.driver_lock = DriverLock(self.folder)
@@ -86,6 +94,8 @@ class Executor(RemoteExecutor):
         self.prepared = False
         self.interruptible = False
         """Whether this executor handles SIGINT."""
+        self.interrupted = False
+        """Whether SIGINT came."""
 
     def _submissions_per_s(self) -> float:
         limit = self.workflow.scheduling_settings.max_jobs_per_timespan
@@ -102,7 +112,7 @@ class Executor(RemoteExecutor):
 
     def get_python_executable(self) -> str:
         """The site's, or this one; quoted, in contrast to Snakemake's own."""
-        return shlex.quote(self.software.python or super().get_python_executable())
+        return shlex.quote(python_of(self.site) or super().get_python_executable())
 
     def get_jobscript(self, job: JobExecutorInterface) -> str:
         """A path by the job's identity: Snakemake's numbers of jobs change from one driver to the next."""
@@ -155,7 +165,7 @@ class Executor(RemoteExecutor):
         """
         if self.interruptible:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.monitor.say_cancelling()
+        self.monitor.say_cancelling(interrupted=self.interrupted)
         try:
             self._rest()
             self.monitor.cancel_all()
@@ -218,8 +228,8 @@ class Executor(RemoteExecutor):
 
     def _key(self, job: JobExecutorInterface) -> str:
         outputs = [str(path) for path in job.output]
-        if job.is_group():  # its members have no order, and which they are depends on what is there already
-            return job_key(job.groupid, outputs, "group")
+        if job.is_group():  # its id may be a random one, and its members depend on what is there already
+            return job_key("group", outputs, "")
         return job_key(job.name, outputs, str(job.get_target_spec()))
 
     def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> SnakemakeJob:
@@ -228,7 +238,10 @@ class Executor(RemoteExecutor):
         members = resources_of_members(job) if job.is_group() else None
         properties = str(job.properties())  # JSON, in contrast to what the interface declares
         wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
-        label = " ".join([job.name, *wildcards.values()])
+        rule, label = job.name, " ".join([job.name, *wildcards.values()])
+        if job.is_group():
+            rule = "_".join(sorted({member.name for member in job.jobs}))
+            label = " ".join([rule, *sorted(str(path) for path in job.output)[:1]])
         command: str | ValueError | None = None
         with contextlib.suppress(OSError):  # raised here, in Snakemake's own thread, it would cancel all jobs
             command = self._command(job)
@@ -250,7 +263,7 @@ class Executor(RemoteExecutor):
             handle=info,
             key=self._key(job),
             label=label,
-            rule=job.name,
+            rule=rule,
             wildcards=tuple(wildcards.values()),
             request=request,
             write_script=write_script,
@@ -289,8 +302,8 @@ class Executor(RemoteExecutor):
             environment=environment,
             path_first=Path(sys.executable).parent,
             runtime_min=request.runtime_min,
-            setup=[*self.software.setup(os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
-            container=self.software.container_words(Path.cwd()),
+            setup=[*setup_lines(self.site, os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
+            container=container_words(self.site, Path.cwd()),
             wrapper=self.scheduler.settings.wrapper,
             script=request.script,
         )
@@ -310,27 +323,27 @@ class Executor(RemoteExecutor):
             signal.signal(signal.SIGTERM, self._leave)
             signal.signal(signal.SIGXCPU, self._leave)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, _interrupt_once)
+                signal.signal(signal.SIGINT, self._interrupt_once)
                 self.interruptible = True
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
                 signal.signal(signal.SIGHUP, self._leave)
         except ValueError:  # not the main thread
             pass
 
+    def _interrupt_once(self, number: int, frame: Any) -> None:
+        """Handle the first Ctrl-C: `cancel` follows, which no other may interrupt."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.interrupted = True
+        signal.default_int_handler(number, frame)
+
     def _leave(self, number: int, _frame: Any) -> None:
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
         stopped = DriverStopped(
-            f"{signal.Signals(number).name}: this driver exits; its {len(self.open)} jobs continue. "
-            "The same command adopts them again."
+            f"{signal.Signals(number).name}: this driver exits and leaves {self.monitor.submitted_jobs()} with the "
+            "scheduler. The same command adopts them."
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
         threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(stopped,)).start()
-
-
-def _interrupt_once(number: int, frame: Any) -> None:
-    """The first Ctrl-C: `Executor.cancel` follows, which no other may interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.default_int_handler(number, frame)
 
 
 def resources_of_members(group: Any) -> list[dict[str, Any]]:

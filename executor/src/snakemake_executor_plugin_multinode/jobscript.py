@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from snakemake_executor_plugin_multinode.environment import of_job
 from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, hand_on, shell_line
 
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
@@ -174,7 +176,7 @@ class Script:
             f"export MULTINODE_JOB={self.name}",
             f"export MULTINODE_FAULT={shlex.quote(str(self.status_files / self.name))}.fault",
         ]
-        lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        lines += of_job(self.environment, os.environ)
         if self.runtime_min is not None:
             # Slurm 23.02 and later say when they will kill; elsewhere it is the start plus the walltime.
             lines.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")

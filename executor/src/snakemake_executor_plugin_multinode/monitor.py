@@ -10,20 +10,21 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
+import shutil
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from snakemake_executor_plugin_multinode.announce import FILES, QUESTION, SUBMISSION, Announcer, Reporter
 from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.decide import ENDS, Action, Decision, Limits, decide, heard
-from snakemake_executor_plugin_multinode.endings import Endings
+from snakemake_executor_plugin_multinode.decide import ENDS, Action, Decision, Limits, apply_status, begun_again, decide
 from snakemake_executor_plugin_multinode.job import Asked, JobState, MonitoredJob, Phase, SnakemakeJob
-from snakemake_executor_plugin_multinode.leftovers import Leftovers
+from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages, Reporter
 from snakemake_executor_plugin_multinode.observe import Background, Listing, Observer, in_thread
+from snakemake_executor_plugin_multinode.orphans import Orphans, began_s, used_s
 from snakemake_executor_plugin_multinode.records import Record, Records
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
-from snakemake_executor_plugin_multinode.status_files import StatusFiles
+from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
 
 NOT_SUBMITTED = (Phase.NEW, Phase.TO_SUBMIT)
@@ -45,19 +46,20 @@ class JobMonitor:
         background: Background = in_thread,
         site: str = "a site file",
     ) -> None:
-        self.records, self.files, self.tell, self.limits = records, files, tell, limits
+        self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
         self.clock = clock or Clock()
         self.jobs: list[MonitoredJob] = []
-        self.announcer = Announcer(tell, limits, scheduler.delete_line, site)
+        self.messages = Messages(tell, limits, scheduler.delete_line, site)
         self.listing = Listing(files, limits.poll_s, self.clock)
         self.observer = Observer(scheduler, files, driver_began_ns, limits.poll_s, self.clock, background)
         self.submitter = Submitter(scheduler, records, limits, self.clock)
-        self.leftovers = Leftovers(records, files, limits, self.clock, driver_began_ns)
-        self.endings = Endings(self.jobs, scheduler, records, files, self.leftovers, self.announcer, self.clock)
+        self.orphans = Orphans(records, files, limits, self.clock, driver_began_ns)
+        self.undeleted: dict[str, JobRef] = {}
+        """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
         self.stopping = threading.Event()
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[SnakemakeJob] = queue.SimpleQueue()
-        self._found_leftovers = False
+        self._found_orphans = False
         self._full_since_s: float | None = None
         """Since when the scheduler takes no more jobs, although it holds none of ours that could end."""
         self._unwritten_s = (-math.inf, -math.inf)
@@ -74,10 +76,10 @@ class JobMonitor:
 
     def round(self) -> None:
         """Check every job once."""
-        if not self._found_leftovers:
+        if not self._found_orphans:
             with contextlib.suppress(OSError):  # tried again in the next round
-                self.leftovers.find({job.attempt.name for job in self.jobs if job.record.attempts})
-                self._found_leftovers = True
+                self.orphans.find({job.attempt.name for job in self.jobs if job.record.attempts})
+                self._found_orphans = True
         self._take_new()
         self._take_answers()
         names = self._names()
@@ -87,7 +89,7 @@ class JobMonitor:
             self._handle(job, names)
         if not self.stopping.is_set():
             followed = [JobRef(job.attempt.name, job.attempt.id) for job in self.jobs if job.submitted]
-            self.observer.ask([*followed, *self.leftovers.jobs()])
+            self.observer.ask([*followed, *self.orphans.jobs()])
 
     def pause(self) -> None:
         """Wait until something may have changed."""
@@ -106,11 +108,11 @@ class JobMonitor:
         try:
             names = self.listing.names()
         except OSError as error:
-            self.announcer.no_answer(str(error), FILES)
+            self.messages.no_answer(str(error), FILES)
             self.submitter.pause(1.0)
             self._give_up_unwritten(error)
             return None
-        self.announcer.answered(FILES)
+        self.messages.answered(FILES)
         return names
 
     def _take_new(self) -> None:
@@ -124,24 +126,24 @@ class JobMonitor:
     def _take_answers(self) -> None:
         for answer in self.observer.answers():
             if isinstance(answer.statuses, NoAnswer):
-                self.announcer.no_answer(str(answer.statuses), QUESTION)
+                self.messages.no_answer(str(answer.statuses), QUESTION)
                 continue
             unanswered = [status.words for status in answer.statuses.values() if status.state is State.UNANSWERED]
             if unanswered:
-                self.announcer.no_answer(unanswered[0], QUESTION)
+                self.messages.no_answer(unanswered[0], QUESTION)
             else:
-                self.announcer.answered(QUESTION)
+                self.messages.answered(QUESTION)
             for job in self.jobs:
                 if job.submitted and job.known_s < answer.asked_s:
-                    self._hear(job, answer.statuses.get(job.attempt.name), answer.asked_s)
+                    self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
             with contextlib.suppress(OSError):  # the next answer comes
-                self.leftovers.hear(answer.statuses, answer.asked)
-            self.announcer.waiting(self.jobs, self.clock.now_s())
-            self.announcer.blocked(self.jobs, self.clock.now_s())
+                self.orphans.apply_statuses(answer.statuses, answer.asked)
+            self.messages.waiting(self.jobs, self.clock.now_s())
+            self.messages.blocked(self.jobs, self.clock.now_s())
 
-    def _hear(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
+    def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
-        before, job.state = job.state, heard(job.state, status, asked_s, self.clock.now_s())
+        before, job.state = job.state, apply_status(job.state, status, asked_s, self.clock.now_s())
         if status is None or status.state is State.UNANSWERED:
             return
         if job.attempt.id is None:
@@ -150,7 +152,7 @@ class JobMonitor:
         known = before.status.state if before.status is not None else None
         if status.state is not known:
             requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
-            self.announcer.changed(job, status, known, requeued)
+            self.messages.changed(job, status, known, requeued)
 
     # decisions
 
@@ -161,14 +163,14 @@ class JobMonitor:
             evidence = self.observer.evidence(job, names)
             decision = decide(job, evidence, self.clock.now_s(), self.limits)
             self._act(job, decision)
-            self.announcer.no_error(job)
+            self.messages.no_error(job)
         except OSError as error:
-            self.announcer.error(job, error)
+            self.messages.error(job, error)
             if job.state.phase in NOT_SUBMITTED:
                 self._give_up_unwritten(error)
         except Exception as error:
             there = f"job {job.id} may still run" if job.record.open else "it was not submitted"
-            self.endings.fail(job, f"this executor failed on it, {there}: {type(error).__name__}: {error}.")
+            self._fail(job, f"this executor failed on it, {there}: {type(error).__name__}: {error}.")
 
     def _save(self, job: MonitoredJob) -> None:
         if job.unsaved:
@@ -186,14 +188,14 @@ class JobMonitor:
             case Action.FORBID:
                 job.state = replace(decision.state, forbidden=self.files.void(job.attempt.name))
             case Action.REQUEUED:
-                self.endings.requeued(job, job.state.end, decision.state)
-            case Action.KEEP:
+                self._requeued(job, job.state.end, decision.state)
+            case Action.UNCANCEL:
                 job.attempt.cancelled = False
                 self.records.write(job.record)
                 self.tell.say(f"{job.work.label}: job {job.id}: {decision.why}")
                 job.state = decision.state
             case action if action in ENDS:
-                if self.endings.end(job, decision):
+                if self._end(job, decision):
                     self.submitter.room()
             case action:
                 if action is Action.ASK:
@@ -212,15 +214,20 @@ class JobMonitor:
         try:
             record = self.records.read(job.work.key, job.work.label)
         except ValueError as error:
-            self.endings.fail(job, f"not submitted: {error}.")
+            self._fail(job, f"not submitted: {error}.")
             return
-        self.leftovers.take_up(record)
+        self.orphans.take_up(record)
         record.outputs = job.work.outputs
         if not record.open and job.work.outputs:
             # The same group with other members may still run, and would be a second writer.
-            before = self.leftovers.making(job.work.outputs)
-            self.announcer.held_up(job, before)
-            if before or not self._found_leftovers:
+            before = self.orphans.making(job.work.outputs)
+            self.messages.held_up(job, before)
+            if before or not self._found_orphans:
+                return
+            if (made := self.orphans.made(job.work.outputs)) is not None:
+                job.record, job.ran_s = replace(record, attempts=[made.attempt]), made.ran_s
+                self.jobs.remove(job)
+                self.tell.succeeded(job)
                 return
         if not record.open:
             for old in record.attempts:
@@ -237,19 +244,19 @@ class JobMonitor:
         try:
             unclear = self.submitter.submit(job)
         except NotSubmitted as error:
-            self.endings.fail(job, f"{error}.")
+            self._fail(job, f"{error}.")
             return
         except LimitReached as error:
-            self.announcer.answered(SUBMISSION)
+            self.messages.answered(SUBMISSION)
             self._wait_for_room(job, error)
             return
         self._full_since_s = None
         now_s = self.clock.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
         if unclear is not None:
-            self.announcer.no_answer(str(unclear), SUBMISSION)
+            self.messages.no_answer(str(unclear), SUBMISSION)
             return
-        self.announcer.answered(SUBMISSION)
+        self.messages.answered(SUBMISSION)
         job.unsaved = True
         number = job.record.number
         attempt = f", attempt {number}" if number > 1 else ""
@@ -259,13 +266,13 @@ class JobMonitor:
     def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
         """The scheduler does not take a job for now: not for ever, where no other job of ours has to end first."""
         now_s = self.clock.now_s()
-        self.announcer.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
+        self.messages.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
         if self._full_since_s is None or any(other.submitted for other in self.jobs):
             self._full_since_s = now_s
         elif now_s - self._full_since_s >= self.limits.blocked_s:
             minutes = f"{self.limits.blocked_s / 60:g} minutes"
             why = f"{limit}, for {minutes}, in which no other job of this driver was in the queue"
-            self.endings.fail(job, f"not submitted: {why}.")
+            self._fail(job, f"not submitted: {why}.")
 
     def _give_up_unwritten(self, error: OSError) -> None:
         """The folder of records cannot be read or written: where no job is in the queue that has to be followed, what was
@@ -277,20 +284,144 @@ class JobMonitor:
         if now_s - self._unwritten_s[0] >= limit_s:
             for job in [job for job in self.jobs if job.state.phase in NOT_SUBMITTED]:
                 why = f"{error}, for {limit_s:g} s. Fix this, then run the same command again"
-                self.endings.fail(job, f"not submitted: this driver's records cannot be written: {why}.")
+                self._fail(job, f"not submitted: this driver's records cannot be written: {why}.")
+
+    # the end of an attempt
+
+    def _end(self, job: MonitoredJob, decision: Decision) -> bool:
+        """Record how an attempt ended, then do what follows; False if the job has just begun a second time."""
+        attempt = job.attempt
+        if decision.action is not Action.SUCCEED and not self._at_rest(job, decision):
+            return False
+        attempt.cause, attempt.node_fault = decision.why, decision.node_fault
+        attempt.progress, attempt.host = decision.progress, decision.host
+        attempt.never_ran = decision.action is Action.RESUBMIT
+        outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
+        self.records.write(replace(job.record, outcome=outcome))
+        ran_s = used_s(attempt, decision.state.end, self.files)
+        self.records.note_end(attempt, ran_s, began_s=began_s(attempt, decision.state.end, self.files))
+        job.ran_s += ran_s
+        job.record.outcome = outcome
+        match decision.action:
+            case Action.SUCCEED:
+                self._succeed(job)
+            case Action.FAIL:
+                self._fail(job, f"job {job.id}: {decision.why}.{self._place(job)}")
+            case _:
+                self._again(job, decision)
+        return True
+
+    def _fail(self, job: MonitoredJob, why: str) -> None:
+        """Report a failure, also of a job that was never submitted."""
+        self.jobs.remove(job)
+        if not job.submitted and job.intent is not None:
+            with contextlib.suppress(OSError):
+                self.records.withdraw(job.intent, why)
+        if not job.submitted and job.record.attempts:  # a chain that cannot be continued is no living job
+            job.record.outcome = "failed"
+            with contextlib.suppress(OSError):
+                self.records.write(job.record)
+        self.tell.failed(job, why)
+
+    def _requeued(self, job: MonitoredJob, end: End | None, state: JobState) -> None:
+        """The scheduler runs the job a second time: what it used is kept, its end is not judged."""
+        before = job.attempt.used_before_s
+        if end is not None:
+            job.attempt.used_before_s += end.ended_s - end.began_s
+        try:
+            self.records.write(job.record)
+            if end is not None and not begun_again(end, self.files.began(job.attempt.name)):
+                self.files.forget_end(job.attempt.name)
+        except OSError:
+            job.attempt.used_before_s = before
+            raise
+        job.state = state
+        self.messages.requeued(job)
+
+    def _delete(self, doomed: Sequence[MonitoredJob], leaving: bool = False) -> None:
+        """Have the scheduler delete the last attempt of each of these jobs; `leaving`: because the driver ends."""
+        jobs = []
+        for job in doomed:
+            job.attempt.cancelled = True
+            try:
+                self.records.write(job.record)
+            except OSError as error:  # with a full disk too, the deletion is what was requested
+                self.tell.warn(f"{job.work.label}: {error}")
+            # A scheduler that has forgotten a job may have given its id to another.
+            missing = job.state.phase is Phase.MISSING
+            jobs.append(JobRef(job.attempt.name, None if missing else job.attempt.id))
+        asked = {job.name: job for job in [*self.undeleted.values(), *jobs]}
+        if not asked:
+            return
+        left = self.scheduler.cancel(list(asked.values()))
+        self.undeleted = {name: asked[name] for name in left}
+        if left:
+            self.messages.not_deleted(list(left.values()), list(self.undeleted.values()), leaving)
+
+    def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:
+        """Forbid a job whose end is judged to run again; False if it has begun again in this moment."""
+        end = decision.state.end
+        self.files.revoke(job.attempt.name)
+        if end is not None and begun_again(end, self.files.began(job.attempt.name)):
+            self._delete([job])
+            self._requeued(job, end, JobState(Phase.SUBMITTED, self.clock.now_s()))
+            return False
+        if decision.delete:
+            self._delete([job])
+        return True
+
+    def _again(self, job: MonitoredJob, decision: Decision) -> None:
+        """Have another attempt submitted."""
+        which = f"{job.work.label}: job {job.id}"
+        if decision.action is Action.CONTINUE:
+            self._keep_logs(job)
+            self.tell.warn(f"{which}: {decision.why}; it continues in a new job")
+        elif decision.action is Action.RESUBMIT:
+            self.tell.say(f"{which} {decision.why}; it is submitted now")
+        else:
+            self.tell.say(f"{which}: {decision.why}; it is made again")
+            job.record = Record(job.work.key, job.work.label, outputs=job.work.outputs)
+        job.state = JobState(Phase.TO_SUBMIT, self.clock.now_s())
+
+    def _succeed(self, job: MonitoredJob) -> None:
+        self.jobs.remove(job)
+        self.tell.succeeded(job)
+        status = job.state.status
+        if self.scheduler.copies_output and (status is None or status.state is not State.ENDED):
+            self.orphans.keep(job.record)
+            return
+        with contextlib.suppress(OSError):  # a file that remains must not hold up a success
+            self.orphans.forget(job.record)
+
+    def _keep_logs(self, job: MonitoredJob) -> None:
+        """Keep this attempt's logs: the next attempt overwrites those of the rule."""
+        folder = self.records.folder_of(job.work.key)
+        for log in job.work.logs:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(log, folder / f"attempt{job.record.number}.{log.name}")
+
+    def _place(self, job: MonitoredJob) -> str:
+        log = self.records.folder_of(job.work.key) / f"{job.attempt.name}.log"
+        return f" The job's own output: {log}." if log.exists() else ""
 
     # cancelling
 
-    def say_cancelling(self) -> None:
-        """Before it is done: a submission in progress is waited for, and a scheduler may take its time."""
+    def say_cancelling(self, interrupted: bool) -> None:
+        """Announce the deletion, which may take a while; `interrupted`: a person pressed Ctrl-C."""
+        jobs = self.submitted_jobs() if any(job.submitted for job in self.jobs) else ""
+        doing = f"cancelling {jobs}; this may take a while" if jobs else ""
+        why = "stopped by SIGINT (Ctrl-C)" if interrupted else ""
+        if why or doing:
+            self.tell.warn(f"multinode: {': '.join(filter(None, [why, doing]))}. The same command resumes")
+
+    def submitted_jobs(self) -> str:
+        """Return how many jobs the scheduler has: `1 job`, `3 jobs`."""
         count = sum(job.submitted for job in self.jobs)
-        jobs = "1 job" if count == 1 else f"{count} jobs"
-        doing = f": cancelling {jobs}; this may take a while" if count else ""
-        self.tell.warn(f"multinode: stopped by SIGINT (Ctrl-C){doing}. The same command resumes")
+        return "1 job" if count == 1 else f"{count} jobs"
 
     def cancel_all(self) -> None:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""
-        self.endings.delete([job for job in self.jobs if job.submitted], leaving=True)
+        self._delete([job for job in self.jobs if job.submitted], leaving=True)
 
     def leave(self) -> None:
         """This driver ends: what it has not submitted it will not submit."""

@@ -178,6 +178,6 @@ class AttemptEvidence:
         return self._files.ended_mtime_ns(self._job.attempt.name) < self._observer.driver_began_ns
 
     @cached_property
-    def remembers_deleted(self) -> bool:
+    def keeps_history(self) -> bool:
         """Whether the scheduler would still know a job that was deleted."""
-        return self._observer.scheduler.remembers_deleted
+        return self._observer.scheduler.keeps_history

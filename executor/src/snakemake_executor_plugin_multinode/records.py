@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.schedulers import Request, Settings
+from snakemake_executor_plugin_multinode.schedulers import Request, SchedulerSettings
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Records:
 
     # accounts
 
-    def note_submission(self, record: Record, attempt: Attempt, request: Request, settings: Settings) -> None:
+    def note_submission(self, record: Record, attempt: Attempt, request: Request, settings: SchedulerSettings) -> None:
         """A line before the scheduler is asked."""
         self._note(
             event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,

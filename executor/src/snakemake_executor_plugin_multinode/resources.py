@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_multinode.schedulers import Request
-from snakemake_executor_plugin_multinode.schedulers.settings import checked_word
+from snakemake_executor_plugin_multinode.site import checked_word
 
 COUNTS: dict[str, tuple[str, ...]] = {
     "nodes": ("nodes",),

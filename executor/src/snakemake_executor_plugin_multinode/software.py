@@ -1,17 +1,15 @@
-"""The software of jobs, from a site's `modules`, `conda`, `container`: lines of shell, words before a command."""
+"""The software of jobs: the shell lines and the words before a command that a site's modules, conda and container need."""
 
 from __future__ import annotations
 
 import functools
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-KEYS = ("modules", "conda", "container")
-CONTAINER_KEYS = ("image", "command", "options", "bind", "python")
+from snakemake_executor_plugin_multinode.site import Site
+
 APPTAINERS = ("apptainer", "singularity")
 WRAPPER = "MULTINODE_WRAPPER"
 """Environment variable by which a job's command learns how what it starts on other nodes gets into the same image."""
@@ -26,88 +24,36 @@ type module >/dev/null 2>&1 || for init in "$MODULESHOME/init/bash" /etc/profile
 done || true"""
 
 
-@dataclass(frozen=True)
-class Container:
-    """An image that the commands of jobs run in."""
-
-    image: str
-    """A file, or an address such as `docker://…`."""
-    command: str = "apptainer"
-    options: tuple[str, ...] = ("--nv",)
-    bind: tuple[str, ...] = ()
-    """Folders besides that of the project."""
-    python: str = "python3"
-    """The image's Python, which has Snakemake and all that jobs need."""
-
-    def words(self, folder: Path) -> list[str]:
-        """The words before a command; `folder` is the project's. ValueError where it cannot be bound."""
-        if any(character in str(folder) for character in ",:"):
-            raise ValueError(f"a container cannot have the folder {folder}: its path holds `,` or `:`; move the folder")
-        image = self.image if "://" in self.image or self.image.startswith("$") else str(folder / self.image)
-        binds = [word for place in (str(folder), *self.bind) for word in ("--bind", place)]
-        return [self.command, "exec", *self.options, *binds, image]
+def python_of(site: Site) -> str | None:
+    """The Python of jobs where it is not the driver's; a word that the job's own PATH explains."""
+    if site.container is not None:
+        return site.container.python
+    return "python" if site.conda is not None else None
 
 
-@dataclass(frozen=True)
-class Software:
-    """What a site's jobs run with."""
-
-    modules: tuple[str, ...] = ()
-    conda: str | None = None
-    container: Container | None = None
-
-    @property
-    def python(self) -> str | None:
-        """The Python of jobs where it is not the driver's; a word that the job's own PATH explains."""
-        if self.container is not None:
-            return self.container.python
-        return "python" if self.conda is not None else None
-
-    def setup(self, conda_exe: str | None) -> list[str]:
-        """Shell commands, in their order; `conda_exe` is used where the job's PATH has no conda."""
-        lines = [FIND_MODULE, *(f"module load {shlex.quote(name)}" for name in self.modules)] if self.modules else []
-        if self.conda is not None:
-            conda = f"$(command -v conda || echo {shlex.quote(conda_exe or 'conda')})"
-            lines += [f'eval "$("{conda}" shell.bash hook)"', f"conda activate {shlex.quote(self.conda)}"]
-        return lines
-
-    def container_words(self, folder: Path) -> list[str]:
-        """The words before a command that runs in the image; none without one."""
-        return [] if self.container is None else self.container.words(folder)
+def setup_lines(site: Site, conda_exe: str | None) -> list[str]:
+    """Shell commands that load modules and activate conda; `conda_exe` is used where the job's PATH has no conda."""
+    lines = [FIND_MODULE, *(f"module load {shlex.quote(name)}" for name in site.modules)] if site.modules else []
+    if site.conda is not None:
+        conda = f"$(command -v conda || echo {shlex.quote(conda_exe or 'conda')})"
+        lines += [f'eval "$("{conda}" shell.bash hook)"', f"conda activate {shlex.quote(site.conda)}"]
+    return lines
 
 
-def read_software(site: Mapping[str, Any]) -> Software:
-    """The keys of a site file, as plain data. ValueError says what is wrong, the value, and what is valid."""
-    conda, container = site.get("conda"), site.get("container")
-    if conda is not None and (not isinstance(conda, str) or not conda.strip()):
-        raise ValueError(f"`conda` must be the name or the folder of an environment, not {conda!r}")
-    return Software(_names(site, "modules"), conda, None if container is None else _container(container))
+def container_words(site: Site, folder: Path) -> list[str]:
+    """Words before a command that runs in the site's image; none without one. `folder` is the project's.
 
-
-def _texts(given: Mapping[str, Any], name: str, texts: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
-    """Those values of a map that are text; ValueError where one is not, or a key is not known."""
-    if unknown := [str(key) for key in given if key not in known]:
-        raise ValueError(f"`{name}` has no key `{unknown[0]}`; valid: {', '.join(known)}")
-    values = {key: given[key] for key in texts if key in given}
-    for key, value in values.items():
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"`{name}.{key}` must be text, not {value!r}")
-    return values
-
-
-def _container(given: Any) -> Container:
-    if not isinstance(given, Mapping) or not isinstance(given.get("image"), str):
-        raise ValueError(f"`container` must be a map with the key `image`, not {given!r}")
-    values = _texts(given, "container", ("image", "command", "python"), CONTAINER_KEYS)
-    values |= {key: _names(given, key) for key in ("options", "bind") if key in given}
-    return Container(**values)
-
-
-def _names(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = given.get(key) or []
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name.strip() for name in value):
-        raise ValueError(f"`{key}` must be a list of words, not {value!r}")
-    return tuple(value)
+    ValueError for a folder that cannot be bound.
+    """
+    container = site.container
+    if container is None:
+        return []
+    if any(character in str(folder) for character in ",:"):
+        raise ValueError(f"a container cannot have the folder {folder}: its path holds `,` or `:`; move the folder")
+    named = container.image
+    image = named if "://" in named or named.startswith("$") else str(folder / named)
+    binds = [word for place in (str(folder), *container.bind) for word in ("--bind", place)]
+    return [container.command, "exec", *container.options, *binds, image]
 
 
 def shell_line(words: Sequence[str]) -> str:

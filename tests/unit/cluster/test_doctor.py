@@ -10,12 +10,12 @@ import pytest
 
 from scalestudy.cluster.doctor import examine, probe_job
 from scalestudy.cluster.doctor.probe import probe
-from scalestudy.cluster.doctor.probe_request import keep_wanted
 from scalestudy.cluster.ledger.used import accounted
 from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
+from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
 GPU = Machine(devices_per_node=4, device="cuda")
 
@@ -62,7 +62,7 @@ def test_every_remedy_that_is_about_a_file_names_the_profiles_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "profiles/lab").mkdir(parents=True)
-    (tmp_path / "profiles/lab/site.yaml").write_text("scheduler: {kind: nosuch}\n")
+    (tmp_path / "profiles/lab/site.yaml").write_text("scheduler: {kind: pbs, request: '[x'}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "profiles/lab/site.yaml"))
     torch = {"version": "2.9", "devices": 0}
@@ -108,11 +108,14 @@ def test_another_scalestudy_on_the_nodes_is_found() -> None:
     assert "runs another scalestudy than this one" in said(report(code="000000000000"))[0][0]
 
 
-class SettingsOfSite:
-    """What the job's script reads of the executor's settings."""
-
-    setup: tuple[str, ...] = ()
-    wrapper: tuple[str, ...] = ()
+def run_probe_job(folder: Path, settings: SchedulerSettings) -> int:
+    """The exit status of the doctor's job, its own script run by bash. UserError for a set-up that fails."""
+    request = probe_job.probe_request("probe", folder, Machine(), 1)
+    probe_job.write_script(request, read_site(), settings, probe_job.write_token(folder))
+    with open(folder / "job.log", "w") as log:
+        done = subprocess.run([request.script], stdout=log, stderr=log, check=False)
+    probe_job.raise_failed_set_up(folder, "probe", probe_job.set_up(read_site(), settings))
+    return done.returncode
 
 
 @pytest.mark.parametrize(
@@ -130,18 +133,11 @@ def test_the_sites_software_is_tried_before_anything_else_and_the_key_that_fails
     (tmp_path / "site.yaml").write_text(site + "\n")
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
     monkeypatch.chdir(tmp_path)
-    settings = SettingsOfSite()
-    settings.setup = setup
-    tries = probe_job.set_up(read_site(), settings)
-    keep_wanted(tmp_path)
-    text = probe_job.job_script(settings, read_site(), tries, tmp_path, "token")
-    with open(tmp_path / "job.log", "w") as log:
-        assert subprocess.run(["bash", "-c", text], stdout=log, stderr=log, check=False).returncode == 78
     with pytest.raises(UserError) as error:
-        probe_job._raise_failed_set_up(tmp_path, tries)
+        run_probe_job(tmp_path, SchedulerSettings(kind="slurm", setup=setup))
     assert what in error.value.what
     assert error.value.where == "site.yaml"
-    assert (tmp_path / "ended").exists() and not list(tmp_path.glob("node.*"))
+    assert not list(tmp_path.glob("node.*"))
 
 
 def test_nodes_that_did_not_answer_are_counted() -> None:

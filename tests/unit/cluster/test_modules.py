@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster.doctor import probe_job
-from scalestudy.cluster.doctor.probe_request import keep_wanted
 from scalestudy.errors import UserError
-from scalestudy.spec.config import read_site
-from tests.unit.cluster.test_doctor import SettingsOfSite
+from snakemake_executor_plugin_multinode.site import SchedulerSettings
+from tests.unit.cluster.test_doctor import run_probe_job
 
 INIT = Path("/usr/share/modules/init/bash")
 
@@ -38,15 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def examined(folder: Path, site: str) -> int:
     """The exit status of the doctor's own job script, run by bash; no scheduler takes part."""
     (folder / "site.yaml").write_text(site + "\n")
-    settings = SettingsOfSite()
-    tries = probe_job.set_up(read_site(), settings)
-    keep_wanted(folder)
-    probe_job.write_token(folder)
-    text = probe_job.job_script(settings, read_site(), tries, folder, (folder / "token").read_text())
-    with open(folder / "job.log", "w") as log:
-        status = subprocess.run(["bash", "-c", text], stdout=log, stderr=log, check=False).returncode
-    probe_job._raise_failed_set_up(folder, tries)
-    return status
+    return run_probe_job(folder, SchedulerSettings(kind="slurm"))
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from scalestudy.commands.plan import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
+from snakemake_executor_plugin_multinode.resources import request_of
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = """\
@@ -118,6 +119,17 @@ def test_a_run_that_goes_on_in_further_jobs_starts_again_in_each(folder: Path) -
     (fast_h, fast_s), (slow_h, slow_s) = hours(1), hours(3001)
     assert slow_h - fast_h > Decimal(3000) / 3600 * 2
     assert slow_s - fast_s > 2 * 3000
+
+
+def test_all_runs_of_unknown_time_are_requested_as_the_driver_requests_them(folder: Path) -> None:
+    plan = planned("unknown")
+    runs = [job for job in plan.submitted if job.seen.rule == "train"]
+    assert {job.resources.runtime for job in runs} == {30}
+    requests = [request_of(job.resources.plain(), 1, "a", Path("/a.sh"), Path("/a.log")) for job in plan.submitted]
+    assert float(plan.hours(plan.total.gpu[0])) == sum(request.gpu_hours or 0 for request in requests)
+    assert plan.hours(sum(job.amounts.gpu[0] for job in runs)) == (4 + 8) * 4 * Decimal("0.5")
+    assert over_budget(plan, 31)
+    assert not over_budget(plan, 100)
 
 
 def test_the_percentiles_of_a_sum_lie_inside_the_sums_of_the_ends_and_are_the_same_each_time(folder: Path) -> None:

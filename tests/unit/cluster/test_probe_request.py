@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.doctor.probe_request import guard, in_queue, keep_wanted, probe_request, remedy, submitted
+from scalestudy.cluster.doctor.probe_job import in_queue, probe_request, remedy, submitted
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine, Queue
 from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
@@ -54,7 +53,7 @@ def test_the_job_goes_into_the_first_queue_that_takes_so_many_nodes(tmp_path: Pa
     ("answer", "machine", "what", "todo"),
     [
         (CommandAnswer(0, "", ""), Machine(nodes=2), "needs {queue}, which this job does not have", "name the queues in the machine file"),
-        (CommandAnswer(1, "", "qsub: Unknown resource: ngpus"), TWO_QUEUES, "Unknown resource: ngpus", "with {gpus_per_node} or"),
+        (CommandAnswer(1, "", "qsub: Unknown resource: ngpus"), TWO_QUEUES, "Unknown resource: ngpus", "leave `ngpus`, which this scheduler does not know, out of"),
         (CommandAnswer(1, "", "qsub: Unauthorized Request"), TWO_QUEUES, "Unauthorized Request", "correct `scheduler` there"),
         (CommandAnswer(1, "", "qsub: would exceed queue small's per-user limit"), TWO_QUEUES, "takes no more jobs of yours", "try again"),
     ],
@@ -71,17 +70,18 @@ def test_a_job_that_cannot_be_submitted_is_a_sentence_with_what_to_do(
 
 
 def test_grid_engine_says_it_in_other_letters() -> None:
-    assert "{gpus_per_rank}" in remedy(
-        'Unable to run job: unknown resource "gpu". Exiting.', "config/machines/mine.yaml"
+    assert "leave `exclusive`, which this scheduler does not know, out of" in remedy(
+        'Unable to run job: unknown resource "exclusive". Exiting.', "config/machines/mine.yaml"
     )
 
 
 def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:
     run = Recorded()
+    (tmp_path / "status").mkdir()
     with begun(tmp_path, run):
-        (tmp_path / "ended").touch()
+        (tmp_path / "status/probe.ended").write_text("exit=0\nbegan=1\nended=2\n")
     assert run.called("qdel") == []
-    (tmp_path / "ended").unlink()
+    (tmp_path / "status/probe.ended").unlink()
     with begun(tmp_path, run):
         pass
     assert run.called("qdel") == ["qdel 7.head"]
@@ -109,18 +109,8 @@ def test_a_deletion_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     assert "the job may still be there: qdel: Connection refused" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("age_s", "runs"), [(0, True), (100, True), (1000, False)])
-def test_a_job_whose_doctor_was_killed_while_it_waited_does_nothing(tmp_path: Path, age_s: float, runs: bool) -> None:
-    folder = tmp_path / "it's here"
-    folder.mkdir()
-    keep_wanted(folder)
-    os.utime(folder / "wanted", (time.time() - age_s, time.time() - age_s))
-    done = subprocess.run(["bash", "-c", guard(folder) + "\necho ran"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "ran\n" if runs else "")
-
-
 @pytest.mark.parametrize(
-    ("kind", "answer", "forgets"),
+    ("kind", "answer", "missing"),
     [
         ("pbs", CommandAnswer(1, "", "qstat: Job history is not set on this server; job history"), "job_history_enable is off"),
         ("pbs", CommandAnswer(0, "", ""), ""),
@@ -131,11 +121,11 @@ def test_a_job_whose_doctor_was_killed_while_it_waited_does_nothing(tmp_path: Pa
     ],
 )  # fmt: skip
 def test_a_scheduler_that_keeps_no_record_of_jobs_that_are_over_is_named(
-    kind: str, answer: CommandAnswer, forgets: str
+    kind: str, answer: CommandAnswer, missing: str
 ) -> None:
-    said = scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).forgets()
-    assert forgets in said
-    assert bool(said) is bool(forgets)
+    said = scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).missing_history()
+    assert missing in said
+    assert bool(said) is bool(missing)
 
 
 QSTAT = """<?xml version='1.0'?>

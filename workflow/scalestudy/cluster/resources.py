@@ -140,7 +140,7 @@ def limit_min(machine: Machine, queue: str | None) -> int | None:
     hours = hours or machine.limits.walltime_limit_h or machine.walltime_limit_h
     if hours is None:
         return None
-    minutes = int(hours * 60)
+    minutes = int(hours * 60 + 1e-3)  # hours as written have six digits
     return minutes - minutes % ROUND_MIN if minutes >= ROUND_MIN else max(1, minutes)
 
 

@@ -18,7 +18,7 @@ JOBS = Path(".scalestudy/jobs")
 def scheduler_of_site() -> Any:
     """The adapter of the profile's site; None where it names no scheduler. UserError for wrong keys."""
     settings = read_site().scheduler
-    if not settings:
+    if settings is None:
         return None
     from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 

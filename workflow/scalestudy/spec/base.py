@@ -100,6 +100,7 @@ FILE_AND_CLASS = "`file:Class`, a file in config/extensions/ without its .py"
 PATTERNS = {
     r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$": "a transport as NCCL's log names it, such as `P2P` or `NET/IB`",
     r"^[a-z][a-z0-9_]{0,63}$": WORD,
+    r"^([1-9][0-9]{0,5}|any)$": "a number of ranks, or `any`",
     r"^[a-z0-9_]+$": "a word of lower-case letters, digits and `_`",
     r"^(mini|node)$": "`mini` or `node` (the rest of the file is `paper`)",
     r"^(cpu|cuda|emulated:[a-z0-9_]+)$": "`cpu`, `cuda` or `emulated:<accelerator>`",
@@ -157,6 +158,8 @@ def _problem(model: type[Spec], data: Any, path: KeyPath, item: ErrorDetails) ->
         what, remedy = f"unknown key `{printable(str(path[-1]))}`", _nearest_key(model, data, path)
     elif kind == "missing":
         what, remedy = f"key `{path[-1]}` is missing", "add it"
+    elif kind == "value_error":
+        what = str(context["error"])
     elif kind == "refused":
         path = (*path, context["key"]) if context["key"] else path
         what, remedy = context["what"], context["remedy"]
@@ -271,7 +274,7 @@ def _path_in(data: Any, loc: KeyPath) -> KeyPath:
     return tuple(path)
 
 
-def _keys_at(model: type[Spec], data: Any, path: KeyPath) -> set[str]:
+def _keys_at(model: type[BaseModel], data: Any, path: KeyPath) -> set[str]:
     """The keys that the models standing at `path` know; of a union, those of the member that `data` chose."""
     for part in path:
         data = data[part]
@@ -280,7 +283,7 @@ def _keys_at(model: type[Spec], data: Any, path: KeyPath) -> set[str]:
     return {name for m in chosen or models for name in key_names(m)}
 
 
-def _models_at(model: type[Spec], path: KeyPath) -> list[type[Spec]]:
+def _models_at(model: type[BaseModel], path: KeyPath) -> list[type[BaseModel]]:
     """The models that can stand at `path`."""
     models, in_free_map = [model], False
     for part in path:
@@ -293,7 +296,7 @@ def _models_at(model: type[Spec], path: KeyPath) -> list[type[Spec]]:
     return models
 
 
-def _tags(model: type[Spec]) -> list[tuple[str, str]]:
+def _tags(model: type[BaseModel]) -> list[tuple[str, str]]:
     return [
         (field.alias or name, value)
         for name, field in model.model_fields.items()
@@ -303,16 +306,16 @@ def _tags(model: type[Spec]) -> list[tuple[str, str]]:
     ]
 
 
-def key_names(model: type[Spec]) -> list[str]:
+def key_names(model: type[BaseModel]) -> list[str]:
     """The keys of a model as they stand in YAML."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _fields(model: type[Spec], key: str) -> list[FieldInfo]:
+def _fields(model: type[BaseModel], key: str) -> list[FieldInfo]:
     return [field for name, field in model.model_fields.items() if key == (field.alias or name)]
 
 
-def dotted_keys(model: type[Spec]) -> Iterator[str]:
+def dotted_keys(model: type[BaseModel]) -> Iterator[str]:
     """Every key of a model and of the models below it, dotted; of a union, those of all its members."""
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -322,7 +325,7 @@ def dotted_keys(model: type[Spec]) -> Iterator[str]:
                 yield f"{key}.{deeper}"
 
 
-def key_problem(model: type[Spec], key: str) -> Problem | None:
+def key_problem(model: type[BaseModel], key: str) -> Problem | None:
     """What is wrong with a dotted key, None where `model` has it; what a map of free keys holds is not looked at."""
     models, parts = [model], key.split(".")
     for position, part in enumerate(parts):
@@ -346,9 +349,9 @@ def key_problem(model: type[Spec], key: str) -> Problem | None:
     return None
 
 
-def models_in(annotation: Any) -> Iterator[type[Spec]]:
-    """All Spec models that an annotation mentions."""
-    if isinstance(annotation, type) and issubclass(annotation, Spec):
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """All models that an annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in (Union, types.UnionType, tuple, dict, list, Annotated):
         arguments: Sequence[Any] = get_args(annotation)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,6 +20,8 @@ from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
+from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
+from snakemake_executor_plugin_multinode.site import words_of
 
 LONGEST_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -58,22 +61,7 @@ class Config(Spec):
         return folder_name(self.machine, self.campaign)
 
 
-class Container(Spec):
-    """An image that jobs run in, on every node."""
-
-    image: Annotated[str, Field(min_length=1)]
-    """A file, from the project's folder, or an address such as `docker://…`. `envs/scalestudy.def` makes one."""
-    command: Annotated[str, Field(min_length=1)] = "apptainer"
-    """`apptainer` or `singularity`, with its folder where it is not in PATH."""
-    options: tuple[str, ...] = ("--nv",)
-    """Options of `apptainer exec`; `--nv` brings NVIDIA's driver into the image, `--rocm` AMD's."""
-    bind: tuple[str, ...] = ()
-    """Folders that jobs see besides the project's: data, scratch. `$VARIABLES` are those of the job."""
-    python: Annotated[str, Field(min_length=1)] = "python3"
-    """The image's Python, which has what `envs/requirements.txt` pins; the driver's own Python is not used in jobs."""
-
-
-class Site(Spec):
+class Site(SiteOfJobs, Spec):
     """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
 
     data_roots: dict[str, str] = {}
@@ -100,14 +88,6 @@ class Site(Spec):
     prepare: Literal["job", "driver"] = "job"
     """Where data is prepared: each dataset in a job of its own, in a queue of CPU nodes where the machine file has one;
     or all of it by the driver, on its own host, which may be the one with internet."""
-    modules: tuple[str, ...] = ()
-    """Modules that each job loads first, in this order."""
-    conda: Annotated[str, Field(min_length=1)] | None = None
-    """Name or folder of a conda environment that each job activates; its Python is that of the jobs."""
-    container: Container | None = None
-    """Unset: jobs run without a container."""
-    scheduler: dict[str, Any] = {}
-    """How jobs are submitted; read by the executor, whose README has the keys."""
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -177,7 +157,13 @@ def find_machine(name: str, folder: Path | str = MACHINES) -> Machine | None:
 def read_site() -> Site:
     """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
     file = os.environ.get(SITE)
-    return checked(Site, read_yaml(file)) if file else Site()
+    if not file:
+        return Site()
+    document = read_yaml(file)
+    # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
+    words = words_of(Path(file).read_text(encoding="utf-8"))
+    words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
+    return checked(Site, replace(document, data={**document.data, **words}))
 
 
 CONFIG_FILE = Path("config/config.yaml")

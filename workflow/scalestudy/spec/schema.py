@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import ModelSchema
@@ -75,7 +76,7 @@ class _Described(GenerateJsonSchema):
 def field_texts(model: type) -> dict[str, str]:
     """By field, the text below it in the source of its class or of the nearest base that has it."""
     texts: dict[str, str] = {}
-    for owner in (one for one in reversed(model.__mro__) if issubclass(one, Spec)):
+    for owner in (one for one in reversed(model.__mro__) if issubclass(one, BaseModel) and one is not BaseModel):
         for field, text in itertools.pairwise(_classes(owner.__module__)[owner.__name__].body):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):

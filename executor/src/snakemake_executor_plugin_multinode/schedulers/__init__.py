@@ -1,6 +1,6 @@
 """Batch systems behind one interface (scheduler.py); a file per system. Nothing here knows Snakemake or training.
 
-`scheduler_of` makes a `Scheduler` from the `scheduler:` section of a site file.
+`chosen_scheduler` makes the `Scheduler` of a site.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     State,
     Status,
 )  # fmt: skip
-from snakemake_executor_plugin_multinode.schedulers.settings import Settings, read_settings
+from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings, Site
 
 __all__ = [
-    "Cause", "CommandAnswer", "JobRef", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "Settings", "State", "Status",
-    "detected_kind", "has_pbs", "scheduler_of",
+    "Cause", "CommandAnswer", "JobRef", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "SchedulerSettings", "State", "Status",
+    "chosen_scheduler", "detected_kind", "has_pbs", "scheduler_of",
 ]  # fmt: skip
 
 
@@ -39,20 +39,41 @@ def _kinds() -> dict[str, type[Scheduler]]:
     return {kind.kind: kind for kind in (Slurm, Sge, Pbs)}
 
 
-def scheduler_of(settings: Mapping[str, Any], run: Run = run_command, clock: Clock | None = None) -> Scheduler:
-    """The `scheduler:` section of a site file as a scheduler. ValueError, with a sentence, for wrong keys or values."""
-    kinds = _kinds()
-    read = read_settings(settings, tuple(kinds))
-    scheduler = kinds[read.kind](read, run, clock)
+def scheduler_of(
+    given: SchedulerSettings | Mapping[str, Any], run: Run = run_command, clock: Clock | None = None
+) -> Scheduler:
+    """Make the scheduler of a site, from its settings or plain data. ValueError for wrong values and templates."""
+    settings, kinds = SchedulerSettings.model_validate(given), _kinds()
+    if settings.kind is None:
+        raise ValueError(f"`scheduler.kind` must be one of {', '.join(kinds)}; it is missing")
+    scheduler = kinds[settings.kind](settings, run, clock)
     _try_template(scheduler)
     return scheduler
 
 
 def _try_template(scheduler: Scheduler) -> None:
-    """A wrong template is found before the first job, with a request that uses everything."""
-    ranks = next((number for number in scheduler.settings.environments if number is not None), 4)
+    """Fill the template once with a request that uses everything: a wrong one is found before the first job."""
+    ranks = next((int(number) for number in scheduler.settings.environments if number != ANY), 4)
     probe = Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue")
     scheduler.request_words(probe)
+
+
+def chosen_scheduler(site: Site, note: Callable[[str], None]) -> Scheduler:
+    """Return the scheduler that the site names, or that of this host. ValueError if there is none."""
+    settings = site.scheduler or SchedulerSettings()
+    found = detected_kind() if settings.kind in (None, "pbs") else None
+    if settings.kind is None:
+        if found is None:
+            raise ValueError("no batch system found: neither sbatch nor qsub is in PATH. On a login node they are")
+        settings = settings.model_copy(update={"kind": found})
+    elif settings.kind == "pbs" and found == "slurm" and not has_pbs():
+        # Slurm's wrappers have a qsub that drops all but the last `-l`; words for PBS mean nothing to Slurm.
+        note("`scheduler.kind` is pbs, but this host has sbatch: Slurm is used, without `request` and `options`")
+        settings = settings.model_copy(update={"kind": "slurm", "request": None, "options": ()})
+    scheduler = scheduler_of(settings)
+    if missing := scheduler.missing_commands():
+        raise ValueError(f"the commands of {settings.kind} are not in PATH: {', '.join(missing)}")
+    return scheduler
 
 
 def detected_kind(which: Callable[[str], str | None] = shutil.which, run: Run = run_command) -> str | None:

@@ -1,4 +1,4 @@
-"""Run one command of a scheduler: with a time limit, in plain English, and without taking the driver down."""
+"""Run one command of a scheduler: with a time limit, in an environment of its own, without taking the driver down."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from snakemake_executor_plugin_multinode.environment import of_command
 
 NOT_FOUND = "command not found"
 
@@ -47,7 +49,7 @@ def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},
+            env=of_command(argv[0], os.environ),
             start_new_session=True,
         )
     except OSError as error:

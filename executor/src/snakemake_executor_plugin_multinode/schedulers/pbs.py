@@ -21,7 +21,7 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     found_for,
     whole,
 )
-from snakemake_executor_plugin_multinode.schedulers.settings import checked_word
+from snakemake_executor_plugin_multinode.site import checked_word
 
 # Job states: JOB_STATE_LTR_* in src/include/job.h (23.06.06), and pbs_job_attributes(7B), "job_state".
 STATES: dict[str, State] = {
@@ -101,7 +101,7 @@ class Pbs(Scheduler):
 
     reserved = ("-N", "-o", "-J", "-r", "-S", "-I")
 
-    def forgets(self) -> str:
+    def missing_history(self) -> str:
         """Without job history a job that is over is unknown."""
         try:
             answer = self.run(["qstat", "-x"], self.query_s)

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, TypeVar
 
 from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
-from snakemake_executor_plugin_multinode.schedulers.settings import Settings
 from snakemake_executor_plugin_multinode.schedulers.template import filled
+from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings
 
 
 @dataclass(frozen=True)
@@ -156,20 +156,20 @@ class Scheduler(ABC):
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
-    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
+    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
         self.settings = settings
         self.run = run
         self.clock = clock or Clock()
 
     @property
-    def remembers_deleted(self) -> bool:
+    def keeps_history(self) -> bool:
         """Whether a job that somebody deleted always leaves a record for a while; then one without was lost.
 
         Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
         """
         return False
 
-    def forgets(self) -> str:
+    def missing_history(self) -> str:
         """What this scheduler does not keep of jobs that are over, and what would change that; empty where it keeps all."""
         return ""
 
@@ -232,7 +232,7 @@ class Scheduler(ABC):
         return [command for command in self.commands if shutil.which(command) is None]
 
 
-def values_of(request: Request, settings: Settings) -> dict[str, Any]:
+def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
     """What a template can name. None and 0 leave optional parts out."""
     ranks = request.nodes * request.ranks_per_node
     cpus_per_node = request.ranks_per_node * request.cpus_per_rank
@@ -300,15 +300,15 @@ def _share(total: int, parts: int) -> int | ValueError:
     )
 
 
-def _environment(request: Request, settings: Settings) -> str | ValueError | None:
+def _environment(request: Request, settings: SchedulerSettings) -> str | ValueError | None:
     """The parallel environment for so many ranks on a node, or the error to raise if a template asks for it; one slot needs
     none.
     """
     known = settings.environments
-    name = known.get(request.ranks_per_node, known.get(None))
+    name = known.get(str(request.ranks_per_node), known.get(ANY))
     if name is not None or request.nodes * request.ranks_per_node == 1:
         return name
-    there = ", ".join(f"{key}: {known[key]}" for key in sorted(key for key in known if key is not None)) or "none"
+    there = ", ".join(f"{key}: {name}" for key, name in known.items()) or "none"
     return ValueError(
         f"no parallel environment is known that deals {request.ranks_per_node} slots to a host; add it to "
         f"`scheduler.environments` of the site (there: {there}), or one for `any` number"

@@ -26,7 +26,7 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     found_for,
     whole,
 )
-from snakemake_executor_plugin_multinode.schedulers.settings import Settings, checked_word
+from snakemake_executor_plugin_multinode.site import SchedulerSettings, checked_word
 
 # Job states are sets of letters: sge_status(5) of 8.1.9, "Job state". The first that is in the set decides.
 LETTERS: tuple[tuple[str, State], ...] = (
@@ -88,7 +88,7 @@ class Sge(Scheduler):
     default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
 
-    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
+    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
         super().__init__(settings, run, clock)
         self._asked_last = ""
         """Name of the job about which the accounting was asked last."""

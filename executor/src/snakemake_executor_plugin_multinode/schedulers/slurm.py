@@ -28,7 +28,7 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     checked_path,
     found_for,
 )
-from snakemake_executor_plugin_multinode.schedulers.settings import Settings, checked_word
+from snakemake_executor_plugin_multinode.site import SchedulerSettings, checked_word
 
 # Job states of Slurm: squeue(1), "JOB STATE CODES", and job_state_string() in src/common/slurm_protocol_defs.c (22.05).
 STATES: dict[str, tuple[State, Cause]] = {
@@ -133,9 +133,9 @@ class Slurm(Scheduler):
         "--cluster",
     )
 
-    def __init__(self, settings: Settings, run: Run = run_command, clock: Clock | None = None) -> None:
+    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
         super().__init__(settings, run, clock)
-        self._remembers: bool | None = None
+        self._keeps_history: bool | None = None
         self._sent_to = _clusters([*settings.options, *(settings.request or "").split()], os.environ)
         """Where the site sends jobs, if not to the cluster of this host; `all` until their names are asked for."""
 
@@ -153,9 +153,9 @@ class Slurm(Scheduler):
         return self._sent_to
 
     @property
-    def remembers_deleted(self) -> bool:
+    def keeps_history(self) -> bool:
         """As long as `MinJobAge` says, and for ever with accounting."""
-        if self._remembers is None:
+        if self._keeps_history is None:
             try:
                 shown = self.run(["scontrol", "show", "config"], self.query_s)
             except NoAnswer:
@@ -163,12 +163,12 @@ class Slurm(Scheduler):
             age = MIN_JOB_AGE.search(shown.out)
             if shown.code != 0 or age is None:
                 return False
-            self._remembers = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
-        return self._remembers
+            self._keeps_history = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
+        return self._keeps_history
 
-    def forgets(self) -> str:
+    def missing_history(self) -> str:
         """With a short `MinJobAge` and without accounting a job that is over is soon unknown."""
-        if self.remembers_deleted or self._remembers is None:
+        if self.keeps_history or self._keeps_history is None:
             return ""
         return (
             f"this Slurm has no accounting and forgets jobs soon after their end (MinJobAge below {REMEMBERED_S} s): a job "

@@ -26,15 +26,15 @@ from scalestudy.spec.hostlist import folded
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
     """What each node has, and the findings. With a profile without a scheduler, this host is checked."""
     machine = read_machine(config.machine)
-    if not read_site().scheduler:
+    if read_site().scheduler is None:
         here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
         reports = _here()
         return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, machine_file(config.machine))]
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
-    if forgets := scheduler.forgets():
-        findings.append(Finding(forgets))
+    if missing := scheduler.missing_history():
+        findings.append(Finding(missing))
     facts = facts_of(scheduler.kind, scheduler.run)
     findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
     try:
@@ -87,7 +87,7 @@ def hosts_of_profile() -> str:
 
     Raises UserError where the profile submits nothing, or its scheduler does not answer.
     """
-    if not read_site().scheduler:
+    if read_site().scheduler is None:
         remedy = "give the profile of a cluster: --profile profiles/slurm"
         raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
     scheduler, findings = chosen_scheduler()
@@ -118,15 +118,12 @@ def _unused_software() -> list[Finding]:
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:
     """The batch system that the executor would use here, and what it says about that; None where it can use none."""
-    from snakemake_interface_common.exceptions import WorkflowError
+    from snakemake_executor_plugin_multinode import schedulers
 
-    from snakemake_executor_plugin_multinode import site_file as site_of_executor
-
-    site = os.environ.get("SCALESTUDY_SITE", "")
     notes: list[str] = []
     try:
-        scheduler = site_of_executor.chosen_scheduler(Path(site), notes.append)
-    except WorkflowError as error:
+        scheduler = schedulers.chosen_scheduler(read_site(), notes.append)
+    except ValueError as error:
         return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
     remedy = "if it is a front end of Slurm, use profiles/slurm, or set `kind: slurm` and its request"
     return scheduler, [Finding(note, remedy) for note in notes]

@@ -1,4 +1,4 @@
-"""What one node has: run by `scalestudy doctor` on each node of a short job, and on the driver."""
+"""What one node has: `python -m scalestudy.cluster.doctor.probe FOLDER TOKEN INDEX`, as a launcher starts it."""
 
 from __future__ import annotations
 
@@ -161,3 +161,7 @@ def _reads(shared: Path, token: str) -> bool:
 def main(folder: Path, token: str, index: str) -> None:
     """Write what this node has next to the token."""
     write_json(folder / f"node.{index}.{platform.node()}.json", probe(folder, token))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

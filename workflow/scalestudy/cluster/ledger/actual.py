@@ -108,7 +108,8 @@ def compare(studies: Iterable[Study], machine: str) -> tuple[list[PlannedAndUsed
 
 
 def _accounted(attempts: Sequence[LedgerAttempt]) -> Mapping[str, float]:
-    kind = read_site().scheduler.get("kind")
+    settings = read_site().scheduler
+    kind = settings.kind if settings is not None else None
     ids = [attempt.id for attempt in attempts if attempt.id]
     return accounted(kind, ids) if kind in ACCOUNTING and ids else {}
 

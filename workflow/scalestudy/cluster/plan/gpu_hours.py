@@ -56,7 +56,8 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
     digits = COARSE if largest_s >= 3600 * LARGE_H else FINE
     jobs = tuple(_counted(job, digits) if job.submitted else job for job in drafts)
     rows = tuple(_rows(jobs))
-    waits = Waits(read_waits(), str(read_site().scheduler.get("queue") or ""))
+    settings = read_site().scheduler
+    waits = Waits(read_waits(), (settings.queue if settings is not None else None) or "")
     tasks, limits = tasks_of(jobs), QueueLimits.of(machine, jobs_at_once)
     draws = _drawn(jobs)
     times = [{job.seen.id: job.seconds[index] for job in jobs} for index in range(3)]

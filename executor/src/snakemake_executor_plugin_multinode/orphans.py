@@ -18,16 +18,18 @@ from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
 @dataclass
-class Stray:
+class Orphan:
     """A submission of an earlier driver without an end in the ledger."""
 
     attempt: Attempt
     answers: int = 0
     """How many answers in a row do not have it."""
     missing_since_s: float = 0.0
+    ran_s: float = 0.0
+    """How long it ran, once it has ended."""
 
 
-class Leftovers:
+class Orphans:
     """Submissions of earlier drivers that nobody follows, and finished jobs whose output is still to be copied."""
 
     def __init__(
@@ -35,7 +37,9 @@ class Leftovers:
     ) -> None:
         self.records, self.files, self.limits, self.clock = records, files, limits, clock
         self.driver_began_ns = driver_began_ns
-        self.strays: dict[str, Stray] = {}
+        self.orphans: dict[str, Orphan] = {}
+        self.ended_well: dict[str, Orphan] = {}
+        """By name, those that succeeded since this driver began: its Snakemake has not seen their outputs."""
         self.outputs: dict[str, set[str]] = {}
         """By the name of their last attempt, what groups of earlier drivers make."""
         self.finished: dict[str, Record] = {}
@@ -46,7 +50,7 @@ class Leftovers:
         left = self.files.submissions()  # before the records: none that is written meanwhile is missed
         for attempt in self.records.not_ended():
             if attempt.name not in followed and not self._ended(attempt):
-                self.strays[attempt.name] = Stray(attempt)
+                self.orphans[attempt.name] = Orphan(attempt)
         records = self.records.all()
         for record in records:
             name = record.attempts[-1].name
@@ -55,7 +59,7 @@ class Leftovers:
             if record.outcome == "finished" or (record.open and name not in followed and self._succeeded_before(name)):
                 self.finished.setdefault(name, record)
         needed = {attempt.name for record in records for attempt in record.attempts}
-        self._clear(left - needed - {*followed, *self.strays} - self.records.scripts())
+        self._clear(left - needed - {*followed, *self.orphans} - self.records.scripts())
 
     def _clear(self, names: Iterable[str]) -> None:
         """Remove the status files of submissions that are in no record. None of them can begin: without its script, which
@@ -65,8 +69,13 @@ class Leftovers:
 
     def making(self, outputs: Collection[str]) -> list[Attempt]:
         """Submissions that nobody follows, for groups that make some of these files."""
-        known = self.strays.items() if self.outputs and outputs else ()
-        return [stray.attempt for name, stray in known if self.outputs.get(name, set()) & set(outputs)]
+        known = self.orphans.items() if self.outputs and outputs else ()
+        return [orphan.attempt for name, orphan in known if self.outputs.get(name, set()) & set(outputs)]
+
+    def made(self, outputs: Collection[str]) -> Orphan | None:
+        """Take the orphan that has made all of these files since this driver began; None without one."""
+        names = [name for name in self.ended_well if set(outputs) <= self.outputs.get(name, set())]
+        return self.ended_well.pop(names[0]) if names else None
 
     def keep(self, record: Record) -> None:
         """Keep the files of a job that has succeeded until its scheduler is done with it."""
@@ -80,14 +89,14 @@ class Leftovers:
 
     def jobs(self) -> list[JobRef]:
         """What the scheduler is to be asked about."""
-        strays = [stray.attempt for stray in self.strays.values()]
+        orphans = [orphan.attempt for orphan in self.orphans.values()]
         finished = [record.attempts[-1] for record in self.finished.values()]
-        return [JobRef(attempt.name, attempt.id) for attempt in [*strays, *finished]]
+        return [JobRef(attempt.name, attempt.id) for attempt in [*orphans, *finished]]
 
-    def hear(self, statuses: Mapping[str, Status], asked: Collection[str]) -> None:
+    def apply_statuses(self, statuses: Mapping[str, Status], asked: Collection[str]) -> None:
         """An answer about the jobs `asked`. OSError where something cannot be written; the next answer comes."""
-        for name in [name for name in self.strays if name in asked]:
-            self._hear_of_stray(self.strays[name], statuses.get(name))
+        for name in [name for name in self.orphans if name in asked]:
+            self._apply_status(self.orphans[name], statuses.get(name))
         for name in [name for name in self.finished if name in asked]:
             status = statuses.get(name)
             if status is None or status.state is State.ENDED:
@@ -97,7 +106,7 @@ class Leftovers:
     def take_up(self, record: Record) -> None:
         """A job is followed from now on, and its folder is that of its next attempts."""
         for attempt in record.attempts:
-            self.strays.pop(attempt.name, None)
+            self.orphans.pop(attempt.name, None)
             self.finished.pop(attempt.name, None)
 
     def _succeeded_before(self, name: str) -> bool:
@@ -106,23 +115,23 @@ class Leftovers:
         end = self.files.end(name)
         return end is not None and end.code == 0 and self.files.ended_mtime_ns(name) < self.driver_began_ns
 
-    def _hear_of_stray(self, stray: Stray, status: Status | None) -> None:
-        attempt = stray.attempt
+    def _apply_status(self, orphan: Orphan, status: Status | None) -> None:
+        attempt = orphan.attempt
         if self._ended(attempt):
             return
         if status is None:
-            self._missing(stray)
+            self._missing(orphan)
         elif status.state is State.ENDED:
             self._note(attempt, f"ended while no driver followed it ({status.words})", None)
         elif status.state is not State.UNANSWERED:
-            stray.answers = 0
+            orphan.answers = 0
 
-    def _missing(self, stray: Stray) -> None:
-        attempt, now_s = stray.attempt, self.clock.now_s()
-        if stray.answers == 0:
-            stray.missing_since_s = now_s
-        stray.answers += 1
-        if stray.answers < LOST_ANSWERS or now_s - stray.missing_since_s < self.limits.lost_s:
+    def _missing(self, orphan: Orphan) -> None:
+        attempt, now_s = orphan.attempt, self.clock.now_s()
+        if orphan.answers == 0:
+            orphan.missing_since_s = now_s
+        orphan.answers += 1
+        if orphan.answers < LOST_ANSWERS or now_s - orphan.missing_since_s < self.limits.lost_s:
             return
         if self.files.began(attempt.name) is None and not self.files.void(attempt.name):
             return  # it is starting at this moment
@@ -140,8 +149,10 @@ class Leftovers:
     def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
         attempt.cause = cause
         used, began = used_s(attempt, end, self.files), began_s(attempt, end, self.files)
+        if end is not None and end.code == 0 and self.files.ended_mtime_ns(attempt.name) >= self.driver_began_ns:
+            self.ended_well[attempt.name] = Orphan(attempt, ran_s=used)
         self.records.note_end(attempt, used, unseen=True, began_s=began)
-        self.strays.pop(attempt.name, None)
+        self.orphans.pop(attempt.name, None)
 
 
 def used_s(attempt: Attempt, end: End | None, files: StatusFiles) -> float:

@@ -159,6 +159,21 @@ def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_
     second.until(lambda: len(second.scheduler.submitted) == 2)
 
 
+def test_a_group_whose_files_an_earlier_group_has_made_meanwhile_is_done_without_a_submission(tmp_path: Path) -> None:
+    first = Bench(tmp_path)
+    first.add("all of them", outputs=("a.1", "b.1", "b.2"))
+    first.until(lambda: first.scheduler.submitted)
+    first.begin()
+    second = Bench(tmp_path)
+    second.add("what is missing", outputs=("b.1", "b.2"))
+    second.rounds(60)
+    first.end(0)
+    second.until(lambda: second.told.done)
+    assert second.scheduler.submitted == []
+    second.add("what is missing", outputs=("b.1", "b.2"))  # its files are wanted again
+    second.until(lambda: second.scheduler.submitted)
+
+
 def test_a_group_with_the_same_name_and_files_is_taken_up_though_some_of_its_members_are_done(tmp_path: Path) -> None:
     first = Bench(tmp_path)
     first.add("group", outputs=("a.1", "b.1"))

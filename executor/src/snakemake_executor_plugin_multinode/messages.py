@@ -39,7 +39,7 @@ class Reporter(Protocol):
         """A job has failed, for the reason given."""
 
 
-class Announcer:
+class Messages:
     """Puts into words what is heard of the scheduler and of its jobs, and does not repeat itself."""
 
     def __init__(self, tell: Reporter, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
