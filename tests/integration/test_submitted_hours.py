@@ -1,0 +1,83 @@
+"""The hours that `snakemake -n` prints are those of the lines that the scheduler then receives."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import wait_until
+from tests.integration.project import Project, jobs_in, make_project
+
+RECORDS = """\
+#!/bin/bash
+[[ $* == *.sh ]] || exit 0  # a question
+printf '%s\\n' "$(basename "$0") $*" >> "$RECORD"
+number=$((1000 + $(wc -l < "$RECORD")))
+[[ $* == *-terse* || $0 == *sbatch ]] && echo $number || echo $number.server
+"""
+GPUS_OF_A_NODE = 4
+REQUEST = {
+    "pbs": r"-l select=(?P<nodes>\d+):.* -l walltime=(?P<hours>\d+):(?P<minutes>\d+):00 ",
+    "sge": r"-pe mpi (?P<nodes>1|2) .* -l h_rt=(?P<seconds>\d+) ",
+    "slurm": r" -N (?P<nodes>\d+) .* -t (?P<minutes>\d+) ",
+}
+UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
+CASES = {
+    "all": ("all",),
+    "one figure": ("results/{machine}/paper/figures/tiny/time.svg",),
+    "forced": ("all", "--forcerun", "train"),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A clone whose data is there, so that nothing waits for a job, and whose commands of schedulers record their words."""
+    made = make_project(tmp_path_factory.mktemp("recorded") / "clone")
+    done = made.snakemake("--until", "dataset")
+    assert done.returncode == 0, done.stdout
+    commands = made.folder / "commands"
+    commands.mkdir()
+    for name in ("sbatch", "qsub"):
+        (commands / name).write_text(RECORDS)
+    for name in ("squeue", "sacct", "scontrol", "scancel", "sinfo", "qstat", "qselect", "qdel", "qconf", "qacct"):
+        (commands / name).write_text("#!/bin/bash\nexit 1\n")
+    for file in commands.iterdir():
+        file.chmod(0o755)
+    return made
+
+
+def hours_of(line: str, profile: str) -> Decimal:
+    """GPU hours that a submit line requests: whole nodes for its walltime. Both ranks of a run fit a node."""
+    found = re.search(REQUEST[profile], line)
+    assert found, line
+    seconds = sum(int(number) * UNITS_S[unit] for unit, number in found.groupdict().items() if unit in UNITS_S)
+    nodes = 1 if profile == "sge" else int(found["nodes"])
+    return Decimal(nodes * GPUS_OF_A_NODE * seconds) / 3600
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("profile", "machine"), [("pbs", "flow_type2"), ("sge", "tsubame3"), ("slurm", "gpu_cluster")])
+def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
+    project: Project, tmp_path: Path, profile: str, machine: str, case: str
+) -> None:
+    words = ("--profile", f"profiles/{profile}", *(word.format(machine=machine) for word in CASES[case]))
+    path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
+    dry = project.run("snakemake", *words, "-n", PATH=path)
+    assert dry.returncode == 0, dry.stdout
+    printed = Decimal(re.search(r"^total +\d+ +([\d.,]+)", dry.stdout, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
+    record = tmp_path / "record"
+    record.touch()
+    environment = {**project.environment(), "PATH": path, "RECORD": str(record)}
+    with subprocess.Popen(["snakemake", *words], cwd=project.folder, env=environment,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:  # fmt: skip
+        try:
+            assert wait_until(lambda: len(record.read_text().splitlines()) == jobs_in(dry.stdout)["train"], 60)
+        finally:
+            driver.kill()
+    assert printed == sum(hours_of(line, profile) for line in record.read_text().splitlines())
+    subprocess.run(["rm", "-rf", str(project.folder / ".scalestudy"), str(project.folder / ".snakemake")], check=True)
