@@ -10,6 +10,7 @@ from scalestudy.errors import UserError, nearest
 GROUPS: dict[str, tuple[str, ...]] = {
     "hardware": ("cpu", "cores", "device_name"),
     "code": ("code", "question"),
+    "data": ("data",),
 }
 """Words that stand for several keys of an instrument; `software` is all others."""
 SOFTWARE = "software"

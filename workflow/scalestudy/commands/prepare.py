@@ -23,18 +23,25 @@ if TYPE_CHECKING:
 @OUT
 @click.option("--spec", "text", default=None, help="The dataset's spec as JSON; default: dataset.json next to --out.")
 @click.option("--bulk", default=None, type=FILE, help="Folder for the bulk; default: next to the manifest.")
-def command(out: Path, text: str | None, bulk: Path | None) -> None:
+@click.option("--again", is_flag=True, help="Make the data of --out anew, from the source's files as they are now.")
+def command(out: Path, text: str | None, bulk: Path | None, again: bool) -> None:
     """Prepare a dataset and write its manifest.
 
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
-    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.data.manifest import is_in_place, read_manifest
+    from scalestudy.data.prepare.datasets import described_by, prepare
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.spec.config import read_site
 
-    data = _described(out.parent / "dataset.json", text)
+    if again:
+        manifest = read_manifest(out)
+        data, place = described_by(manifest, out), Path(manifest.bulk)
+        bulk = place.parent if place.is_absolute() and not is_in_place(manifest) else None
+    else:
+        data = _described(out.parent / "dataset.json", text)
     with beside_measured_runs():
-        click.echo(_said(prepare(data, out, bulk, read_site())))
+        click.echo(_said(prepare(data, out, bulk, read_site(), again=again)))
 
 
 def _described(file: Path, text: str | None) -> AnyData:

@@ -56,6 +56,20 @@ class PreparationCost:
 
 
 @dataclass(frozen=True)
+class SourceFiles:
+    """The files of a source's folder, as they were when the data was made."""
+
+    __pydantic_config__ = CLOSED
+
+    root: str
+    files: Count
+    newest_s: Amount
+    """Time of the newest, seconds since 1970."""
+    listing: str
+    """SHA-256 over names, sizes and modification times."""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The data that was prepared, or the reason why none was."""
 
@@ -88,6 +102,8 @@ class Manifest:
     digests: dict[str, str] = field(default_factory=dict)
     """XXH3 (128 bits) of the files that say what the samples are, by name: index, labels, lists of shards; of `tensors`
     also of the values of each array. Compared when the data is opened; empty: prepared before there were any."""
+    source_files: SourceFiles | None = None
+    """Compared when the data is used; None where no folder is named."""
     seconds: Amount = 0.0
     """What preparing took."""
     width: Amount | None = None

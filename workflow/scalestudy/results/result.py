@@ -81,6 +81,7 @@ def measured_result(
             **instrument(first.device_name),
             **first.host,
             "decoder": first.decoder,
+            "data": manifest.fingerprint[:12],
             **_short(first.imported),
             **_modes(reports),
         },

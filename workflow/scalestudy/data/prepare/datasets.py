@@ -24,6 +24,7 @@ from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
 from scalestudy.data.progress import KEPT
+from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
@@ -34,11 +35,12 @@ from scalestudy.spec.run import Data
 ROOM = f"free some space there, or set `paths.data` to a larger place; {KEPT} in `.*.making-kept` there"
 
 
-def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site) -> Manifest:
+def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site, *, again: bool = False) -> Manifest:
     """Make the data that `spec` describes, unless it is there, and write its manifest last.
 
     The bulk lies in `bulk/` next to the manifest, or in `bulk_root/<id>/`. Where the data is not available and no place
     for it is configured, the manifest is `skipped` and states why. Raises UserError where a configured place lacks it.
+    `again` makes the data anew from the source's files as they are now.
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
@@ -46,7 +48,8 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
         manifest_path.parent.mkdir(parents=True, exist_ok=True)
         with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
             try:
-                manifest = _found(bulk, identity) or _made(spec, bulk, work, manifest_path, site)
+                there = None if again else _found(bulk, identity)
+                manifest = there or _made(spec, bulk, work, manifest_path, site)
             except Skipped as reason:
                 manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
         if manifest.bulk == ".":
@@ -59,10 +62,12 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
 def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     """The manifest of data that is there: what was purged since is made again. The manifest itself is not touched.
 
-    A skipped one is returned as it is. Raises UserError where what is made now differs from what was described.
+    A skipped one is returned as it is. Raises UserError where data that is made again differs from its description, and
+    where the source's files changed.
     """
     manifest = read_manifest(manifest_path)
-    spec = _described_by(manifest, manifest_path)
+    spec = described_by(manifest, manifest_path)
+    refuse_changed(manifest.source_files, source_files(spec, site or Site()), manifest_path)
     if manifest.status == "skipped" or _whole(manifest_path, manifest):
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
@@ -80,7 +85,7 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     return manifest
 
 
-def _described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
+def described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
     """The form of the data that a manifest is about; UserError where its id is that of another one."""
     try:
         spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
@@ -105,7 +110,8 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
     with watched(work) as spent:
         source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
-        manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes)
+        files = source_files(spec, site)
+        manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes, source_files=files)
         if isinstance(source, Generated):
             return describe_live(manifest, spec.scale, source)
         if isinstance(source, EncodedImages) and usable_in_place(spec, source):

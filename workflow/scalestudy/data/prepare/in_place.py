@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,11 @@ from scalestudy.data.prepare import parts, shard
 from scalestudy.data.prepare.convert import converted
 from scalestudy.data.prepare.describe import describe_pictures
 from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
-from scalestudy.data.prepare.select import Selection, mean_bytes, plan_of, selected
+from scalestudy.data.prepare.select import Selection, evenly_spread, mean_bytes, plan_of, selected
 from scalestudy.data.progress import shown
 from scalestudy.data.scale import wanted_samples
 from scalestudy.data.sources import EncodedImages
+from scalestudy.files import sha256_text
 
 
 def usable_in_place(spec: DatasetSpec, source: EncodedImages) -> bool:
@@ -53,7 +56,19 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
         cost=PreparationCost(bytes_in=bytes_in),
         digests=digests_of(folder, [INDEX]),
     )
-    return describe_pictures(manifest, spec, source, selection, indexes, left_out)
+    manifest = describe_pictures(manifest, spec, source, selection, indexes, left_out)
+    content = sha256_text(f"{manifest.fingerprint} {_sampled(source)}")
+    return dataclasses.replace(manifest, fingerprint=content)
+
+
+def _sampled(source: EncodedImages) -> str:
+    """SHA-256 over the bytes of some images: of images used where they lie, the index has names and sizes alone."""
+    digest = hashlib.sha256()
+    for split in sorted(source.indexes):
+        for number in evenly_spread(len(source.indexes[split])):
+            with contextlib.suppress(OSError):
+                digest.update(source.read(split, number))
+    return digest.hexdigest()
 
 
 def _examined(

@@ -1,0 +1,68 @@
+"""Data is that of the files it was made from: another folder, a file more or other contents are named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalestudy.cli import run_command
+from scalestudy.data.manifest import read_manifest
+from scalestudy.data.prepare.datasets import ensure
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+from tests.unit.data.conftest import Prepared, photo
+
+
+def another_picture(root: Path) -> None:
+    (root / "train/cat/9.jpg").write_bytes(photo(96, 64))
+
+
+def other_pictures_of_the_same_size(root: Path) -> None:
+    file = root / "train/cat/0.jpg"
+    file.write_bytes(bytes(reversed(file.read_bytes())))
+    os.utime(file, (1_900_000_000, 1_900_000_000))
+
+
+@pytest.mark.parametrize("form", ["files", "tar"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (another_picture, "the data was prepared from 10 files, and there are 11 now"),
+        (other_pictures_of_the_same_size, "files were changed since the data was prepared; the newest is of 2030-"),
+    ],
+)
+def test_a_changed_source_is_named_with_the_command_that_uses_it_as_it_is(
+    prepared: Prepared, picture_folder: Path, form: str, change: Callable[[Path], None], said: str
+) -> None:
+    path, _ = prepared(source="image_folder", root=str(picture_folder), shard={"format": form})
+    ensure(path)
+    change(picture_folder)
+    with pytest.raises(UserError, match=said) as error:
+        ensure(path)
+    assert f"scalestudy prepare --again --out {path}" in str(error.value)
+
+
+def test_another_folder_in_the_site_file_is_named(prepared: Prepared, picture_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    path, _ = prepared(site=Site(data_roots={"image_folder": str(picture_folder)}), source="image_folder")
+    with pytest.raises(UserError, match=f"was prepared from {picture_folder}, and {other} is configured now"):
+        ensure(path, Site(data_roots={"image_folder": str(other)}))
+
+
+def test_copies_outlive_their_source(prepared: Prepared, picture_folder: Path) -> None:
+    path, manifest = prepared(source="image_folder", root=str(picture_folder), shard={"format": "tar"})
+    picture_folder.rename(picture_folder.with_name("gone"))
+    assert ensure(path) == manifest
+
+
+def test_data_that_is_made_again_has_another_fingerprint(prepared: Prepared, picture_folder: Path) -> None:
+    """Runs record it, so that those of before and after do not pass for repeats of one measurement."""
+    path, before = prepared(source="image_folder", root=str(picture_folder), on_error="skip")
+    other_pictures_of_the_same_size(picture_folder)
+    assert run_command(["prepare", "--again", "--out", str(path)]) == 0
+    ensure(path)
+    assert read_manifest(path).fingerprint != before.fingerprint

@@ -1,0 +1,72 @@
+"""State of a source's folder: number of files, the newest, and a digest of their listing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from scalestudy.data.catalogue import AnyData
+from scalestudy.data.manifest import SourceFiles
+from scalestudy.errors import UserError
+from scalestudy.spec.config import Site
+
+MAX_EXAMINED = 100_000
+"""Files whose size and time are read; of more, so many, evenly spread. Names are those of all files."""
+READERS = 16
+
+
+def source_files(spec: AnyData, site: Site) -> SourceFiles | None:
+    """The files below the folder that `data.root`, or the site's `data_roots`, names; None where there is none.
+
+    Hidden files are left out, links followed.
+    """
+    named = getattr(spec, "root", None) or site.data_roots.get(str(getattr(spec, "source", "")))
+    if named is None or not Path(named).is_dir():
+        return None
+    root = str(Path(named).absolute())
+    files = sorted(_below(root))
+    with ThreadPoolExecutor(READERS) as pool:
+        states = list(pool.map(_state, files[:: max(1, -(-len(files) // MAX_EXAMINED))]))
+    digest = hashlib.sha256("\0".join(file.removeprefix(root) for file in files).encode(errors="surrogateescape"))
+    digest.update(repr(states).encode())
+    newest = max((changed_ns for _, changed_ns in states), default=0)
+    return SourceFiles(root, len(files), newest / 1e9, digest.hexdigest())
+
+
+def _below(root: str) -> list[str]:
+    found, seen = [], set()
+    for place, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # a link to a folder above it
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [f"{place}/{name}" for name in names if not name.startswith(".")]
+    return found
+
+
+def _state(file: str) -> tuple[int, int]:
+    """Size and modification time in ns; zeros of a link that leads nowhere."""
+    try:
+        state = Path(file).stat()
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
+
+
+def refuse_changed(before: SourceFiles | None, now: SourceFiles | None, manifest: Path) -> None:
+    """Raise UserError where the source's files are not those that the data was made from. A source that is gone is none."""
+    if before is None or now is None or before == now:
+        return
+    if before.root != now.root:
+        what = f"the data was prepared from {before.root}, and {now.root} is configured now"
+    elif before.files != now.files:
+        what = f"the data was prepared from {before.files:,} files, and there are {now.files:,} now"
+    else:
+        newest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now.newest_s))
+        what = f"files were changed since the data was prepared; the newest is of {newest}"
+    raise UserError(what, now.root, f"use the data as it is now: scalestudy prepare --again --out {manifest}")
