@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from logging import LogRecord
@@ -58,6 +59,8 @@ class AnnouncedJob:
     shown: str
     """Of its files the one that people open."""
     log: list[str]
+    before: dict[str, int]
+    """By file, when a log of an earlier attempt was written last."""
 
 
 class LogHandler(LogHandlerBase):
@@ -193,7 +196,7 @@ class LogHandler(LogHandlerBase):
             return
         shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
         log = [str(path) for path in data["log"]]
-        job = AnnouncedJob(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log)
+        job = AnnouncedJob(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log, _written(log))
         self.jobs[int(data["jobid"])] = job
         with self.changes:
             if job.output not in self.progress.tasks:
@@ -241,7 +244,9 @@ class LogHandler(LogHandlerBase):
         self.display.say(f"FAILED {data['rule_name']} {what}".rstrip())
         if data.get("rule_msg"):
             self.display.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
-        logs = [path for path in list(data["log"]) if Path(path).exists()]
+        # A job that ended before its command began has left the log of an earlier attempt as it was.
+        before = job.before if job is not None else {}
+        logs = [path for path, written in _written(list(data["log"])).items() if before.get(path) != written]
         if logs:
             self.display.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
             self.display.say(f"    whole log: {logs[0]}")
@@ -334,3 +339,8 @@ def last_lines(logs: list[str], count: int) -> str:
 
     found = next((log for log in logs if Path(log).is_file()), None)
     return "" if found is None else "\n".join(tail(found).splitlines()[-count:])
+
+
+def _written(logs: Iterable[str]) -> dict[str, int]:
+    """By file, its time of writing in nanoseconds; logs that do not exist are left out."""
+    return {path: Path(path).stat().st_mtime_ns for path in map(str, logs) if Path(path).exists()}

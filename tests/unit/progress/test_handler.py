@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,3 +102,21 @@ def test_a_program_elsewhere_is_resumed_by_its_name(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/snakemake", "gpu_scaling"])
     assert resume_command() == "snakemake gpu_scaling"
+
+
+@pytest.mark.parametrize(("written", "shown"), [(False, False), (True, True)])
+def test_a_failure_quotes_its_own_log_and_not_that_of_an_earlier_attempt(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str], written: bool, shown: bool
+) -> None:
+    log = Path("results/data/d/prepare.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("stopped by SIGTERM\n")
+    os.utime(log, (1, 1))
+    begin_dataset(handler)
+    if written:
+        log.write_text("no space left\n")
+    send(handler, LogEvent.JOB_ERROR, jobid=3, rule_name="dataset", rule_msg="job 45: left the queue", log=[str(log)])
+    said = capsys.readouterr().err
+    assert "job 45: left the queue" in said
+    assert ("whole log" in said) is shown
+    assert "SIGTERM" not in said
