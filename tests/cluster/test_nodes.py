@@ -1,4 +1,4 @@
-"""Every node of a cluster, and every pair of neighbours, measured by name on a real Slurm."""
+"""Every node of a cluster, and every pair, measured by name on a real Slurm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ base:
   ranks_per_node: 1
   train: {epochs: 12, evaluate_every_epochs: 0}
 vary: {nodes: each}
-include: [{nodes: neighbours}]
+include: [{nodes: pairs}]
 scales: {mini: {}}
 claims:
   - id: every_run_is_valid
@@ -37,7 +37,7 @@ claims:
 """
 
 
-def test_each_node_and_each_pair_of_neighbours_is_a_job_on_these_nodes_and_no_others(slurm: SlurmBox) -> None:
+def test_each_node_and_each_pair_is_a_job_on_these_nodes_and_no_others(slurm: SlurmBox) -> None:
     clone = copy_of_project(slurm, "every_node")
 
     def call(*words: str, timeout: float = 280) -> tuple[int, str]:

@@ -295,7 +295,7 @@ def test_wrong_configuration_ends_before_anything_is_made(project: Project) -> N
     project.edit("config/studies/tiny.yaml", "model: small_cnn", "modle: small_cnn")
     done = project.snakemake("all")
     assert done.returncode == 2
-    assert "config/studies/tiny.yaml:3: base.modle: unknown key `modle`" in done.stdout
+    assert "config/studies/tiny.yaml:3: base.modle: unknown key" in done.stdout
     assert "did you mean `model`?" in done.stdout and "Traceback" not in done.stdout
     assert not (project.folder / "results").exists()
 
@@ -305,11 +305,11 @@ def test_a_wrong_study_that_is_not_requested_is_named_and_left_out(project: Proj
     (project.folder / "results/local/mini/figures/tiny/time.svg").unlink()
     done = project.snakemake("-n", "tiny")
     assert done.returncode == 0, done.stdout
-    assert "warning: a study is left out: config/studies/other.yaml:2: base.modle: unknown key `modle`" in done.stdout
+    assert "warning: a study is left out: config/studies/other.yaml:2: base.modle: unknown key" in done.stdout
     for targets in (("all",), ("other",), ("results/local/mini/report.html",)):
         done = project.snakemake("-n", *targets)
         assert done.returncode == 2, done.stdout
-        assert "scalestudy: config/studies/other.yaml:2: base.modle: unknown key `modle`" in done.stdout
+        assert "scalestudy: config/studies/other.yaml:2: base.modle: unknown key" in done.stdout
         assert "warning" not in done.stdout
 
 

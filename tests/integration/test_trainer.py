@@ -335,7 +335,7 @@ def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp
     ("settings", "message"),
     [
         (("rank=2",), "did you mean `ranks`?"),
-        (("ranks=two",), "must be a whole number, not `two`"),
+        (("ranks=two",), "input should be a valid integer, not `two`"),
         (("ranks=4",), "strategy `single` has at most 1 rank, not 4"),
         (("strategy=alreduce",), "did you mean `allreduce`?"),
         (("model=resnet5",), "did you mean `resnet50`?"),

@@ -61,20 +61,19 @@ def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
     wildcards = SimpleNamespace(machine="local", scale="mini", study="a")
     assert rules.results(wildcards) == rules.results(wildcards)
     assert capsys.readouterr().err == (
-        "scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: must be text, not `5`\n"
-        "    put it in quotes\n"
+        "scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: input should be a valid string, not `5`\n"
     )
     for question in (rules.everything, rules.report_inputs, rules.study("b")):
         with pytest.raises(SystemExit) as end:
             question(wildcards)
         assert end.value.code == 2
-        assert capsys.readouterr().err.startswith("scalestudy: config/studies/b.yaml:1: question: must be text")
+        assert capsys.readouterr().err.startswith("scalestudy: config/studies/b.yaml:1: question: input should be")
 
 
 def test_a_project_without_a_study_that_can_be_expanded_is_an_error(folder: Path) -> None:
     for study in folder.glob("*.yaml"):
         study.write_text("question: 5\n")
-    with pytest.raises(UserError, match=r"a.yaml:1: question: must be text"):
+    with pytest.raises(UserError, match=r"a.yaml:1: question: input should be"):
         Project({})
 
 

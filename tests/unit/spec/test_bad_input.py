@@ -1,10 +1,9 @@
-"""Wrong input is answered with file, line, key, value and a remedy; never with anything else."""
+"""Wrong files are answered with file, line, key and nearest word; never with anything else."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,76 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import RESERVED, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
-from tests.unit.spec.bad_inputs import BAD, Bad, laughs
 
 LAB = Machine(nodes=2, devices_per_node=4, memory_gib=16.0)
+
+FIGURE = "figures: [{kind: %s}]"
+BAD: list[tuple[str, str, str]] = [
+    # After a line with the question: text, place, and a word of the answer.
+    ("figurs: []", "2: figurs", "did you mean `figures`?"),
+    ("scales: {mini: {repeat: 3}}", "2: scales.mini.repeat", "`repeats`"),
+    ("scales: {minii: {}}", "2: scales.minii", "`mini`"),
+    ("base:\n  modle: mlp", "3: base.modle", "`model`"),
+    ("base: {epochs: 3}", "2: base.epochs", "`train.epochs`"),
+    ("base: {lr: 0.1}", "2: base.lr", "`optimiser.learning_rate`"),
+    ("base: {batch.per_rank: 3}", "2: base.batch.per_rank", "write `batch: {per_rank: …}`"),
+    ("base: {strategy: {name: allreduce, bucket: 3}}", "2: base.strategy.bucket", "`bucket_mib`"),
+    ("base: {data: {source: digits, root: /x}}", "2: base.data.root", "valid: on_error, preprocess"),
+    ("base: {strategy: ddp}", "2: base.strategy", "`allreduce`"),
+    ("base: {model: resnet5O}", "2: base.model", "`resnet50`"),
+    ("base: {model: {layers: 3}}", "2: base.model.name", "key is missing"),
+    ("base: {data: {source: digit}}", "2: base.data.source", "`digits`"),
+    ("base: {data: digits}", "2: base.data", "a map, not `digits`"),
+    ("base: {batch: 32}", "2: base.batch", "a map, not `32`"),
+    ("base: {dtype: float23}", "2: base.dtype", "`float32`"),
+    ("base: {device: gpu}", "2: base.device", "cpu|cuda"),
+    ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
+    ("base: {ranks: 0}", "2: base.ranks", "greater than or equal to 1"),
+    ("base: {optimiser: {nesterov: yes}}", "2: base.optimiser.nesterov", "boolean, not `yes`"),
+    ("base: {optimiser: {learning_rate: .nan}}", "2: base.optimiser.learning_rate", "number, not `.nan`"),
+    ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "finite number"),
+    ("base: {data: {source: digits, scale: 1.2.3 GB}}", "2: base.data.scale", "`64 MiB`"),
+    ("base: {model: {import: my.nets.Net}}", "2: base.model.import", "pattern"),
+    ("base: {model: {import: 'nets:Net'}}", "2: base.model.import", "which does not exist"),
+    ("base: {faults: [{kind: slow_rnk, rank: 0, seconds: 1}]}", "2: base.faults[0].kind", "`slow_rank`"),
+    ("base: {faults: [{kind: slow_rank, rank: 3, seconds: 1}]}", "2: base.faults[0].rank", "no rank 3"),
+    ("base: {strategy: allreduce, ranks: 3, nodes: 2}", "2: base.nodes", "divided equally"),
+    ("base: {batch: {per_rank: 8, global: 8}}", "2: base.batch", "exactly one of"),
+    ("base: {measure: {steps: 5, minutes: 5}}", "2: base.measure", "both end the run"),
+    ("base: {train: {}}", "2: base.train", "is empty"),
+    ("base: {strategy: fsdp, device: 'emulated:infinite'}", "2: base.device", "inside the layers"),
+    ("base: {seed: 2147483647}\nrepeats: 2", "2: base.seed", "the largest is 2147483647"),
+    ("vary: {optimizer.learning_rate: [1]}", "2: vary.optimizer.learning_rate", "`optimiser.learning_rate`"),
+    ("vary: {seed: [{value: 1, labl: one}]}", "2: vary.seed[0].labl", "`label`"),
+    ("vary: {ranks: 5}", "2: vary.ranks", "a list, not `5`"),
+    ("vary: {batch: {per_rank: [8]}}", "2: vary.batch", "a list, not"),
+    ("vary: {ranks: []}", "2: vary.ranks", "at least 1 item"),
+    ("vary: {repeat: [0, 1]}", "2: vary.repeat", "`repeats`"),
+    ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
+    ("vary: {ranks: {to: moon}}", "2: vary.ranks.to", "valid: machine, node"),
+    ("vary: {seed: {to: machine}}", "2: vary.seed", "no end that a machine sets"),
+    ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
+    ("vary: {seed: [0]}\nzip: {seed: [2]}", "2: vary.seed", "varies twice"),
+    ("vary: {seed: [0, 100000], ranks: [1, 2, 3]}\nrepeats: 10000", "2: vary", "at most 50,000"),
+    ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),
+    ("vary: {seed: [1]}\ninclude:\n- {seed: 1}", "4: include[0]", "the other is vary: seed 1"),
+    ("include:\n- {seed: 1}\n- {ranks: 4}", "4: include[1].ranks", "at most 1 rank"),
+    ("include: [{seed: 1, repeats: 5}]\nrepeats: 3", "2: include[0].repeats", "the study's 3"),
+    ("zip: {ranks: [1, 2], seed: [1, 2, 3]}", "2: zip", "ranks has 2, seed has 3"),
+    ("exclude: [{rnks: 2}]", "2: exclude[0].rnks", "`ranks`"),
+    ("vary: {ranks: [1]}\nexclude: [{ranks: 1}]", "3: exclude", "exclude fewer"),
+    (FIGURE % "eficiency", "2: figures[0].kind", "`efficiency`"),
+    (FIGURE % "lines, x: ranks", "2: figures[0]", "needs `y`"),
+    (FIGURE % "lines, x: ranks, y: throughput", "2: figures[0].y", "`throughput_samples_per_s`"),
+    (FIGURE % "efficiency, where: {ranks: 7}", "2: figures[0].where.ranks", "there is `1`"),
+    (FIGURE % "efficiency, reference: nothing", "2: figures[0].reference", "there is no config/reference/nothing.csv"),
+    ("tables: [{name: t, values: [loss]}, {name: t, values: [loss]}]", "2: tables[1].name", "another name"),
+    ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
+    ("base:\n\tranks: 1", "3", "is not valid YAML"),
+    ("base: {ranks: 1\nvary: {}", "3", "is not valid YAML"),
+    ("title: How: so?", "2", "mapping values are not allowed here"),
+    ("base: *other", "2", "undefined alias"),
+]
 
 
 @pytest.fixture
@@ -33,82 +99,66 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def message_about(folder: Path, names: list[str] | None = None, scale: str = "paper") -> str:
-    """What `read_studies` says; names of files without their folder."""
+    """The error of `read_studies`; names of files without their folder."""
     with pytest.raises(UserError) as raised:
         read_studies(names, scale, LAB, machine_name="lab", folder=folder)
     return str(raised.value).replace(f"{folder}/", "")
 
 
-def test_there_are_enough_cases_and_no_two_are_called_the_same() -> None:
-    assert len(BAD) >= 90
-    assert len({bad.name for bad in BAD}) == len(BAD)
+@pytest.mark.parametrize(("text", "place", "word"), BAD, ids=[text for text, _, _ in BAD])
+def test_a_wrong_study_is_answered_with_place_and_remedy(text: str, place: str, word: str, folder: Path) -> None:
+    (folder / "s.yaml").write_text(f"question: How?\n{text}\n", encoding="utf-8")
+    said = message_about(folder, ["s"], "mini" if "mini: {" in text and "minii" not in text else "paper")
+    assert said.startswith(f"s.yaml:{place}: "), said
+    assert word in said
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
-def test_a_wrong_study_is_answered_with_place_and_remedy(bad: Bad, folder: Path) -> None:
-    (folder / "s.yaml").write_text(bad.text, encoding="utf-8")
-    start = time.process_time()
-    assert message_about(folder, ["s"], bad.scale) == bad.message
-    assert time.process_time() - start < 5
-
-
-def test_more_errors_than_a_person_reads_are_cut_short(folder: Path) -> None:
-    ranks = ", ".join(str(ranks) for ranks in range(2, 100))
-    (folder / "s.yaml").write_text(f"question: How?\nvary: {{ranks: [{ranks}]}}\n")
-    lines = message_about(folder, ["s"]).splitlines()
-    assert lines[0] == "s.yaml:2: vary.ranks[0]: strategy `single` has at most 1 rank, not 2"
-    assert lines[-1] == "s.yaml: may have more errors; the first are listed"
-    assert len(lines) < 50
+def test_all_errors_of_a_file_are_listed(folder: Path) -> None:
+    (folder / "s.yaml").write_text("question: 5\nbse: {}\nrepeats: none\nfigures:\n- {kind: lnes}\n")
+    lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
+    assert [line.partition(": ")[0] for line in lines] == ["s.yaml:1", "s.yaml:2", "s.yaml:3", "s.yaml:5"]
 
 
 def test_errors_of_all_studies_are_listed_together(folder: Path) -> None:
     (folder / "a.yaml").write_text("question: 5\n")
-    (folder / "b.yaml").write_text("question: How?\nbase: {ranks: 0}\n")
+    (folder / "b.yaml").write_text("question: How?\nbase: {ranks: 0, seed: x}\n")
     (folder / "c.yaml").write_text("question: How?\n")
-    assert message_about(folder) == (
-        "a.yaml:1: question: must be text, not `5`\n    put it in quotes\n"
-        "b.yaml:2: base.ranks: must be at least 1, not `0`"
-    )
+    said = message_about(folder)
+    assert re.findall(r"^\S+: (?=\w)", said, re.MULTILINE) == ["a.yaml:1: ", "b.yaml:2: ", "b.yaml:2: "]
+    found = find_studies(None, "paper", LAB, folder=folder)
+    assert ([study.name for study in found.studies], sorted(found.wrong)) == (["c"], ["a", "b"])
 
 
-def test_an_unknown_study_is_answered_with_the_nearest(folder: Path) -> None:
+def test_more_errors_than_a_person_reads_are_cut_short(folder: Path) -> None:
+    (folder / "s.yaml").write_text(f"question: How?\nvary: {{ranks: {list(range(2, 100))}}}\n")
+    assert len(message_about(folder, ["s"]).splitlines()) < 50
+
+
+@pytest.mark.parametrize(
+    ("names", "scale", "message"),
+    [
+        (["gpu_scalling"], "paper", "there is no study `gpu_scalling`\n    did you mean `gpu_scaling`?"),
+        (["gpu_scaling"], "node", "has no scale `node`\n    it has paper: set --config scale=paper"),
+        (None, "mini", "no study has scale `mini`"),
+    ],
+)
+def test_a_study_or_scale_that_is_not_there_is_an_error(
+    names: list[str] | None, scale: str, message: str, folder: Path
+) -> None:
     (folder / "gpu_scaling.yaml").write_text("question: How?\n")
-    assert message_about(folder, ["gpu_scalling"]) == (
-        f"{folder}: there is no study `gpu_scalling`\n    did you mean `gpu_scaling`?"
-    )
+    assert message_about(folder, names, scale).endswith(message)
 
 
-def test_a_folder_without_studies_is_an_error(folder: Path) -> None:
-    assert (
-        message_about(folder)
-        == f"{folder}: there is no study here\n    add one; docs/reference/study.md has an example"
-    )
-
-
-def test_a_scale_that_no_study_has_is_an_error(folder: Path) -> None:
-    (folder / "s.yaml").write_text("question: How?\n")
-    assert message_about(folder, scale="mini") == f"{folder}: no study has scale `mini`"
-
-
-def test_a_study_with_another_suffix_is_not_passed_over(folder: Path) -> None:
-    (folder / "s.yml").write_text("question: How?\n")
-    assert message_about(folder) == "s.yml: is not read: a study's file name ends in `.yaml`\n    rename it s.yaml"
-
-
-def test_a_study_whose_file_name_is_no_name_is_an_error(folder: Path) -> None:
-    (folder / "GPU scaling.yaml").write_text("question: How?\n")
-    assert message_about(folder) == (
-        "GPU scaling.yaml: the file name is the study's name and part of paths\n"
-        "    use lower-case letters, digits and `_`, starting with a letter"
-    )
-
-
-@pytest.mark.parametrize("name", ["all", "train", "spec", "report", "claims"])
-def test_a_study_named_as_a_rule_is_an_error(folder: Path, name: str) -> None:
-    (folder / f"{name}.yaml").write_text("question: How?\n")
-    assert message_about(folder) == (
-        f"{name}.yaml: `{name}` cannot be the name of a study: a rule of the workflow has it\n    rename the file"
-    )
+@pytest.mark.parametrize("name", ["s.yml", "GPU scaling.yaml", "tiny (copy).yaml", "2026_run.yaml", "all.yaml", f"{'a' * 119}.yaml"])  # fmt: skip
+def test_a_file_whose_name_no_study_can_have_is_skipped_with_a_warning_unless_asked_for(
+    name: str, folder: Path
+) -> None:
+    (folder / name).write_text("question: How?\n")
+    (folder / "b.yaml").write_text("question: How?\n")
+    found = find_studies(None, "paper", LAB, folder=folder)
+    assert [study.name for study in found.studies] == ["b"] and not found.wrong
+    assert [str(warning).partition(": ")[0] for warning in found.skipped] == [str(folder / name)]
+    assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
 
 
 def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
@@ -120,137 +170,74 @@ def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
     assert set(RESERVED) == {"all", "claims", *rules}
 
 
-def test_a_name_that_is_too_long_is_answered_with_the_limit(folder: Path) -> None:
-    (folder / f"{'a' * 119}.yaml").write_text("question: How?\n")
-    assert message_about(folder) == (
-        f"{'a' * 119}.yaml: the file name is the study's name, and has 119 characters; at most 64 can be used\n"
-        "    rename the file"
-    )
+def test_a_folder_a_lost_link_and_another_encoding_in_the_place_of_a_study_are_errors(folder: Path) -> None:
+    (folder / "a.yaml").mkdir()
+    (folder / "b.yaml").symlink_to(folder / "gone")
+    (folder / "c.yaml").write_bytes("title: größer\n".encode("latin-1"))
+    said = message_about(folder)
+    assert "a.yaml: cannot be read: Is a directory" in said
+    assert "b.yaml: cannot be read: No such file or directory" in said
+    assert "c.yaml: is not UTF-8 text (byte 9)" in said
 
 
-def test_a_wrong_study_does_not_hide_the_others(folder: Path) -> None:
-    (folder / "a.yaml").write_text("question: 5\n")
-    (folder / "b.yaml").write_text("question: How?\n")
-    (folder / "all.yaml").write_text("question: How?\n")
-    found = find_studies(None, "paper", LAB, folder=folder)
-    assert [study.name for study in found.studies] == ["b"]
-    assert sorted(found.wrong) == ["a", "all"]
-
-
-def test_a_folder_in_the_place_of_a_study_is_an_error(folder: Path) -> None:
-    (folder / "s.yaml").mkdir()
-    assert message_about(folder) == "s.yaml: is not a file\n    give the path of a YAML file"
-
-
-def test_a_pipe_in_the_place_of_a_study_does_not_hang(folder: Path) -> None:
-    os.mkfifo(folder / "s.yaml")
-    assert message_about(folder) == "s.yaml: is not a file\n    give the path of a YAML file"
-
-
-def test_a_link_that_leads_nowhere_is_an_error(folder: Path) -> None:
-    (folder / "s.yaml").symlink_to(folder / "gone")
-    assert message_about(folder) == "s.yaml: cannot be read: No such file or directory"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
-def test_a_file_that_may_not_be_read_is_an_error(folder: Path) -> None:
-    (folder / "s.yaml").write_text("question: How?\n")
-    (folder / "s.yaml").chmod(0)
-    assert message_about(folder) == (
-        "s.yaml: cannot be read: Permission denied\n    make it readable, then run the same command again"
-    )
-
-
-def test_a_file_that_is_not_utf8_is_an_error(folder: Path) -> None:
-    (folder / "s.yaml").write_bytes("question: How?\ntitle: größer\n".encode("latin-1"))
-    assert message_about(folder) == "s.yaml:2: is not UTF-8 text (byte 24)\n    save it as UTF-8"
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as raised:
-        read_config(tmp_path / "config.yaml")
-    assert str(raised.value) == f"{tmp_path}/config.yaml: cannot be read: No such file or directory"
-
-
-def test_an_unknown_machine_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    (tmp_path / "local.yaml").touch()
-    with pytest.raises(UserError) as raised:
-        read_machine("lokal", tmp_path)
-    assert str(raised.value) == f"{tmp_path}: there is no machine `lokal`\n    did you mean `local`?"
-
-
-def test_a_machine_in_another_folder_cannot_be_named(tmp_path: Path) -> None:
+def test_a_machine_is_found_in_its_folder_alone(tmp_path: Path) -> None:
     (tmp_path / "machines").mkdir()
+    (tmp_path / "machines/local.yaml").touch()
     (tmp_path / "other.yaml").write_text("nodes: 1\n")
-    with pytest.raises(UserError, match=r"there is no machine `\.\./other`"):
-        read_machine("../other", tmp_path / "machines")
+    for name, answer in (("lokal", "did you mean `local`?"), ("../other", "valid: local")):
+        with pytest.raises(UserError, match="there is no machine") as raised:
+            read_machine(name, tmp_path / "machines")
+        assert raised.value.remedy == answer
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value", "place", "word"),
     [
-        ("scale", "big", "--config scale: `big` is not valid here\n    valid: mini, node, paper"),
-        (
-            "studies",
-            "GPU",
-            "--config studies[0]: must be a word of lower-case letters, digits and `_`, starting with a letter, not `GPU`",
-        ),
-        ("studies", [], "--config studies: must have at least 1 value, not 0"),
-        ("machine", 5, "--config machine: must be text, not `5`\n    put it in quotes"),
-        ("machine", float("nan"), "--config machine: `nan` is not a finite number\n    give a number"),
-        ("stduies", "a", "--config stduies: unknown key `stduies`\n    did you mean `studies`?"),
+        ("scale", "big", "scale", "'mini', 'node' or 'paper', not `big`"),
+        ("studies", "GPU", "studies[0]", "pattern"),
+        ("studies", [], "studies", "at least 1 item"),
+        ("machine", 5, "machine", "string, not `5`"),
+        ("stduies", "a", "stduies", "did you mean `studies`?"),
     ],
 )
-def test_a_wrong_value_on_the_command_line_is_answered(key: str, value: object, message: str, tmp_path: Path) -> None:
+def test_a_wrong_value_on_the_command_line_is_answered(
+    key: str, value: object, place: str, word: str, tmp_path: Path
+) -> None:
     (tmp_path / "config.yaml").write_text("scale: mini\n")
     with pytest.raises(UserError) as raised:
         read_config(tmp_path / "config.yaml", {key: value})
-    assert str(raised.value) == message
-
-
-def test_multiplying_aliases_are_answered_fast() -> None:
-    start = time.process_time()
-    with pytest.raises(UserError, match="expands to more than 100,000 values"):
-        parse_yaml(laughs(60), "s.yaml")
-    assert time.process_time() - start < 5
+    assert raised.value.where == f"--config {place}"
+    assert word in str(raised.value)
 
 
 def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
-    text = (
-        "a: 010\nb: 1:30\nc: yes\nd: 2020-01-01\ne: 1e-3\nf: 1_000\ng: null\nh: ~\ni: True\nj: -0.5\nk: +5\nl: 0x10\n"
-    )
-    assert parse_yaml(text, "s.yaml").data == {
-        "a": 10,
-        "b": "1:30",
-        "c": "yes",
-        "d": "2020-01-01",
-        "e": 0.001,
-        "f": "1_000",
-        "g": None,
-        "h": None,
-        "i": True,
-        "j": -0.5,
-        "k": 5,
-        "l": "0x10",
-    }
+    words = ["00123", "1:30", "yes", "2020-01-01", "1_000", "0x10", ".inf", "-007"]
+    assert parse_yaml(f"a: [{', '.join(words)}]", "s.yaml").data["a"] == words
+    values = parse_yaml("a: [1e-3, null, ~, True, -0.5, +5, 10, '5']", "s.yaml").data["a"]
+    assert values == [0.001, None, None, True, -0.5, 5, 10, "5"]
+    assert [type(value) for value in values[-3:]] == [int, int, str]
 
 
-def test_every_value_knows_its_line(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("a:\n  b:\n  - c: 1\n  - d\n")
+def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\n")
     document = read_yaml(tmp_path / "s.yaml")
     assert document.where(("a", "b", 0, "c")) == f"{tmp_path}/s.yaml:3: a.b[0].c"
-    assert document.where(("a", "b", 1)) == f"{tmp_path}/s.yaml:4: a.b[1]"
+    assert document.line(("a", "b", 1)) == 4
     assert document.where(("a", "x", "y")) == f"{tmp_path}/s.yaml:1: a.x.y"
+    assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
+
+
+def test_data_that_was_read_can_be_changed_without_changing_the_next_reading() -> None:
+    parse_yaml("vary: {ranks: [1]}\n", "a.yaml").data["vary"]["ranks"].append(4)
+    assert parse_yaml("vary: {ranks: [1]}\n", "a.yaml").data == {"vary": {"ranks": [1]}}
 
 
 VALID = """\
 question: How?
-tags: [scaling]
 base:
   model: {name: mlp, layers: 3}
   data: {source: digits, scale: 64 KiB}
   batch: {global: 64}
-  optimiser: {learning_rate: 0.1, steps: {every_epochs: 30, factor: 0.1}}
   faults: [{kind: slow_rank, rank: 0, seconds: 0.5}]
 vary:
   strategy: [allreduce, {value: {name: halving_doubling, schedule: flat}, label: halving}]
@@ -259,60 +246,42 @@ zip: {seed: [0, 10], optimiser.momentum: [0.5, null]}
 exclude: [{strategy: allreduce, ranks: 4}]
 include: [{ranks: 8, strategy: allreduce, repeats: 1}]
 repeats: 2
-scales:
-  mini: {base: {model: small_cnn, batch: {global: null, per_rank: 8}}, vary: {ranks: [1], seed: null}, include: []}
-figures: [{kind: efficiency, series: strategy, where: {ranks: 2}}, {kind: lines, name: l, x: ranks, y: loss}]
-tables: [{name: t, values: [loss, throughput_samples_per_s]}]
+scales: {mini: {base: {model: small_cnn, batch: {global: null, per_rank: 8}}, vary: {ranks: [1], seed: null}, include: []}}
+figures: [{kind: efficiency, series: strategy, where: {ranks: 1}}]
+tables: [{name: t, values: [loss]}]
 """
+KEYS = ["base", "vary", "zip", "exclude", "include", "figures", "tables", "scales", "repeats", "tags", "claims"]
+RUN_KEYS = ["model", "strategy", "data", "batch", "ranks", "nodes", "faults", "loader", "measure", "device", "hosts"]
 PIECES = [
-    *VALID.replace("{", " ").replace("}", " ").replace(",", " ").replace("[", " ").replace("]", " ").split(),
-    *"{}[],:-?&*!|>'\"%@`#~\n\t",
-    *("---", "...", "<<", "&a", "*a", "!!int", "!!set", "null", "true", ".nan", ".inf", "-1", "0", "1e9"),
-    "1x node memory",
-    "\n  ",
+    *re.findall(r"[\w.]+|[^\w\s]", VALID),
+    "\n",
+    "\t",
+    "---",
+    "!!int",
+    "null",
+    "true",
+    "1e9",
     "import: a:b",
     "value",
-    "label",
-    "kwargs",
-    "repeats",
-    "é",
-    "\x07",
-    "\ufeff",
-    "999999999999999999999",
 ]
-
-
-def reads_or_complains(text: str) -> None:
-    """Only a UserError may come out, with something to read in it."""
-    try:
-        document = parse_yaml(text, "s.yaml")
-        spec = checked(StudySpec, document)
-        for scale in ("mini", "paper"):
-            expand(document, spec, "s", scale, LAB, "lab")
-    except UserError as error:
-        assert str(error).startswith("s.yaml")
-
-
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(PIECES)
+VALUES = st.recursive(
+    LEAVES,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(PIECES), below, max_size=3),
+    max_leaves=6,
+)
 FUZZ = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-def test_the_file_that_is_fuzzed_is_valid() -> None:
-    document = parse_yaml(VALID, "s.yaml")
-    study = expand(document, checked(StudySpec, document), "s", "paper", LAB, "lab")
-    assert len(study.runs) == 21
-
-
-@pytest.mark.slow
-@FUZZ
-@given(st.text(max_size=80))
-def test_no_text_is_answered_with_anything_but_a_message(text: str) -> None:
-    reads_or_complains(text)
-
-
-@FUZZ
-@given(st.lists(st.sampled_from(PIECES), max_size=25))
-def test_no_pieces_of_yaml_are_answered_with_anything_but_a_message(pieces: list[str]) -> None:
-    reads_or_complains("question: How?\nbase: " + " ".join(pieces))
+def reads_or_complains(text: str) -> int:
+    """Number of runs; only a UserError may come out."""
+    try:
+        document = parse_yaml(text, "s.yaml")
+        spec = checked(StudySpec, document)
+        return sum(len(expand(document, spec, "s", scale, LAB, "lab").runs) for scale in ("mini", "paper"))
+    except UserError as error:
+        assert str(error).startswith("s.yaml")
+        return 0
 
 
 @pytest.mark.slow
@@ -327,41 +296,15 @@ def test_no_edit_of_a_study_is_answered_with_anything_but_a_message(data: st.Dat
     reads_or_complains(text)
 
 
-LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([piece for piece in PIECES if piece.isprintable()]),
-)
-VALUES = st.recursive(
-    LEAVES,
-    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(PIECES[:80]), below, max_size=3),
-    max_leaves=6,
-)
-KEYS = ["base", "vary", "zip", "exclude", "include", "figures", "tables", "scales", "repeats", "tags"]
-RUN_KEYS = [
-    "model",
-    "strategy",
-    "data",
-    "batch",
-    "ranks",
-    "nodes",
-    "faults",
-    "loader",
-    "optimiser",
-    "measure",
-    "device",
-]
-
-
 @pytest.mark.slow
 @FUZZ
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), st.dictionaries(st.sampled_from(RUN_KEYS), VALUES))
 def test_no_well_formed_nonsense_is_answered_with_anything_but_a_message(
     study: dict[str, object], base: dict[str, object]
 ) -> None:
-    import json
-
     reads_or_complains(json.dumps({"question": "How?", **study, "base": base}, ensure_ascii=False))
     reads_or_complains(json.dumps({"question": "How?", "vary": {key: [value] for key, value in base.items()}}))
+
+
+def test_the_file_that_is_edited_is_valid() -> None:
+    assert reads_or_complains(VALID) == 29

@@ -17,7 +17,7 @@ from scalestudy.claims.select import (
     spec_rows,
 )
 from scalestudy.errors import Problem, nearest
-from scalestudy.spec.base import KeyPath, nearest_of_many, shown
+from scalestudy.spec.base import KeyPath, shown, suggest
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.layout import REFERENCES
 from scalestudy.spec.matching import matches
@@ -26,8 +26,11 @@ from scalestudy.spec.study import Study
 MOST_SHOWN = 6
 
 
-def claim_problems(study: Study) -> Iterator[Problem]:
-    """Claims with one id, over columns that no run has, of runs that the study does not have at this scale."""
+def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[Problem]:
+    """Claims with one id, over columns that no run has, of runs that the study does not have at this scale.
+
+    Where the runs depend on the machine, a side without runs is no problem: the verdict is *not testable*.
+    """
     rows = spec_rows(study.runs)
     ids: set[str] = set()
     for index, claim in enumerate(study.claims):
@@ -37,8 +40,19 @@ def claim_problems(study: Study) -> Iterator[Problem]:
         ids.add(claim.id)
         if study.scale not in claim.scales:
             continue
+        if depends_on_machine and not isinstance(claim, Published) and not _all_sides_there(claim, rows):
+            continue
         for problem in _problems(claim, rows):
             yield Problem((*path, *problem.path), problem.what, problem.remedy)
+
+
+def _all_sides_there(claim: Sampled | Exact, rows: list[Row]) -> bool:
+    """Whether each side of a claim has runs, and not the same ones."""
+    sides = (
+        [check.of for check in claim.checks or ()] if isinstance(claim, Exact) else [side for _, side in _sides(claim)]
+    )
+    found = [chosen(rows, claim.where, side) for side in sides]
+    return all(found) and (isinstance(claim, Exact) or len(found) < 2 or found[0] != found[1])
 
 
 def _problems(claim: Claim, rows: list[Row]) -> Iterator[Problem]:
@@ -59,7 +73,7 @@ def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
     for key in ("column", "per", "over", "each"):
         column = getattr(claim, key)
         if column is not None and column not in known:
-            yield Problem((key,), f"no run of this study has a column {shown(column)}", nearest_of_many(column, known))
+            yield Problem((key,), f"no run of this study has a column {shown(column)}", suggest(column, known))
     if claim.compared_as == "share" and claim.per is None:
         yield Problem(("compare",), "`share` needs `per`, the column whose difference is the whole", "add `per`")
     for key in ("compare", "take"):
@@ -105,7 +119,7 @@ def _where_problems(
         for column, wanted in given.items():
             if column not in known:
                 what = f"no {kind} has a key {shown(column)}"
-                yield Problem((place, column), what, nearest_of_many(column, known))
+                yield Problem((place, column), what, suggest(column, known))
                 return
             if not any(matches(row.get(column), wanted) for row in rows):
                 values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
@@ -146,7 +160,7 @@ def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
         path: KeyPath = ("checks", index)
         if check.column not in known:
             what = f"no run of this study has a column {shown(check.column)}"
-            yield Problem((*path, "column"), what, nearest_of_many(check.column, known))
+            yield Problem((*path, "column"), what, suggest(check.column, known))
         for problem in _where_problems(rows, claim.where, check.of, "of"):
             yield Problem((*(path if problem.path[0] == "of" else ()), *problem.path), problem.what, problem.remedy)
 

@@ -94,7 +94,7 @@ def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | 
     parts = [part for part in every if not _is_skipped(part)]
     if not parts:
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
-        return verdict.not_here(next(reasons, "its runs cannot be made"))
+        return verdict.not_here(next(reasons, "this machine does not have its runs"))
     planned = min(Counter(row["configuration"] for row in _once(parts)).values())
     if planned < claim.repeats:
         return verdict.too_few_planned(planned, claim.repeats, repeats_needed=claim.repeats)
@@ -110,8 +110,9 @@ def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | 
 
 
 def _is_skipped(part: ClaimPart) -> bool:
-    """Whether a side cannot be made here."""
-    return any(all(row["status"] == "skipped" for row in side) for side in (part.of, part.against or part.of))
+    """Whether this machine has no runs of a side, or the same ones on both."""
+    sides = (part.of, part.against or part.of)
+    return part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides)
 
 
 def _once(parts: Sequence[ClaimPart]) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import Any
 from scalestudy.claims.model import AnyClaim, Comparison, Exact
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.base import KeyPath, Spec, parse
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.sizes import filter_in_bytes
 from scalestudy.spec.yamlfile import YamlDocument
 
@@ -60,15 +60,17 @@ def _place(path: KeyPath, document: YamlDocument, scale: str) -> KeyPath:
     return ("claims", index, *rest)
 
 
-def claim_in_bytes(claim: AnyClaim, machine: Machine) -> AnyClaim:
-    """A claim with sizes of data in bytes, as rows have them."""
+def claim_on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
+    """A claim with numbers for `{to: machine}` and bytes for sizes of data, as rows have them."""
+
+    def resolved(where: Mapping[str, Any]) -> dict[str, Any]:
+        return filter_in_bytes(capacity.resolve(where), capacity.machine)
+
     update: dict[str, Any] = {}
     if isinstance(claim, Comparison):
         sides = {"where": claim.where, "of": claim.of, "against": claim.against}
-        update = {key: filter_in_bytes(side, machine) for key, side in sides.items() if side is not None}
+        update = {key: resolved(side) for key, side in sides.items() if side is not None}
     elif isinstance(claim, Exact):
-        update = {"where": filter_in_bytes(claim.where, machine)}
-        update["checks"] = tuple(
-            check.model_copy(update={"of": filter_in_bytes(check.of, machine)}) for check in claim.checks or ()
-        )
+        update = {"where": resolved(claim.where)}
+        update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks or ())
     return claim.model_copy(update=update)

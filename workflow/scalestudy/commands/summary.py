@@ -39,7 +39,7 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
     """Print a short account of the studies' results."""
-    from scalestudy.spec.beyond import left_out_of
+    from scalestudy.spec.capacity import left_out_of
     from scalestudy.spec.config import read_machine
     from scalestudy.spec.read_study import read_studies
 

@@ -23,7 +23,7 @@ from scalestudy.dag.plan import plan_when_done
 from scalestudy.dag.project import Project
 from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
-from scalestudy.spec.beyond import left_out_of
+from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import find_studies
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit

@@ -209,12 +209,10 @@ class Rules:
         return self.project.targets.of_report(w.machine, w.scale)
 
     def _warn(self) -> None:
-        """Name, once, the studies that are wrong and that nothing requested needs, and keys under old names."""
+        """Name, once, the studies that are wrong and that nothing requested needs."""
         if self.warn:
             self.warn = False
-            for notice in dict.fromkeys(notice for study in self.project.chosen for notice in study.notices):
-                sys.stderr.write(f"scalestudy: notice: {notice}\n")
-            for error in self.project.runs.wrong.values():
+            for error in (*self.project.runs.skipped, *self.project.runs.wrong.values()):
                 sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
 
 

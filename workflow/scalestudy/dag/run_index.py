@@ -47,6 +47,8 @@ class RunIndex:
         """The configured studies that can be expanded."""
         self.wrong: dict[str, UserError] = found.wrong
         """What is wrong with the others, by name."""
+        self.skipped: list[UserError] = found.skipped
+        """Files whose names no study can have."""
         self._found = found
         self._studies: dict[tuple[str, str, str], Study] = {}
         self._runs: dict[str, dict[str, IndexedRun]] = {}

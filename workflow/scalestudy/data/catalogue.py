@@ -148,6 +148,5 @@ class OwnData(DatasetSpec):
         return self.import_.partition(":")[2]
 
 
-AnyData = (
-    Digits | FashionMNIST | Synthetic | SyntheticJpeg | ImageFolder | ImageNet | ChestXray14 | Caltech256 | OwnData
-)
+NamedData = Digits | FashionMNIST | Synthetic | SyntheticJpeg | ImageFolder | ImageNet | ChestXray14 | Caltech256
+AnyData = NamedData | OwnData

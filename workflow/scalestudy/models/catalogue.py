@@ -79,4 +79,5 @@ class OwnModel(Spec):
         return self.import_.partition(":")[2]
 
 
-AnyModel = SmallCNN | SmallRelative | MLP | Torchvision | OwnModel
+NamedModel = SmallCNN | SmallRelative | MLP | Torchvision
+AnyModel = NamedModel | OwnModel

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from scalestudy.spec.base import shown_safely
+from scalestudy.spec.base import shown
 from scalestudy.spec.columns import METRICS, SHARES
 from scalestudy.spec.ids import is_named
 from scalestudy.spec.layout import machine_and_campaign
@@ -107,7 +107,7 @@ def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:
     except ValidationError as error:
         for one in error.errors(include_url=False, include_context=False):
             path, value = _reached(result, one["loc"])
-            yield f"its {path} is {shown_safely(value)}"
+            yield f"its {path} is {shown(value)}"
 
 
 def _reached(result: Mapping[str, Any], location: tuple[int | str, ...]) -> tuple[str, Any]:
@@ -134,19 +134,19 @@ def step_time_of(result: Mapping[str, Any]) -> float | None:
 def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
     """How a result differs from one that this run would write, the plainest difference first."""
     if result.get("run") != run:
-        yield f"it is the result of {shown_safely(result.get('run'))}"
+        yield f"it is the result of {shown(result.get('run'))}"
     if machine is not None and not _is_of(machine, result.get("machine")):
-        yield f"it was measured on machine {shown_safely(result['machine'])} and lies below results/{machine}"
+        yield f"it was measured on machine {shown(result['machine'])} and lies below results/{machine}"
     for wrong in wrong_parts(result):
         yield wrong
         return  # what follows takes every part for what it should be
     if spec is None and not is_named(run, result.get("spec") or {}, step_time_of(result)):
-        yield f"its `spec` is not that of the run {shown_safely(run)}"
+        yield f"its `spec` is not that of the run {shown(run)}"
     if spec is not None and result.get("spec") != spec.plain():
         yield "its `spec` is not that of the run"
     for name, value in (result.get("metrics") or {}).items():
         if value is not None and not _possible(name, value):
-            yield f"its {name} is {shown_safely(value)}"
+            yield f"its {name} is {shown(value)}"
 
 
 def _is_of(machine: str, measured: Any) -> bool:

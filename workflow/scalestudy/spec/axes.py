@@ -1,20 +1,19 @@
-"""What a study varies: axes of points, each point a value for one key or for several that vary together."""
+"""Axes of a study and their combinations: what is crossed, left out and added."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, raise_all
 from scalestudy.files import canonical_json
-from scalestudy.spec.base import KeyPath, shown
-from scalestudy.spec.hosts import KEY as NODES
-from scalestudy.spec.hosts import WORDS, HostAxis, groups
-from scalestudy.spec.study import MOST_REPEATS, ScaleSpec, StudySpec
-from scalestudy.spec.up_to import Extent, UpTo
-from scalestudy.spec.yamlfile import OPTION, YamlDocument
+from scalestudy.spec.base import KeyPath, Spec, parse, printable, shown
+from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
+from scalestudy.spec.study import MAX_REPEATS, StudySpec
+from scalestudy.spec.yamlfile import OPTION, YamlDocument, dotted
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,16 @@ class Setting:
 
     key: str
     value: Any
-    label: str | None
-    origin: KeyPath
-    place: KeyPath
-    """Where the key is written; `origin` is where the value is written."""
+    label: str | None = None
     of_machine: bool = False
-    """Whether the value follows from what the machine has."""
+    """Whether the machine chose the value."""
+
+
+class LabelledValue(Spec):
+    """`{value: …, label: …}` in place of a value."""
+
+    value: Any
+    label: str | int | float | None = None
 
 
 Point = tuple[Setting, ...]
@@ -36,144 +39,216 @@ Axis = list[Point]
 
 
 @dataclass(frozen=True)
-class Included:
-    """A combination that `include` adds."""
+class Combination:
+    """Settings of one configuration, and the entry of the study file that makes it."""
 
     point: Point
-    repeats: Any
-    """How often it is measured, as the file says; None where it says nothing."""
+    repeats: int
     place: KeyPath
+    """`vary`, or an entry of `include`."""
+    can_be_excluded: bool = True
+
+    def __str__(self) -> str:
+        """Keys and values, for messages."""
+        return printable(", ".join(f"{each.key} {each.label or shown(each.value).strip('`')}" for each in self.point))
 
 
 @dataclass(frozen=True)
 class Combinations:
-    """What is crossed, what is left out of it, and what is added to it."""
+    """Axes to cross, combinations to leave out and combinations to add, at one scale."""
 
     axes: list[Axis]
     exclude: list[dict[str, Any]]
-    exclude_place: KeyPath
-    include: list[Included]
+    include: list[tuple[Point, Any, KeyPath]]
+    """Settings, repeats as the file has them, and place of each added combination."""
     repeats: int
+    lacks: list[str]
+    """Axes that the machine has no value for, a sentence each."""
 
     @property
-    def crossed(self) -> list[Point]:
-        """Every combination of the axes; none where `include` alone lists the runs."""
-        if not self.axes and self.include:
-            return []
-        return [tuple(itertools.chain.from_iterable(points)) for points in itertools.product(*self.axes)]
+    def settings(self) -> Iterator[Setting]:
+        """One setting of each key of each axis, then those of `include`."""
+        yield from itertools.chain.from_iterable(axis[0] for axis in self.axes if axis)
+        yield from itertools.chain.from_iterable(point for point, _, _ in self.include)
+
+    def all(self) -> Iterator[Combination]:
+        """The crossed combinations, where `include` is not alone, then the added ones."""
+        crossed = itertools.product(*self.axes) if self.axes or not self.include else ()
+        for points in crossed:
+            yield Combination(tuple(itertools.chain.from_iterable(points)), self.repeats, ("vary",))
+        for point, repeats, place in self.include:
+            yield Combination(point, self.repeats if repeats is None else repeats, place, can_be_excluded=False)
 
 
-def combinations(document: YamlDocument, spec: StudySpec, scale: str, extent: Extent) -> Combinations:
-    """The combinations of a study at one scale, whose parts replace those of the file.
-
-    `extent` gives the axes that are as many as the machine has their values.
-    """
-    change = spec.scales.get(scale, ScaleSpec())
-    at: KeyPath = ("scales", scale)
-    axes = [*_vary_axes(document, spec, change, at, extent), *_zip_axes(document, spec, change, at)]
-    exclude, exclude_place = (
-        (spec.exclude, KeyPath(("exclude",))) if change.exclude is None else (change.exclude, (*at, "exclude"))
-    )
-    include, place = (
-        (spec.include, KeyPath(("include",))) if change.include is None else (change.include, (*at, "include"))
-    )
-    included = [
-        each for index, rule in enumerate(include) for each in _included(document, rule, (*place, index), extent)
-    ]
-    return Combinations(axes, exclude, exclude_place, included, change.repeats or spec.repeats)
+def at_scale(spec: StudySpec, scale: str, key: str) -> tuple[Any, KeyPath]:
+    """A part of a study at one scale, which may replace that of the file, and its place."""
+    changed = getattr(spec.at(scale), key)
+    return (getattr(spec, key), (key,)) if changed is None else (changed, ("scales", scale, key))
 
 
-def _vary_axes(
-    document: YamlDocument, spec: StudySpec, change: ScaleSpec, at: KeyPath, extent: Extent
-) -> Iterator[Axis]:
-    vary: dict[str, tuple[Any, KeyPath]] = {key: (values, ("vary", key)) for key, values in spec.vary.items()}
-    vary |= {key: (values, (*at, "vary", key)) for key, values in change.vary.items()}
-    for key, (values, place) in vary.items():
-        if isinstance(values, UpTo):
-            yield [
-                (Setting(key, value, None, place, place, of_machine=True),)
-                for value in extent.values(key, values, document.where(place))
-            ]
-        elif isinstance(values, HostAxis):
-            yield [(setting,) for setting in _host_settings(key, values, place, extent, document)]
-        elif values is not None:
-            yield [(_setting(document, key, value, (*place, index), place),) for index, value in enumerate(values)]
-
-
-def _host_settings(key: str, axis: HostAxis, place: KeyPath, extent: Extent, document: YamlDocument) -> list[Setting]:
-    """The nodes of the machine by name, as values of `hosts`."""
-    if key != NODES:
-        what = f"`{axis.hosts}` stands for nodes by name, and `{key}` has none"
-        raise UserError(what, document.where(place), f"write `{NODES}: {axis.hosts}`, or `[{axis.hosts}]` for the word")
-    found = groups(axis, extent.hosts)
-    if not found:
-        extent.lack(f"`{NODES}: {axis.hosts}` needs two nodes, and machine `{extent.name}` has one")
-    return [Setting("hosts", list(hosts), None, place, place) for hosts in found]
-
-
-def _zip_axes(document: YamlDocument, spec: StudySpec, change: ScaleSpec, at: KeyPath) -> Iterator[Axis]:
-    zips, origin = (spec.zip, KeyPath(("zip",))) if change.zip is None else (change.zip, (*at, "zip"))
+def combinations(document: YamlDocument, spec: StudySpec, scale: str, capacity: MachineCapacity) -> Combinations:
+    """The combinations of a study at one scale."""
+    lacks: list[str] = []
+    reader = _Reader(document, capacity, lacks)
+    zips, zip_place = at_scale(spec, scale, "zip")
+    include, include_place = at_scale(spec, scale, "include")
+    places = {
+        **{key: (values, ("vary", key)) for key, values in spec.vary.items()},
+        **{key: (values, ("scales", scale, "vary", key)) for key, values in spec.at(scale).vary.items()},
+    }
+    axes = [reader.axis(key, values, place) for key, (values, place) in places.items() if values is not None]
     for index, zipped in enumerate(zips if isinstance(zips, list) else [zips]):
-        here: KeyPath = (*origin, index) if isinstance(zips, list) else origin
+        axes += reader.zipped(zipped, (*zip_place, index) if isinstance(zips, list) else zip_place)
+    included = [each for index, rule in enumerate(include) for each in reader.included(rule, (*include_place, index))]
+    repeats = at_scale(spec, scale, "repeats")[0]
+    return Combinations(axes, at_scale(spec, scale, "exclude")[0], included, repeats, lacks)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads axes of one study file for one machine."""
+
+    document: YamlDocument
+    capacity: MachineCapacity
+    lacks: list[str]
+
+    def axis(self, key: str, values: Any, place: KeyPath) -> Axis:
+        if isinstance(values, MachineAxis):
+            numbers = self.capacity.values(key, values, self.document.where(place))
+            return [(Setting(key, number, of_machine=True),) for number in numbers]
+        if isinstance(values, str):
+            return [(setting,) for setting in self.hosts(key, values, place)]
+        return [(self.setting(key, value, (*place, index)),) for index, value in enumerate(values)]
+
+    def hosts(self, key: str, word: str, place: KeyPath) -> list[Setting]:
+        if key != "nodes":
+            what = f"`{word}` stands for nodes by name, and `{key}` has none"
+            raise UserError(what, self.document.where(place), f"write `nodes: {word}`, or `[{word}]` for the word")
+        try:
+            return [Setting("hosts", list(hosts)) for hosts in self.capacity.groups(word)]
+        except NoHosts as error:
+            if error.where:
+                raise
+            self.lacks.append(error.what)
+            return []
+
+    def zipped(self, zipped: Mapping[str, Any], place: KeyPath) -> Iterator[Axis]:
         columns = {key: values for key, values in zipped.items() if values is not None}
         if len({len(values) for values in columns.values()}) > 1:
             sizes = ", ".join(f"{key} has {len(values)}" for key, values in columns.items())
             what = f"keys that vary together need equally many values: {sizes}"
-            raise UserError(what, document.where(here), "give each key one value per point")
-        if columns:
-            yield [
-                tuple(
-                    _setting(document, key, values[i], (*here, key, i), (*here, key)) for key, values in columns.items()
-                )
-                for i in range(len(next(iter(columns.values()))))
-            ]
+            raise UserError(what, self.document.where(place), "give each key one value per point")
+        settings = [
+            [self.setting(key, value, (*place, key, index)) for index, value in enumerate(values)]
+            for key, values in columns.items()
+        ]
+        if settings:
+            yield list(zip(*settings, strict=True))
+
+    def included(self, rule: Mapping[str, Any], place: KeyPath) -> Iterator[tuple[Point, Any, KeyPath]]:
+        """One combination, or one for each group of nodes by name."""
+        word = rule.get("nodes")
+        by_name = word in HOST_WORDS if isinstance(word, str) else False
+        settings = tuple(
+            self.setting(key, value, (*place, key))
+            for key, value in rule.items()
+            if key != "repeats" and not (by_name and key == "nodes")
+        )
+        groups: list[Point] = [(each,) for each in self.hosts("nodes", str(word), place)] if by_name else [()]
+        for hosts in groups:
+            yield (*settings, *hosts), rule.get("repeats"), place
+
+    def setting(self, key: str, value: Any, place: KeyPath) -> Setting:
+        if not isinstance(value, dict) or "value" not in value:
+            return Setting(key, value)
+        labelled, problems = parse(LabelledValue, value)
+        raise_all([UserError(p.what, self.document.where((*place, *p.path)), p.remedy) for p in problems])
+        assert labelled is not None
+        return Setting(key, labelled.value, None if labelled.label is None else str(labelled.label))
 
 
-def _included(document: YamlDocument, rule: Mapping[str, Any], place: KeyPath, extent: Extent) -> Iterator[Included]:
-    """One combination; where it is for nodes by name, one for each of these."""
-    keys = [key for key in rule if key != "repeats"]
-    settings = tuple(_setting(document, key, rule[key], (*place, key), (*place, key)) for key in keys)
-    by_name = next((each for each in settings if each.key == NODES and each.value in WORDS), None)
-    if by_name is None:
-        yield Included(settings, rule.get("repeats"), place)
-        return
-    others = tuple(each for each in settings if each is not by_name)
-    for hosts in _host_settings(NODES, HostAxis(hosts=by_name.value), by_name.place, extent, document):
-        yield Included((*others, hosts), rule.get("repeats"), place)
+def place_of(document: YamlDocument, scale: str, path: KeyPath, changes: Mapping[str, Any], entry: KeyPath = ()) -> str:
+    """Place that sets a key of a run: the command line, the combination's entry, an axis, or `base`."""
+    key = dotted(path)
+    if changed := next((name for name in changes if key == name or key.startswith(f"{name}.")), None):
+        return f"{OPTION} {changed}"
+    for place, keys in _maps(document, scale, entry):
+        for name in keys:
+            if key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes"):
+                return document.where((*place, *path) if place[-1] == "base" else (*place, name))
+    return document.where(entry)
 
 
-def _setting(document: YamlDocument, key: str, value: Any, origin: KeyPath, place: KeyPath) -> Setting:
-    """One value of one axis, with or without a label."""
-    if not isinstance(value, dict) or "value" not in value:
-        return Setting(key, value, None, origin, place)
-    for other in value.keys() - {"value", "label"}:
-        remedy = "a value with a label is `{value: …, label: …}`"
-        raise UserError(f"unknown key {shown(other)}", document.where((*origin, other)), remedy)
-    label = value.get("label")
-    if isinstance(label, (dict, list)):
-        raise UserError(f"must be text, not {shown(label)}", document.where((*origin, "label")))
-    return Setting(key, value["value"], None if label is None else str(label), (*origin, "value"), place)
+def _maps(document: YamlDocument, scale: str, entry: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    """Maps of keys of a run in a study file, those of the scale and of the entry first, with their places."""
+    data = document.data
+    levels: dict[KeyPath, Mapping[str, Any]] = {
+        ("scales", scale): (data.get("scales") or {}).get(scale) or {},
+        (): data,
+    }
+    found: list[tuple[KeyPath, Any]] = []
+    for part in ("vary", "zip", "base", "include", "exclude"):
+        for place, level in levels.items():
+            below = level.get(part)
+            items = enumerate(below) if isinstance(below, list) else ()
+            found += [((*place, part), below), *(((*place, part, index), item) for index, item in items)]
+    found.sort(key=lambda each: each[0] != entry)
+    yield from (each for each in found if isinstance(each[1], dict))
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`: maps merge, all else replaces, null removes."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            is_same_kind = isinstance(old, dict) and not any(
+                name in value and value[name] != old.get(name) for name in ("name", "source", "import")
+            )
+            result[key] = merged(old if isinstance(old, dict) and is_same_kind else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """The base with one value for each axis."""
+    return functools.reduce(lambda data, setting: _with(data, setting.key, setting.value), point, dict(base))
+
+
+def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """`data` with another value for a dotted key; null removes it."""
+    head, _, rest = key.partition(".")
+    result = dict(data)
+    if rest:
+        below = data.get(head)
+        # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
+        below = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
+        result[head] = _with(below, rest, value)
+    elif value is None:
+        result.pop(head, None)
+    else:
+        result[head] = value
+    return result
 
 
 def override(found: Combinations, changes: Mapping[str, Any]) -> Combinations:
-    """`found` with some keys set to other values, as `scalestudy plan --set` asks.
+    """`found` with other values for some keys, as `scalestudy plan --set` has them.
 
-    A key gets its values wherever the study sets it: crossed, varied together with others, or in `include`. A list
-    stands for several values. `repeats` counts as a key.
+    A key is replaced wherever the study sets it. A list stands for several values. `repeats` counts as a key.
     """
-    keys = {key: value if isinstance(value, list) else [value] for key, value in changes.items() if key != "repeats"}
-    added: list[Axis] = [
-        [(Setting(key, value, None, (OPTION, key), (OPTION, key)),) for value in values] for key, values in keys.items()
-    ]
-    kept = [axis for axis in (_without(axis, keys) for axis in found.axes) if any(axis) or not axis]
-    alone = not found.axes and found.include
-    points = [tuple(itertools.chain.from_iterable(points)) for points in itertools.product(*added)]
+    values = {key: value if isinstance(value, list) else [value] for key, value in changes.items() if key != "repeats"}
+    added: list[Axis] = [[(Setting(key, value),) for value in several] for key, several in values.items()]
+    kept = [axis for axis in (_without(axis, values) for axis in found.axes) if any(axis) or not axis]
+    is_listed = not found.axes and bool(found.include)
     include = [
-        replace(each, point=(*point, *(setting for setting in each.point if setting.key not in keys)))
-        for each in found.include
-        for point in points
+        ((*itertools.chain.from_iterable(points), *(each for each in point if each.key not in values)), repeats, place)
+        for point, repeats, place in found.include
+        for points in itertools.product(*added)
     ]
-    changed = replace(found, axes=[] if alone else [*added, *kept], include=include)
+    changed = replace(found, axes=[] if is_listed else [*added, *kept], include=include)
     return _with_repeats(changed, changes["repeats"]) if "repeats" in changes else changed
 
 
@@ -187,11 +262,8 @@ def _without(axis: Axis, keys: Mapping[str, Any]) -> Axis:
 
 
 def _with_repeats(found: Combinations, repeats: Any) -> Combinations:
-    if type(repeats) is not int or not 1 <= repeats <= MOST_REPEATS:
-        what = f"must be a whole number from 1 to {MOST_REPEATS:,}, not {shown(repeats)}"
+    if type(repeats) is not int or not 1 <= repeats <= MAX_REPEATS:
+        what = f"must be a whole number from 1 to {MAX_REPEATS:,}, not {shown(repeats)}"
         raise UserError(what, f"{OPTION} repeats")
-    include = [
-        replace(each, repeats=min(each.repeats, repeats) if type(each.repeats) is int else each.repeats)
-        for each in found.include
-    ]
+    include = [(point, min(own, repeats) if type(own) is int else own, place) for point, own, place in found.include]
     return replace(found, repeats=repeats, include=include)

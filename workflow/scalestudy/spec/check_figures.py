@@ -7,7 +7,7 @@ from typing import Any
 
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.spec.base import KeyPath, nearest_of_many, shown
+from scalestudy.spec.base import KeyPath, shown, suggest
 from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs
 from scalestudy.spec.layout import REFERENCES, reference_file
 from scalestudy.spec.matching import matches
@@ -30,7 +30,7 @@ def figure_problems(study: Study) -> Iterator[Problem]:
             for key, column in (*_columns_used(drawing), *((("where", column), column) for column in drawing.where)):
                 if column not in known:
                     what = f"no run of this study has a column {shown(column)}"
-                    yield Problem((*path, *key), what, nearest_of_many(column, known))
+                    yield Problem((*path, *key), what, suggest(column, known))
             yield from _where_problems(drawing, rows, path)
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)

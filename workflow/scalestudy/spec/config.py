@@ -15,7 +15,7 @@ from pydantic import Field
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import SITE, Lackable
 from scalestudy.spec.auto_machine import AUTO, auto_machine
-from scalestudy.spec.base import Spec, parse, printable, shown_safely
+from scalestudy.spec.base import Spec, parse, printable, shown
 from scalestudy.spec.layout import folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
@@ -23,7 +23,7 @@ from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
 from snakemake_executor_plugin_multinode.site import words_of
 
-LONGEST_NAME = 64
+MAX_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
@@ -112,7 +112,7 @@ def site_of(given: Mapping[str, Any]) -> str | None:
     """The site file that `--config`, or a profile's file of it, names; UserError where that is no text."""
     site = given.get("site")
     if site is not None and (not isinstance(site, str) or not site):
-        raise UserError(f"must be the path of a site file, not {shown_safely(site)}", "--config site", "name a file")
+        raise UserError(f"must be the path of a site file, not {shown(site)}", "--config site", "name a file")
     return site
 
 
@@ -185,7 +185,7 @@ def changes_of(given: object) -> dict[str, Any]:
     texts = [given] if isinstance(given, str) else [] if given is None else given
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         remedy = "write `set=KEY=VALUE`, or a list of these"
-        raise UserError(f"must be settings of studies, not {shown_safely(given)}", "--config set", remedy)
+        raise UserError(f"must be settings of studies, not {shown(given)}", "--config set", remedy)
     return dict(setting(text, "--config set") for text in texts)
 
 

@@ -198,7 +198,7 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
     if named is not None and spec.ranks % named:
         return  # reported elsewhere
     nodes, per_node = geometry(spec, machine)
-    most, devices = most_nodes(machine), _devices_of_node(spec, machine)
+    most, devices = max_nodes(machine), _devices_of_node(spec, machine)
     if most is not None and nodes > most:
         what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
         yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")
@@ -214,7 +214,7 @@ def _devices_of_node(spec: RunSpec, machine: Machine) -> int:
     return machine.devices_per_node or 0 if uses else 0
 
 
-def most_nodes(machine: Machine) -> int | None:
+def max_nodes(machine: Machine) -> int | None:
     """Nodes that one job can have in any queue of the machine; None where nothing is known."""
     limits = [queue.most_nodes for queue in machine.queues.values()]
     in_queues = None if not limits or None in limits else max(limit for limit in limits if limit is not None)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import shown
 from scalestudy.spec.check_study import check_collisions
-from scalestudy.spec.config import LONGEST_NAME, NAME, changes_of_call, checked
+from scalestudy.spec.config import MAX_NAME, NAME, changes_of_call, checked
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.hosts import NoHosts
 from scalestudy.spec.ids import EXTENSIONS
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.renamed import renamed_document
+from scalestudy.spec.machine_axes import NoHosts
 from scalestudy.spec.study import RESERVED, Study, StudySpec
 from scalestudy.spec.yamlfile import read_yaml
 
@@ -34,6 +33,8 @@ class StudiesFound:
     studies: list[Study] = field(default_factory=list)
     wrong: dict[str, UserError] = field(default_factory=dict)
     """By the name of the file without its suffix."""
+    skipped: list[UserError] = field(default_factory=list)
+    """Files whose names no study can have."""
 
     def errors(self) -> list[UserError]:
         """Everything that is wrong."""
@@ -94,16 +95,17 @@ def find_studies(
     Raises UserError where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    found = StudiesFound(wrong=dict(_file_name_errors(folder)))
-    for name in _existing(names, folder, found.wrong):
+    unusable = {file.stem: error for file, error in _file_name_errors(folder)}
+    found = StudiesFound(skipped=list(unusable.values()))
+    for name in _existing(names, folder, unusable):
         try:
-            document, notices = renamed_document(read_yaml(folder / f"{name}.yaml"))
+            document = read_yaml(folder / f"{name}.yaml")
             spec = checked(StudySpec, document)
             if set(tags) and not set(tags) & set(spec.tags):
                 continue
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, extensions, changes=changes)
-                found.studies.append(replace(study, notices=tuple(notices)))
+                found.studies.append(study)
             elif names is not None:
                 there = ["paper", *spec.scales]
                 remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"
@@ -117,39 +119,38 @@ def find_studies(
     return found
 
 
-def _existing(names: Iterable[str] | None, folder: Path, wrong: Mapping[str, UserError]) -> list[str]:
-    """The names to read: those given, or of every file whose name can be a study's."""
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
-    if not known and not wrong:
+def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, UserError]) -> list[str]:
+    """Names of the studies to read: those given, or of every file whose name can be a study's."""
+    known = sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in unusable)
+    if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
     if names is None:
-        return [name for name in known if name not in wrong]
+        return known
     wanted = list(dict.fromkeys(names))
+    missing = [name for name in wanted if name not in known]
     raise_all(
         [
-            UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known))
-            for name in wanted
-            if name not in known
+            unusable.get(name) or UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known))
+            for name in missing
         ]
     )
-    return [name for name in wanted if name not in wrong]
+    return wanted
 
 
-def _file_name_errors(folder: Path) -> Iterator[tuple[str, UserError]]:
-    """Files that look like studies and cannot be one."""
+def _file_name_errors(folder: Path) -> Iterator[tuple[Path, UserError]]:
+    """Files that look like studies and whose names no study can have."""
     for file in sorted(folder.glob("*.y*ml")):
-        name, place = file.stem, str(file)
+        what, remedy = "", "use lower-case letters, digits and `_`, starting with a letter"
         if file.suffix != ".yaml":
-            what = "is not read: a study's file name ends in `.yaml`"
-            yield file.name, UserError(what, place, f"rename it {name}.yaml")
-        elif name in RESERVED:
-            what = f"`{name}` cannot be the name of a study: a rule of the workflow has it"
-            yield name, UserError(what, place, "rename the file")
-        elif len(name) > LONGEST_NAME:
-            what = (
-                f"the file name is the study's name, and has {len(name)} characters; at most {LONGEST_NAME} can be used"
+            what, remedy = "a study's file name ends in `.yaml`", f"rename it {file.stem}.yaml"
+        elif file.stem in RESERVED:
+            what, remedy = f"`{file.stem}` is the name of a rule of the workflow", "rename the file"
+        elif len(file.stem) > MAX_NAME:
+            what, remedy = (
+                f"the name has {len(file.stem)} characters; at most {MAX_NAME} can be used",
+                "rename the file",
             )
-            yield name, UserError(what, place, "rename the file")
-        elif not re.fullmatch(NAME, name):
-            remedy = "use lower-case letters, digits and `_`, starting with a letter"
-            yield name, UserError("the file name is the study's name and part of paths", place, remedy)
+        elif not re.fullmatch(NAME, file.stem):
+            what = "the file name is the study's name and part of paths"
+        if what:
+            yield file, UserError(what, str(file), remedy)

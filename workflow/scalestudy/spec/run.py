@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from scalestudy.data.catalogue import AnyData, Digits
-from scalestudy.models.catalogue import AnyModel, SmallCNN
+from scalestudy.data.catalogue import Digits, NamedData, OwnData
+from scalestudy.models.catalogue import NamedModel, OwnModel, SmallCNN
 from scalestudy.spec.base import Spec
-from scalestudy.spec.choice import Choice
-from scalestudy.spec.renamed import with_new_names, with_stored_names
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -27,11 +25,31 @@ def one_or_more(value: Any) -> Any:
 Hosts = Annotated[tuple[Annotated[str, Field(pattern=HOST)], ...], Field(min_length=1), BeforeValidator(one_or_more)]
 
 
+def _kind(value: Any) -> str:
+    """Tag of a union member: a class of the user's own, or one by name."""
+    is_own = "import" in value if isinstance(value, dict) else hasattr(value, "import_")
+    return "import" if is_own else "named"
+
+
+def short(named: Any, whole: Any) -> BeforeValidator:
+    """Accept a name in place of a map that holds nothing but the name."""
+    names = tuple(name for member in get_args(named) for name in get_args(member.model_fields["name"].annotation))
+    return BeforeValidator(
+        lambda value: {"name": value} if isinstance(value, str) else value,
+        json_schema_input_type=Literal[names] | whole,
+    )
+
+
 Model = Annotated[
-    AnyModel, Choice("model", "name", short=True, many="a classification network of torchvision such as resnet50")
+    Annotated[NamedModel, Field(discriminator="name"), Tag("named")] | Annotated[OwnModel, Tag("import")],
+    Discriminator(_kind),
+    short(NamedModel, NamedModel | OwnModel),
 ]
-Strategy = Annotated[AnyStrategy, Choice("strategy", "name", short=True)]
-Data = Annotated[AnyData, Choice("data source", "source")]
+Strategy = Annotated[AnyStrategy, Field(discriminator="name"), short(AnyStrategy, AnyStrategy)]
+Data = Annotated[
+    Annotated[NamedData, Field(discriminator="source"), Tag("named")] | Annotated[OwnData, Tag("import")],
+    Discriminator(_kind),
+]
 
 
 class Batch(Spec):
@@ -298,15 +316,6 @@ class RunSpec(Spec):
     """`weights`: keep the final weights as safetensors next to the result."""
     faults: tuple[Fault, ...] = ()
     """Faults to inject, each counted when it fires."""
-
-    @classmethod
-    def as_written_now(cls, data: Any) -> Any:
-        """Data with keys under their new names."""
-        return with_new_names(data)
-
-    def plain(self) -> dict[str, Any]:
-        """The keys that differ from their defaults; a key that was renamed has the name that ids are made from."""
-        return with_stored_names(super().plain())
 
     @property
     def nodes_named(self) -> int | None:

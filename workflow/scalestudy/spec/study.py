@@ -5,24 +5,38 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import Spec
 from scalestudy.spec.config import Name
+from scalestudy.spec.machine_axes import HostWord, MachineAxis
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.up_to import AXIS_SCHEMA, OrUpTo
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
-VaryAxes = dict[str, Annotated[list[Any], Field(min_length=1), OrUpTo, AXIS_SCHEMA] | None]
-"""As `Axes`; `{to: machine}` may stand for a list, and is an `UpTo`."""
-MOST_REPEATS = 10_000
+
+
+def _kind(axis: Any) -> str:
+    """Tag of a member of `VaryAxis`."""
+    is_machine = isinstance(axis, MachineAxis) or (isinstance(axis, dict) and "to" in axis)
+    return "machine" if is_machine else "hosts" if isinstance(axis, str) else "list"
+
+
+VaryAxis = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("list")]
+    | Annotated[MachineAxis, Tag("machine")]
+    | Annotated[HostWord, Tag("hosts")],
+    Discriminator(_kind),
+]
+VaryAxes = dict[str, VaryAxis | None]
+"""As `Axes`; the machine may set the values."""
+MAX_REPEATS = 10_000
 TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
-Repeats = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
+Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
 
 RESERVED = ("all", "claims", "dataset", "figure", "judge", "report", "spec", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
@@ -71,18 +85,18 @@ class StudySpec(Spec):
     vary: VaryAxes = {}
     """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
     `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has.
-    `nodes: each` is every node of the machine by name, `nodes: pairs` every two of them, `nodes: neighbours` each with the
-    next; each run has `ranks_per_node` ranks on each, or one per device, where the study sets no `ranks`."""
+    `nodes: each` is every node of the machine by name, `nodes: pairs` every two of them; each run has `ranks_per_node`
+    ranks on each, or one per device, where the study sets no `ranks`."""
     zip: list[Axes] | Axes = []
     """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Any]] = []
     """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough.
-    With `nodes: each`, `pairs` or `neighbours`, one for each of these."""
+    With `nodes: each` or `pairs`, one for each of these."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
-    scales: dict[Annotated[str, Field(pattern="^(mini|node)$")], ScaleSpec] = {}
+    scales: dict[Literal["mini", "node"], ScaleSpec] = {}
     """`mini` and `node`, as changes to the rest of the file, which is `paper`."""
     figures: list[FigureSpec] = []
     """What is drawn."""
@@ -94,6 +108,10 @@ class StudySpec(Spec):
     """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
     """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
+
+    def at(self, scale: str) -> ScaleSpec:
+        """Changes of one scale."""
+        return next((change for name, change in self.scales.items() if name == scale), ScaleSpec())
 
 
 @dataclass(frozen=True)
@@ -128,8 +146,6 @@ class Study:
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()
     """What the study names and this machine does not have: how many runs, and why; a sentence each."""
-    notices: tuple[str, ...] = ()
-    """What the file says in words that are no longer used, and what to write instead."""
 
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""

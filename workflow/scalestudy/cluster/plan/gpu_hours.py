@@ -33,7 +33,7 @@ from scalestudy.cluster.plan.schedule import QueueLimits, ScheduledJob, critical
 from scalestudy.cluster.plan.spread import Draws
 from scalestudy.cluster.plan.storage import Peak, of_dataset, of_run, peak
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
-from scalestudy.spec.beyond import left_out_of
+from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.config import read_site
 
 if TYPE_CHECKING:

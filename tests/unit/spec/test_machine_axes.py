@@ -1,0 +1,269 @@
+"""Axes that a machine sets, its nodes by name, and runs that exceed it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalestudy.cluster.resources import Planner
+from scalestudy.errors import UserError
+from scalestudy.hardware import Accelerators, Device
+from scalestudy.spec.base import parse
+from scalestudy.spec.capacity import left_out_of
+from scalestudy.spec.check_run import run_problems
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.config import checked
+from scalestudy.spec.expand_study import expand
+from scalestudy.spec.hostlist import folded, short, slurm_hosts
+from scalestudy.spec.ids import run_id
+from scalestudy.spec.machine import Machine, geometry
+from scalestudy.spec.machine_axes import powers_of_two
+from scalestudy.spec.read_study import find_studies
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Study, StudySpec
+from scalestudy.spec.yamlfile import parse_yaml
+
+FOUR = Machine(nodes=4, hosts=("node[1-3]", "spare"), devices_per_node=2, device="cuda", memory_gib=16.0)
+ONE = Machine(devices_per_node=2, device="cuda", memory_gib=16.0)
+EACH = "base: {strategy: allreduce}\nvary: {nodes: each}"
+PAIRS = EACH.replace("each", "pairs")
+RANKS = "base: {strategy: allreduce}\nvary: {ranks: {to: machine}}"
+
+
+def with_devices(count: int, nodes: int = 1) -> Machine:
+    """A machine of GPUs with four cores for each of them."""
+    return Machine(nodes=nodes, devices_per_node=count, device="cuda", cores_per_node=4 * count, memory_gib=16.0)
+
+
+def made(text: str, machine: Machine = FOUR, changes: dict[str, object] | None = None) -> Study:
+    document = parse_yaml(f"question: How?\n{text}", "s.yaml")
+    return expand(document, checked(StudySpec, document), "s", "paper", machine, "lab", changes=changes)
+
+
+def values(study: Study, key: str) -> list[object]:
+    return [columns_of(run.spec)[key] for run in study.rounds()[0]]
+
+
+@pytest.mark.parametrize(("end", "powers"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8])])
+def test_powers_of_two_end_with_the_end(end: int, powers: list[int]) -> None:
+    assert powers_of_two(end) == powers
+
+
+def test_ranks_are_as_many_as_devices_and_have_the_ids_of_the_numbers_themselves() -> None:
+    study = made(RANKS, with_devices(4))
+    assert (values(study, "ranks"), study.left_out, study.varied) == ([1, 2, 4], (), ("ranks",))
+    by_hand = made(RANKS.replace("{to: machine}", "[1, 2, 4]"), with_devices(4))
+    assert [run.id for run in study.runs] == [run.id for run in by_hand.runs]
+
+
+def test_a_machine_of_several_nodes_has_the_devices_of_all_and_a_node_its_own() -> None:
+    machine = with_devices(4, nodes=3)
+    assert values(made(RANKS, machine), "ranks") == [1, 2, 4, 8, 12]
+    assert values(made(RANKS.replace("machine", "node"), machine), "ranks") == [1, 2, 4]
+    nodes = "base: {strategy: allreduce, ranks: 12}\nvary: {nodes: {to: machine}}"
+    assert values(made(nodes, machine.model_copy(update={"nodes": 4, "devices_per_node": 12})), "nodes") == [1, 2, 4]
+    limits = with_devices(1).limits.model_copy(update={"most_nodes": 2})
+    assert values(made(RANKS, machine.model_copy(update={"limits": limits})), "ranks") == [1, 2, 4, 8]
+
+
+def test_devices_that_are_found_count_where_the_machine_file_sets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Accelerators("cuda", (Device("Stand-in GPU", 1 << 34, None),) * 2, "a stand-in")
+    monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: two)
+    assert values(made(RANKS, Machine(cores_per_node=16)), "ranks") == [1, 2]
+
+
+def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: Accelerators("", (), "a stand-in"))
+    on_cpu = "base: {strategy: allreduce, device: cpu}\nvary: {ranks: {to: machine}}"
+    assert values(made(on_cpu, with_devices(2)), "ranks") == [1, 2, 4, 8]
+    assert values(made(RANKS, Machine(cores_per_node=3)), "ranks") == [1, 2, 3]
+    with pytest.raises(UserError, match="no accelerator is known of it, or found here"):
+        made(RANKS, Machine(device="cuda"))
+
+
+def test_workers_are_one_per_core_and_no_more_with_several_ranks() -> None:
+    study = made(
+        "base: {strategy: allreduce}\nvary: {ranks: {to: machine}, loader.workers: {to: node}}", with_devices(2)
+    )
+    pairs = [(run.spec.ranks, run.spec.loader.workers) for run in study.runs]
+    assert pairs == [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)]
+    assert study.left_out == (
+        "1 run: 8 workers for each of 2 ranks on a node are more than the 8 cores of machine `lab`",
+    )
+    assert values(made("vary: {loader.workers: [1, 64]}", with_devices(1)), "loader.workers") == [1, 64]
+
+
+def test_runs_that_exceed_the_machine_are_left_out_with_a_sentence() -> None:
+    text = "base: {strategy: allreduce, ranks_per_node: 4}\nvary: {ranks: [1, 4]}\nrepeats: 3"
+    study = made(text, with_devices(1))
+    assert values(study, "ranks") == [1]
+    assert study.left_out == ("3 runs: 4 ranks on a node need as many devices; machine `lab` has 1 on each",)
+    assert made(text, with_devices(4)).left_out == ()
+    shared = "base: {strategy: allreduce, launch: {oversubscribe: true}}\nvary: {ranks: [1, 2]}"
+    assert values(made(shared, with_devices(1)), "ranks") == [1, 2]
+
+
+def test_a_number_of_the_machine_that_does_not_divide_the_batch_is_left_out_and_one_of_the_study_is_wrong() -> None:
+    text = "base: {strategy: allreduce, batch: {global: 64}}\nvary: {ranks: {to: machine}}"
+    study = made(text, with_devices(6))
+    assert values(study, "ranks") == [1, 2, 4]
+    assert study.left_out == ("1 run: 64 samples cannot be divided equally among 6 ranks",)
+    with pytest.raises(UserError, match="64 samples cannot be divided equally among 6 ranks"):
+        made(text.replace("{to: machine}", "[1, 6]"), with_devices(6))
+
+
+def test_a_mistake_in_every_run_is_not_taken_for_a_small_machine() -> None:
+    with pytest.raises(UserError, match="compression: unknown key"):
+        made("base: {strategy: {name: ring, compression: fp16}}\nvary: {ranks: {to: machine}}", with_devices(2))
+
+
+CLAIM = """
+vary: {ranks: {to: machine}, strategy: [allreduce, ring]}
+repeats: 3
+claims:
+- {id: a, statement: S., source: W, place: P, kind: direction, column: throughput_samples_per_s, above: 1, margin_reason: M,
+   where: {strategy: ring}, of: OF, against: {ranks: 1}}
+"""
+
+
+def test_a_claim_at_as_many_ranks_as_the_machine_has_is_about_that_number() -> None:
+    study = made(CLAIM.replace("OF", "{ranks: {to: machine}}"), with_devices(4))
+    assert study.claims[0].of == {"ranks": 4}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("of", "devices"), [("{ranks: 8}", 2), ("{ranks: {to: machine}}", 1)])
+def test_a_claim_without_runs_on_this_machine_is_no_error(of: str, devices: int) -> None:
+    claim = made(CLAIM.replace("OF", of), with_devices(devices)).claims[0]
+    assert (claim.scales, claim.not_testable) == (("mini", "node", "paper"), None)
+
+
+def test_sentences_about_many_studies_become_one_line() -> None:
+    study = made("base: {strategy: allreduce}\nvary: {ranks: [1, 2, 4, 8, 16]}\n", with_devices(1))
+    other, whole = replace(study, name="t"), replace(study, name="u", left_out=())
+    assert left_out_of([study, whole]) == [f"s: {sentence}" for sentence in study.left_out]
+    assert left_out_of([study, other, whole]) == [
+        "parts of s, t: they need more than the machine has; `scalestudy plan STUDY` says which"
+    ]
+
+
+def test_each_node_is_a_run_that_fills_it_and_pairs_are_every_two() -> None:
+    study = made(EACH)
+    assert values(study, "hosts") == ["node1", "node2", "node3", "spare"]
+    assert (set(values(study, "nodes")), set(values(study, "ranks")), study.varied) == ({1}, {2}, ("hosts",))
+    assert values(made(PAIRS), "hosts") == [
+        "node1 node2", "node1 node3", "node1 spare", "node2 node3", "node2 spare", "node3 spare",
+    ]  # fmt: skip
+    assert set(values(made(PAIRS), "ranks")) == {4}
+
+
+def test_the_study_may_set_the_ranks_of_a_node() -> None:
+    per_node = "base: {strategy: allreduce, ranks_per_node: 1}\nvary: {nodes: pairs}"
+    assert set(values(made(per_node), "ranks")) == {2}
+    varied = "base: {strategy: allreduce}\nvary: {nodes: each, ranks: [1, 2]}"
+    assert values(made(varied), "ranks")[:2] == [1, 2]
+
+
+def test_included_runs_can_be_for_nodes_by_name_too() -> None:
+    study = made(f"{EACH}\ninclude:\n- {{nodes: pairs, model: mlp, repeats: 1}}\nrepeats: 3")
+    assert values(study, "hosts")[4:6] == ["node1 node2", "node1 node3"]
+    assert len(study.runs) == 4 * 3 + 6
+
+
+def test_a_node_can_be_excluded_and_one_alone_be_measured_again() -> None:
+    assert values(made(f"{EACH}\nexclude:\n- {{hosts: spare}}"), "hosts") == ["node1", "node2", "node3"]
+    again = made(EACH, changes={"hosts": "node2"})
+    assert [run.id for run in again.runs] == [made(EACH).runs[1].id]
+
+
+def test_the_node_is_in_the_id_and_the_ids_of_the_others_do_not_depend_on_it() -> None:
+    ids = [run.id for run in made(EACH).runs]
+    assert ids[0].startswith("small_cnn.digits.allreduce.x2.at_node1.r0-")
+    fewer = made(EACH, FOUR.model_copy(update={"hosts": ("node[1-2]",), "nodes": 2}))
+    assert [run.id for run in fewer.runs] == ids[:2]
+    run, _ = parse(RunSpec, {"hosts": "node1", "ranks": 2, "strategy": "allreduce"})
+    assert run is not None and run_id(run) == ids[0]
+
+
+def test_a_machine_of_one_node_is_this_host_and_has_no_pair() -> None:
+    study = made(f"{EACH}\ninclude:\n- {{nodes: pairs}}", ONE)
+    assert (values(study, "hosts"), values(study, "ranks")) == (["localhost"], [2])
+    assert study.left_out == ("`nodes: pairs` needs two nodes, and machine `lab` has one",)
+    assert geometry(study.runs[0].spec, ONE) == (1, 2)
+    with pytest.raises(UserError, match="`nodes: pairs` needs two nodes, and machine `lab` has one"):
+        made(PAIRS, ONE)
+
+
+def test_of_all_studies_those_over_nodes_without_names_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("question: How?\n")
+    (tmp_path / "b.yaml").write_text(f"question: How?\n{EACH}\n")
+    nameless = FOUR.model_copy(update={"hosts": ()})
+    found = find_studies(None, "paper", nameless, folder=tmp_path, machine_name="lab")
+    assert ([study.name for study in found.studies], found.wrong) == (["a"], {})
+    asked = find_studies(["b"], "paper", nameless, folder=tmp_path, machine_name="lab")
+    assert str(asked.wrong["b"]).startswith("config/machines/lab.yaml: machine `lab` does not name its nodes")
+
+
+def test_a_word_for_nodes_means_nothing_in_another_key() -> None:
+    with pytest.raises(UserError, match=r"s\.yaml:2: vary\.model: `each` stands for nodes by name"):
+        made("vary: {model: each}")
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        ({"hosts": ["a", "a"]}, "names `a` twice"),
+        ({"hosts": ["a", "localhost"], "ranks": 2}, "`localhost` is the host where the command is started"),
+        ({"hosts": ["a"], "nodes": 2, "ranks": 2}, "1 host is named, and `nodes` is 2"),
+        ({"hosts": ["a", "b"], "ranks": 3}, "3 ranks cannot be divided equally among 2 nodes"),
+        ({"hosts": ["a", "b"], "ranks": 4, "ranks_per_node": 4}, "2 nodes of 4 ranks are not 4 ranks"),
+        ({"hosts": ["a"], "network": {"mib_per_s": 10}}, "an emulated network has no hosts to be named"),
+    ],
+)
+def test_names_that_do_not_suit_the_rest_of_a_run_are_refused(data: dict[str, object], what: str) -> None:
+    run, wrong = parse(RunSpec, {"strategy": "allreduce", **data})
+    assert run is not None, wrong
+    assert any(problem.what.startswith(what) for problem in run_problems(run)), list(run_problems(run))
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a;b", "a,b", "node[1-2]", "ä"])
+def test_a_text_that_is_no_name_of_a_host_is_refused(name: str) -> None:
+    assert [problem.path for problem in parse(RunSpec, {"hosts": [name]})[1]] == [("hosts", 0)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "what"),
+    [
+        (["node[3-1]"], "`3-1` is not a range of numbers such as 01-16"),
+        (["n[1-1000]x[1-1000]"], "`n[1-1000]x[1-1000]` names more than 100,000 nodes"),
+        (["node[1-3]", "node2"], "the host `node2` is named twice"),
+    ],
+)
+def test_wrong_names_in_a_machine_file_are_answered_with_a_sentence(hosts: list[str], what: str) -> None:
+    assert [problem.what for problem in parse(Machine, {"hosts": hosts})[1]] == [what]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["node1", "node2", "node3", "login"], ["node[1-3]", "login"]),
+        (["n08", "n09", "n10", "n12"], ["n[08-10]", "n12"]),
+        (["n1", "n02"], ["n1", "n02"]),
+        (["r1n1-ib", "r1n2-ib", "r2n1-ib"], ["r1n[1-2]-ib", "r2n1-ib"]),
+    ],
+)
+def test_names_are_folded_into_ranges_that_unfold_to_the_same(names: Sequence[str], text: Sequence[str]) -> None:
+    assert folded(names) == text
+    assert slurm_hosts(",".join(text)) == list(names)
+
+
+def test_a_domain_is_no_part_of_a_short_name_and_an_address_has_none() -> None:
+    assert [short(host) for host in ("n1.site.org", "n1", "10.0.0.1", "fe80::1")] == ["n1", "n1", "10.0.0.1", "fe80::1"]
+
+
+def test_a_job_requests_the_nodes_that_its_run_names() -> None:
+    request = Planner("lab", FOUR).of(made(PAIRS).runs[0])[0]
+    assert (request.hosts, request.nodes) == ("node1,node2", 2)
+    assert Planner("lab", ONE).of(made(EACH, ONE).runs[0])[0].hosts is None

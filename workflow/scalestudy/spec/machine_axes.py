@@ -1,0 +1,116 @@
+"""Axes whose values follow from the machine: `{to: machine}`, and its nodes by name."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from scalestudy.errors import UserError
+from scalestudy.hardware import accelerators
+from scalestudy.spec.base import Spec
+from scalestudy.spec.machine import Machine, max_nodes
+from scalestudy.spec.run import THIS_HOST
+
+KEYS = ("ranks", "nodes", "loader.workers")
+"""Keys of a run that a machine limits."""
+HostWord = Literal["each", "pairs"]
+HOST_WORDS: tuple[str, ...] = get_args(HostWord)
+"""Values of `nodes` that stand for nodes by name: each alone, or every two of them."""
+
+
+class MachineAxis(Spec):
+    """In place of a list in `vary`: powers of two up to the machine's own number, that included."""
+
+    to: Literal["machine", "node"]
+    """`machine`: as many nodes as a job can have; `node`: one of them."""
+
+
+class NoHosts(UserError):
+    """The machine has too few nodes with names."""
+
+
+def powers_of_two(end: int) -> list[int]:
+    """1, 2, 4, … below `end`, and `end`."""
+    return [*(1 << power for power in range(end.bit_length()) if 1 << power < end), end]
+
+
+@dataclass(frozen=True)
+class MachineCapacity:
+    """Nodes, devices and cores of one machine, for the runs of one study."""
+
+    machine: Machine
+    name: str
+    device: str | None = None
+    """Device that the study's base sets."""
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of a node that the runs use; 0 where they compute on cores, or compute is emulated."""
+        if self.device is not None and self.device != "cuda":
+            return 0
+        if self.machine.devices_per_node is not None:
+            return self.machine.devices_per_node
+        return 0 if self.machine.device == "cpu" and self.device is None else accelerators().count
+
+    @property
+    def cores(self) -> int:
+        """Cores of a node."""
+        return self.machine.cores_per_node or len(os.sched_getaffinity(0))
+
+    @property
+    def ranks_on_node(self) -> int:
+        """Ranks that fill a node: one per device, else one per core."""
+        return self.end("ranks", "node")
+
+    def end(self, key: str, to: str) -> int:
+        """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core."""
+        nodes = 1 if to == "node" else max_nodes(self.machine) or 1
+        if key == "nodes":
+            return nodes
+        if key == "loader.workers":
+            return self.cores
+        if self.devices == 0 and (self.device or self.machine.device) == "cuda":
+            remedy = "set `devices_per_node` in its file, or `device: cpu` to measure the CPU"
+            raise UserError("no accelerator is known of it, or found here", f"config/machines/{self.name}.yaml", remedy)
+        return (self.devices or self.cores) * nodes
+
+    def values(self, key: str, axis: MachineAxis, where: str) -> list[int]:
+        """Values of one axis. Raises UserError for a key that no machine limits."""
+        if key not in KEYS:
+            remedy = f"write a list, or vary {', '.join(f'`{each}`' for each in KEYS)} so"
+            raise UserError(f"`{key}` has no end that a machine sets", where, remedy)
+        return powers_of_two(self.end(key, axis.to))
+
+    def groups(self, word: str) -> list[tuple[str, ...]]:
+        """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""
+        hosts = self._hosts()
+        groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
+        if not groups:
+            what = f"`nodes: {word}` needs two nodes, and machine `{self.name}` has one"
+            raise NoHosts(what, remedy="choose a machine of several nodes")
+        return groups
+
+    def _hosts(self) -> tuple[str, ...]:
+        """Nodes by name; this host where the machine has one node, or does not set how many."""
+        if self.machine.hosts:
+            return self.machine.host_names
+        if self.machine.nodes is None or self.machine.nodes == 1:
+            return (THIS_HOST,)
+        remedy = (
+            'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for the names'
+        )
+        raise NoHosts(f"machine `{self.name}` does not name its nodes", f"config/machines/{self.name}.yaml", remedy)
+
+    def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
+        """A choice of runs with numbers for `{to: …}`."""
+        return {
+            key: self.end(key, wanted["to"]) if key in KEYS and _is_axis(wanted) else wanted
+            for key, wanted in where.items()
+        }
+
+
+def _is_axis(wanted: Any) -> bool:
+    return isinstance(wanted, dict) and wanted in ({"to": "machine"}, {"to": "node"})
