@@ -178,12 +178,13 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     driver = workflow.start()
     workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
     sge.stop_master()
-    for _ in range(2):
+    driver.kill(signal.SIGINT)
+    time.sleep(0.5)
+    if driver.process.poll() is None:  # qdel fails at once, and the first Ctrl-C may have ended the driver
         driver.kill(signal.SIGINT)
-        time.sleep(0.5)
     code, output = driver.wait()
     sge.start_master()
-    assert code in (1, 130)  # qdel fails at once, and then the second one ends the driver
+    assert code in (1, 130)
     assert "the scheduler did not delete 2 jobs (qdel: " in output
     code, output = workflow.drive()
     assert code == 0, output
