@@ -98,10 +98,9 @@ def names(site: Path, kind: str) -> set[str]:
 def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, model: type[Spec], one: str) -> None:
     found = names(site, "key")
     chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
-    # Those of other sections; of a claim's checks, what is told in the line of `checks`.
-    elsewhere = (
-        ("scales.", "figures.", "tables.", "claims.") if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
-    )
+    # Those of other sections; of axes and of a claim's checks, the line of `vary` and of `checks` has them.
+    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.")
+    elsewhere = of_study if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
     keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
     assert one in keys
     # A queue takes the keys of `limits`.
