@@ -342,7 +342,7 @@ def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp
         (("data.source=digit",), "did you mean `digits`?"),
         (("batch={global: 3}", "ranks=2", "strategy=allreduce"), "cannot be divided equally"),
         (("epochs",), "is not a setting"),
-        (("seed=.nan",), "`.nan` is not a finite number"),
+        (("seed=.nan",), "input should be a valid integer, not `.nan`"),
         (("batch={per_rank: 5000}",), "a step takes 5000 samples"),
     ],
 )
