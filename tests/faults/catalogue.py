@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.faults.faults import FAULTS, Fault
-from tests.faults.network import LOST_NETWORK
 from tests.faults.submit import SCHEDULER_GONE
 
-ALL: tuple[Fault, ...] = (*FAULTS, LOST_NETWORK, SCHEDULER_GONE)
+ALL: tuple[Fault, ...] = (*FAULTS, SCHEDULER_GONE)

@@ -61,7 +61,7 @@ class Step:
         return None if self.target is None else ("snakemake", "--profile", "profiles/local", self.target)
 
 
-NO_NETWORK = {"lost_network": "its processes do not talk to each other", "scheduler_gone": "no scheduler takes part"}
+NO_SCHEDULER = {"scheduler_gone": "no scheduler takes part"}
 NO_DRIVER = {"driver_gone": "it has no driver: a person gives the command"}
 
 
@@ -88,7 +88,7 @@ def _prepare(dataset: str) -> Step:
         None,
         lambda folder: _data(folder, dataset),
         memory_mib=140,
-        exempt={**NO_NETWORK, "eio_read": "the digits come with scikit-learn: nothing is read below the folder"},
+        exempt={**NO_SCHEDULER, "eio_read": "the digits come with scikit-learn: nothing is read below the folder"},
     )
 
 
@@ -105,7 +105,7 @@ def _shard(dataset: str) -> Step:
         lambda folder: _data(folder, dataset),
         memory_mib=160,
         room_kib=24,
-        exempt=NO_NETWORK,
+        exempt=NO_SCHEDULER,
     )
 
 
@@ -121,7 +121,7 @@ def _stage(dataset: str) -> Step:
         memory_mib=120,
         room_kib=40,
         exempt={
-            **NO_NETWORK, **NO_DRIVER,
+            **NO_SCHEDULER, **NO_DRIVER,
             "two_machines": "copies are on a node's own disk: two machines have two",
         },
     )  # fmt: skip
@@ -154,7 +154,7 @@ def _summarise() -> Step:
         "*/runs/*/result.json",
         lambda case: digests(case, [f"{folder}/runs.parquet", f"{folder}/summary.csv"]),
         memory_mib=220,
-        exempt=NO_NETWORK,
+        exempt=NO_SCHEDULER,
     )
 
 
@@ -169,7 +169,7 @@ def _figures() -> Step:
         "*/studies/tiny/runs.parquet",
         lambda case: digests(case, names),
         memory_mib=250,
-        exempt=NO_NETWORK,
+        exempt=NO_SCHEDULER,
     )
 
 
@@ -184,7 +184,7 @@ def _claims() -> Step:
         "*/studies/tiny/runs.parquet",
         lambda case: digests(case, names),
         memory_mib=220,
-        exempt=NO_NETWORK,
+        exempt=NO_SCHEDULER,
     )
 
 
@@ -199,7 +199,7 @@ def _plan(run: str) -> Step:
         lambda case: digests(case, ["plan.csv", "plan.json"]),
         memory_mib=200,
         open_files=12,
-        exempt={**NO_NETWORK, **NO_DRIVER},
+        exempt={**NO_SCHEDULER, **NO_DRIVER},
     )
 
 

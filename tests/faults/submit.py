@@ -16,7 +16,7 @@ from tests.cluster.box import USER, Unavailable
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.workflow import OPTIONS, Workflow, environment_of, python_below
 from tests.faults.faults import AtMoment, Fault, Met, ends
-from tests.faults.steps import NO_NETWORK, Outcome, Step, digests
+from tests.faults.steps import Outcome, Step, digests
 from tests.faults.world import DISK_MIB, PLAIN, ROOT, Case, How, NotHere, Running, World
 
 RUNS = {"one": {"steps": 3, "step_s": 0.2}, "two": {"steps": 3, "step_s": 0.2}}
@@ -46,7 +46,6 @@ SUBMIT = Step(
     open_files=24,
     everywhere=".[ms]*",  # what the driver writes: jobs, on nodes with clocks of their own, have the stand-in too
     exempt={
-        "lost_network": NO_NETWORK["lost_network"],
         "driver_gone": "the command is the driver: SIGKILL is this fault",
     },
 )

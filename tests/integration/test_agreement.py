@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
-from scalestudy.training import notices
+from scalestudy.training import control_files
 from scalestudy.training.agreement import Agreement
 from scalestudy.training.job import Job, Resolved
 from tests.integration.forked import on_processes
@@ -69,7 +69,7 @@ def trained(
         if stop_after_s is not None:
             assert wait_until((folder / "rendezvous").exists, 60)
             time.sleep(stop_after_s)
-            (folder / notices.REQUEST).write_text("SIGUSR1")
+            (folder / control_files.REQUEST).write_text("SIGUSR1")
 
     return on_processes(2, folder, rank_main, folder, synchronous, step_s, spec or {}, meanwhile=ask_to_stop)
 

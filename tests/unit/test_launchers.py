@@ -15,11 +15,11 @@ from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
 from scalestudy.launch.control import added, read_samples
+from scalestudy.launch.env_forwarding import forwarded
 from scalestudy.launch.failures import Failure, cause
 from scalestudy.launch.heartbeat import Heartbeats
 from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
-from scalestudy.launch.passed_on import passed_on
 from scalestudy.launch.resolve import resolve
 from scalestudy.measure.throttling import throttled_share
 from scalestudy.results.warnings import (
@@ -267,7 +267,7 @@ def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
     ],
 )  # fmt: skip
 def test_what_multi_node_runs_need_goes_to_the_other_nodes(name: str) -> None:
-    assert passed_on({name: "x", "HOSTNAME": "a", "SSH_CONNECTION": "b", "MY_TOKEN": "c"}) == {name: "x"}
+    assert forwarded({name: "x", "HOSTNAME": "a", "SSH_CONNECTION": "b", "MY_TOKEN": "c"}) == {name: "x"}
 
 
 def test_a_site_adds_names_and_beginnings_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.launch.attempts import Chain
-from scalestudy.launch.repeat import possible
+from scalestudy.launch.launch import can_remeasure
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 
@@ -24,7 +24,7 @@ def decided(folder: Path, data: dict[str, Any], wall_s: float = 10.0, resume: Pa
     manifest = folder / spec.data.source / "manifest.json"
     if not manifest.exists():
         prepare(spec.data, manifest, None, Site())
-    return possible(Chain("r", folder, resume=resume), spec, manifest, wall_s)
+    return can_remeasure(Chain("r", folder, resume=resume), spec, manifest, wall_s)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
 from scalestudy.results.shape import Count, RecordedAttempt, StoredPart, Time
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
-from scalestudy.training import notices
+from scalestudy.training import control_files
 
 EXIT_STOPPED = 75
 """EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
@@ -136,7 +136,7 @@ class Chain:
 
     def state(self, state: str, progress: int, cause: str) -> None:
         """Write state.json, which an executor reads."""
-        notices.write_state(self.folder, state, progress, cause)
+        control_files.write_state(self.folder, state, progress, cause)
 
     def clear(self) -> None:
         """Remove all checkpoints, and the record with them; what else lies there is not ours, and stays."""
@@ -275,6 +275,6 @@ def _step_of(name: str) -> int:
 
 def raise_if_stopped(folder: Path) -> None:
     """Raise Stopped where the ranks have written, in the job's scratch folder, that they stopped on purpose."""
-    if (folder / notices.STOPPED).exists():
-        stopped = read_json(folder / notices.STOPPED)
+    if (folder / control_files.STOPPED).exists():
+        stopped = read_json(folder / control_files.STOPPED)
         raise Stopped(stopped["step"], stopped["cause"])

@@ -22,8 +22,8 @@ from scalestudy.errors import UserError
 from scalestudy.locks import Patience
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
-from scalestudy.training.fits import no_memory_on_device
 from scalestudy.training.job import Job
+from scalestudy.training.oom import is_oom
 from scalestudy.training.replica import Replica
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import join
@@ -141,7 +141,7 @@ def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None,
         answer.send({"error": str(error)})
     except Exception as error:
         said = (str(error) or type(error).__name__).splitlines()[0]
-        answer.send({} if no_memory_on_device(error) or "can't allocate memory" in said else {"error": said})
+        answer.send({} if is_oom(error) or "can't allocate memory" in said else {"error": said})
     answer.close()
     os._exit(0)
 

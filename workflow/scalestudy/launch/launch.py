@@ -15,8 +15,9 @@ from typing import Any
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import Skipped
 from scalestudy.files import atomic_path
-from scalestudy.launch import attempts, control, local, repeat, signals
+from scalestudy.launch import attempts, control, local, signals
 from scalestudy.launch.allocation import Allocation, uneven
+from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.reaper import reaper
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.results.history import append_history
@@ -29,6 +30,9 @@ from scalestudy.spec.layout import machine_of
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
+
+MAX_REMEASURED_S = 300.0
+"""A disturbed run that took longer is marked, not measured again: a cluster would spend its node hours twice."""
 
 
 def run(
@@ -51,10 +55,11 @@ def run(
         started = _now()
         try:
             outcome = _measure(chain, spec, manifest_file, machine, extensions)
-            if outcome["disturbed"] and repeat.possible(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
+            if outcome["disturbed"] and can_remeasure(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
                 share = outcome["metrics"]["foreign_cpu_share"]
-                chain.warnings.append(repeat.sentence(share))
-                print(f"scalestudy: {run_id}: {repeat.sentence(share)}", file=sys.stderr, flush=True)
+                what = f"other processes took {share:.0%} of the cores during the window, which was measured once more"
+                chain.warnings.append(what)
+                print(f"scalestudy: {run_id}: {what}", file=sys.stderr, flush=True)
                 outcome = _measure(chain, spec, manifest_file, machine, extensions)
         except Skipped as error:
             outcome = skipped(spec, str(error))
@@ -64,6 +69,21 @@ def run(
         write_result(out, result)
         append_history(out, result)
     return result
+
+
+def can_remeasure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, wall_s: float) -> bool:
+    """Whether a disturbed window can be measured again under the same conditions, `wall_s` after its run began.
+
+    A full training, a run with checkpoints, data that is now cached or staged, and a near deadline rule it out.
+    """
+    checkpoint, loader, deadline = spec.checkpoint, spec.loader, JobEnvironment().deadline
+    saves = chain.resume is not None or (checkpoint.every_steps, checkpoint.every_minutes) != (None, None)
+    if spec.runs_full_training or saves or spec.stage.to is not None or wall_s > MAX_REMEASURED_S:
+        return False
+    if deadline is not None and time.time() + 2 * wall_s >= deadline:
+        return False
+    reads_as_before = loader.cache != "as_found" or loader.memory_limit_mib is not None or loader.mode == "synthetic"
+    return reads_as_before or read_manifest(manifest_file).format == "tensors"
 
 
 def _measure(

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalestudy.launch import mpi, warm
+from scalestudy.launch.env_forwarding import forwarded
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.launch.passed_on import passed_on
 from scalestudy.spec.config import Site, read_site
 from scalestudy.training.job import Job
 
@@ -40,7 +40,7 @@ def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.
     Its arguments need no quotes, which qrsh loses. What a launcher starts begins outside of the image, on the first node
     too where a daemon starts it. Only the user can read the script: the environment may hold keys of object stores.
     """
-    kept = passed_on(environment, read_site().environment)
+    kept = forwarded(environment, read_site().environment)
     if not warm.wanted():
         kept["SCALESTUDY_WARM"] = "0"  # nothing of a job outlives it on a node, whose environment may not name the job
     script = folder / "node.sh"

@@ -23,7 +23,6 @@ from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, 
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.launch.lifeline import die_with
 from scalestudy.launch.reaper import IGNORED_SIGNALS
-from scalestudy.launch.unanswered import Unanswered
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -42,7 +41,6 @@ class Ranks:
         self.processes: list[BaseProcess] = []
         self.failures: list[Failure] = []
         self.heartbeats = Heartbeats(len(self.ranks))
-        self.unanswered = Unanswered()
         self._running: dict[int, int] = {}
         self._looked_s = time.monotonic()
 
@@ -114,15 +112,8 @@ class Ranks:
         now = time.monotonic()
         elapsed_s, self._looked_s = now - self._looked_s, now
         limit_s = self.job.spec.heartbeat_timeout_s
-        if self.job.processes > 1:
-            self.unanswered.look(self.pids, elapsed_s)
         for sentinel, slot in list(self._running.items()):
-            peer, unanswered_s = self.unanswered.longest(self.processes[slot].pid or 0)
-            if unanswered_s > limit_s:
-                del self._running[sentinel]
-                lost = f"had no answer from {peer} for {unanswered_s:.0f} s: the network between them is lost"
-                self._note("node", self.ranks[slot], f"{lost}; set `heartbeat_timeout_s` to wait longer")
-            elif self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
+            if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
                 why = why_silent(self.processes[slot].pid or 0)
                 silence = f"sent no heartbeat for {limit_s:g} s" + (f" ({why})" if why else "")

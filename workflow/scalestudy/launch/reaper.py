@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from scalestudy.launch import stopped
 from scalestudy.launch.lifeline import Lifeline
-from scalestudy.launch.stopped import StopWatch
 
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """By a run's ranks, agents and reaper: the process that started them decides when they end."""
@@ -23,7 +21,7 @@ def reaper(folder: Path | None = None) -> Iterator[int]:
     """A process that waits for this one's end, even by SIGKILL, then removes `folder` and ends its process group.
 
     Yields the group, which the run's processes join: what they start and leave running (a loader's workers) is in it
-    too. It also says when this process is stopped. When the block ends, everything in the group is ended.
+    too. When the block ends, everything in the group is ended.
     """
     lifeline = Lifeline()
     group = os.fork()
@@ -46,9 +44,7 @@ def _wait_and_clean(lifeline: Lifeline, folder: Path | None) -> None:
         os.setpgid(0, 0)
         for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        launcher, watched = StopWatch(os.getppid(), "the process that makes this run"), lifeline.watch()
-        while not select.select([watched], [], [], stopped.LOOK_S)[0]:
-            launcher.look()
+        select.select([lifeline.watch()], [], [])
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)  # a process that was still writing has ended by now

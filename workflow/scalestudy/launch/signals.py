@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from scalestudy import driver
-from scalestudy.training.notices import AGREED, DRIVER_IS_GONE, REQUEST
+from scalestudy.training.control_files import AGREED, DRIVER_IS_GONE, REQUEST
 
 AGREE_S = 30.0
 """Ranks may take so long from a signal to their agreement to stop."""

@@ -25,7 +25,6 @@ import resource
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -33,9 +32,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalestudy.launch import stopped
 from scalestudy.launch.signals import ASK_TO_STOP
-from scalestudy.launch.stopped import StopWatch
 from scalestudy.site_fault import in_job
 
 START_S = 90.0
@@ -96,22 +93,10 @@ def call(arguments: list[str]) -> int | None:
             connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             connection.sendall(request)
             with _signals_sent_on(connection):
-                answer = _answer(connection)
+                answer = connection.recv(64)
         except ConnectionError:
             answer = b""
     return _exit_status(answer, address.with_suffix(".log"))
-
-
-def _answer(connection: socket.socket) -> bytes:
-    """What the parent sends when the command has ended; says so when the parent is stopped meanwhile."""
-    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    parent = StopWatch(pid, "the warm parent process")
-    connection.settimeout(stopped.LOOK_S)
-    while True:
-        try:
-            return connection.recv(64)
-        except TimeoutError:
-            parent.look()
 
 
 def _exit_status(answer: bytes, log: Path) -> int:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from scalestudy.spec.layout import STOP_FILE
 from scalestudy.spec.run import Checkpoint
 from scalestudy.strategies.base import World
-from scalestudy.training import notices
+from scalestudy.training import control_files
 from scalestudy.training.job import Job
 
 EVERY_S = 1.0
@@ -153,10 +153,10 @@ class Agreement:
         """Why to stop, if at all: rank 0 watches the clock and the files of requests. Ranks ignore signals."""
         if self.world.rank > 0:
             return NONE
-        request = self.job.folder / notices.REQUEST
+        request = self.job.folder / control_files.REQUEST
         if request.exists():
             why = request.read_text(encoding="utf-8").strip()
-            return DRIVER if why == notices.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
+            return DRIVER if why == control_files.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
         if self.job.run_folder is not None and (self.job.run_folder / STOP_FILE).exists():
             return ASKED_BY_FILE
         margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
@@ -179,4 +179,4 @@ class Agreement:
 
 def announce_agreement(folder: Path) -> None:
     """Let the process that started the ranks know that they have agreed to stop, and now write or finish."""
-    (folder / notices.AGREED).touch()
+    (folder / control_files.AGREED).touch()

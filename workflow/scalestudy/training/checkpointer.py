@@ -13,7 +13,7 @@ from scalestudy.emulation.faults import Faults
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS
 from scalestudy.strategies.base import World
-from scalestudy.training import checkpoint, notices
+from scalestudy.training import checkpoint, control_files
 from scalestudy.training.agreement import Agreement
 from scalestudy.training.job import Job
 from scalestudy.training.recorder import Recorder
@@ -79,7 +79,7 @@ class Checkpointer:
         self.recorder.checkpointed(cost)
         if self.world.rank == 0:
             checkpoint.write_cost(folder, cost)
-            notices.write_state(self.job.run_folder, "running", done, f"saved after step {done}, {cause}")
+            control_files.write_state(self.job.run_folder, "running", done, f"saved after step {done}, {cause}")
         self.agreement.written(cost.seconds)
 
     def time_a_checkpoint(self) -> None:

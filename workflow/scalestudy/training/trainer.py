@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
 from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.strategies.base import World
-from scalestudy.training import notices
+from scalestudy.training import control_files
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer, first_step
 from scalestudy.training.evaluator import Evaluator
-from scalestudy.training.fits import skipped_where_it_does_not_fit
 from scalestudy.training.job import Job
+from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.schedule import Schedule
@@ -63,10 +65,10 @@ class Trainer:
 
         Returns why the run stopped on purpose before that, with its checkpoint written; "" where it did not.
         """
-        recorder, replica, timer, device = self.recorder, self.replica, self.recorder.timer, self.world.device
+        recorder, replica, device = self.recorder, self.replica, self.world.device
         done, cause = recorder.report.steps_done, ""
         if replica.times_forward:
-            replica.strategy.forward_ended = partial(timer.mark, "forward")
+            replica.strategy.forward_ended = partial(recorder.timer.mark, "forward")
         barrier(self.world)
         recorder.begin()
         self.agreement.begin(done)
@@ -74,26 +76,32 @@ class Trainer:
             stream = on_device(loader, device) if self.spec.loader.pin_memory else iter(loader)
             self.evaluate_after(done, loader)  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
-                self.faults.before_step(step)
-                replica.set_learning_rate(self.schedule.learning_rate(step))
-                timer.begin()
-                x, y = next(stream)
-                timer.mark("data")
-                x, y = replica.inputs(x), y.to(device, non_blocking=True)
-                timer.mark("convert")
-                loss = replica.forward_backward(x, y)
-                self.faults.in_step(step)
-                timer.mark("backward")
-                replica.exchange()
-                timer.mark("exchange")
-                replica.update()
-                timer.end()
-                recorder.step(loss, len(y), loader.delivered.popleft())
+                loss, samples = self.train_step(step, stream)
+                recorder.step(loss, samples, loader.delivered.popleft())
                 over, cause = self.between_steps(step + 1, loader)
                 if over:
                     break
         recorder.account(loader, self.faults)
         return cause
+
+    def train_step(self, step: int, stream: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, int]:
+        """One step on the next batch of `stream`; its loss and samples. The marks bear the names of the metrics."""
+        replica, timer = self.replica, self.recorder.timer
+        self.faults.before_step(step)
+        replica.set_learning_rate(self.schedule.learning_rate(step))
+        timer.begin()
+        x, y = next(stream)
+        timer.mark("data")
+        x, y = replica.inputs(x), y.to(self.world.device, non_blocking=True)
+        timer.mark("convert")
+        loss = replica.forward_backward(x, y)
+        self.faults.in_step(step)
+        timer.mark("backward")
+        replica.exchange()
+        timer.mark("exchange")
+        replica.update()
+        timer.end()
+        return loss, len(y)
 
     def between_steps(self, done: int, loader: Loader) -> tuple[bool, str]:
         """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
@@ -155,7 +163,7 @@ class Trainer:
         self.replica.strategy.finish()
         if self.world.rank == 0:
             stopped = {"step": self.recorder.report.steps_done, "cause": cause}
-            write_json(self.job.folder / notices.STOPPED, stopped)
+            write_json(self.job.folder / control_files.STOPPED, stopped)
 
     def serve(self) -> None:
         """Everything that a parameter server does."""
@@ -172,7 +180,7 @@ class Trainer:
 def main(job: Job, rank: int) -> None:
     """Run one process of a run to its end."""
     made: list[Replica] = []
-    with skipped_where_it_does_not_fit(job, lambda: made[0].strategy.measured() if made else {}):
+    with oom_as_skip(job, lambda: made[0].strategy.measured() if made else {}):
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
             made.append(Replica(job, world, data))

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from scalestudy.errors import UserError
 from scalestudy.hardware import ON_PURPOSE
 from scalestudy.strategies.base import World
-from scalestudy.training.fits import no_memory_on_device
 from scalestudy.training.job import Job
+from scalestudy.training.oom import is_oom
 from scalestudy.training.rendezvous import store as rendezvous_store
 
 
@@ -43,7 +43,7 @@ def _begin_on(device: torch.device) -> None:
     try:
         torch.cuda.set_device(device)
     except RuntimeError as error:
-        if no_memory_on_device(error):
+        if is_oom(error):
             raise
         what = f"torch {torch.__version__} cannot use GPU {device.index}: {str(error).strip().splitlines()[0]}"
         raise UserError(what, remedy=f"`scalestudy doctor` says more; {ON_PURPOSE}") from None

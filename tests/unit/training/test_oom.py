@@ -10,7 +10,7 @@ import torch
 
 from scalestudy.errors import Skipped, UserError
 from scalestudy.launch import largest_batch
-from scalestudy.training.fits import no_memory_on_device, skipped_where_it_does_not_fit
+from scalestudy.training.oom import is_oom, oom_as_skip
 
 GIB = 2**30
 OUT_OF_MEMORY = (
@@ -38,7 +38,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def ends(error: Exception, shares: bool = False, **measured: float) -> None:
     job: Any = SimpleNamespace(shares_devices=shares)
-    with skipped_where_it_does_not_fit(job, lambda: measured):
+    with oom_as_skip(job, lambda: measured):
         raise error
 
 
@@ -81,7 +81,7 @@ def test_a_device_that_answers_nothing_more_hides_no_reason(device: SimpleNamesp
 
 def test_other_errors_stay_what_they_are() -> None:
     for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), ValueError("out of memory")):
-        assert not no_memory_on_device(error)
+        assert not is_oom(error)
         with pytest.raises(type(error)):
             ends(error)
 

@@ -18,7 +18,7 @@ OTHERS_BYTES = 3 * GIB
 and NCCL's buffers take 1 to 2 GiB that torch's allocator does not count."""
 
 
-def no_memory_on_device(error: BaseException) -> bool:
+def is_oom(error: BaseException) -> bool:
     """Whether an error says that a device's memory does not suffice."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
@@ -26,7 +26,7 @@ def no_memory_on_device(error: BaseException) -> bool:
 
 
 @contextmanager
-def skipped_where_it_does_not_fit(job: Job, measured: Callable[[], Mapping[str, float]] = dict) -> Iterator[None]:
+def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]] = dict) -> Iterator[None]:
     """Raise Skipped where memory of the device runs out inside: the same happens next time.
 
     UserError where others hold much of the device: then it may not. `measured` returns columns (spec/columns.py) that the
@@ -35,7 +35,7 @@ def skipped_where_it_does_not_fit(job: Job, measured: Callable[[], Mapping[str, 
     try:
         yield
     except RuntimeError as error:
-        if not no_memory_on_device(error):
+        if not is_oom(error):
             raise
         print(f"{type(error).__name__}: {error}", flush=True)  # all that torch says, for the log
         told = _told(error, measured().get("predicted_memory_mib"))

@@ -28,7 +28,7 @@ NEVER = ("CUDA_VISIBLE_DEVICES",)
 """Each node has its own."""
 
 
-def passed_on(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+def forwarded(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
     """The variables that go along; `more` are names of the site, `NAME*` all that begin so."""
     prefixes = PREFIXES + tuple(name.removesuffix("*") for name in more if name.endswith("*"))
     names = {*NAMES, *more}
