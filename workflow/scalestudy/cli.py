@@ -16,7 +16,7 @@ from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "agent", "check", "claims", "compare", "doctor", "export", "figure", "forget", "here", "import", "judge", "keys",
+    "agent", "check", "claims", "compare", "doctor", "explain", "export", "figure", "forget", "here", "import", "judge", "keys",
     "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
     "summarise", "summary", "table", "train", "try", "unstage",
 )  # fmt: skip

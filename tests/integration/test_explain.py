@@ -1,0 +1,104 @@
+"""`scalestudy explain` on scripts that know nothing of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SCALESTUDY = str(Path(sys.executable).with_name("scalestudy"))
+BEGIN = """
+    import os, sys, time, torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, Dataset
+    torch.set_num_threads(1)
+
+    class Items(Dataset):
+        def __init__(self, seconds): self.seconds = seconds
+        def __len__(self): return 256
+        def __getitem__(self, i):
+            time.sleep(self.seconds)
+            return torch.randn(16), i % 4
+
+    def step(model, optimiser, x, y):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimiser.zero_grad(); loss.backward(); optimiser.step()
+
+    model = torch.nn.Linear(16, 4)
+"""
+PLAIN = """
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    checked = DataLoader(Items(0), batch_size=64)
+    for epoch in range(100):
+        for number, (x, y) in enumerate(DataLoader(Items(float(sys.argv[1])), batch_size=4)):
+            step(model, optimiser, x, y)
+            for x, y in checked if number % 2 else ():
+                time.sleep(float(sys.argv[2]))
+"""
+TWO_RANKS = """
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    while True:
+        if dist.get_rank() == 1: time.sleep(float(sys.argv[1]))
+        step(model, optimiser, torch.randn(4, 16), torch.randint(4, (4,)))
+"""
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
+
+
+@pytest.fixture
+def explained(tmp_path):
+    """Explain a script with these arguments; returns its JSON."""
+
+    def call(text: str, *arguments: str, launcher: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> dict:
+        script = tmp_path / "train.py"
+        script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
+        words = [*options, "--steps", "16", "--minutes", "0.1", "--json"]
+        command = [sys.executable, *launcher, str(script), *arguments]
+        done = subprocess.run(
+            [SCALESTUDY, "explain", *words, "--", *command], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
+
+
+def part(found: dict, name: str) -> float:
+    """Seconds of a part; 0 where it was not seen."""
+    return sum(each["seconds"] for each in found["parts"] if each["name"] == name)
+
+
+def test_slow_items_are_loading(explained):
+    found = explained(PLAIN, "0.05", "0", options=("--only", "loading"))
+    assert part(found, "loading") > 0.15
+    assert part(found, "loading") > 0.5 * found["step_s"]
+    assert "waiting for data" in found["sentences"][1]
+
+
+def test_evaluation_between_steps_is_no_loading(explained):
+    found = explained(PLAIN, "0", "0.05", options=("--only", "loading"))
+    assert part(found, "between_steps") > 0.5 * found["step_s"]
+    assert part(found, "loading") == 0
+
+
+def test_a_slow_rank_is_named(explained):
+    found = explained(TWO_RANKS, "0.2", launcher=TORCHRUN, options=("--only", "exchange"))
+    assert (found["ranks"], found["slow_rank"]) == (2, 1)
+    assert part(found, "straggler") > 0.1
+    assert [each["name"] for each in found["not_examined"]] == ["loading"]
+
+
+def test_a_script_without_steps_fails_with_its_own_last_words(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('no such dataset')", encoding="utf-8")
+    done = subprocess.run(
+        [SCALESTUDY, "explain", "--", sys.executable, str(script)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "status 1" in done.stderr and "no such dataset" in done.stderr

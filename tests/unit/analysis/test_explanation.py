@@ -1,0 +1,130 @@
+"""Parts of a step from rounds of observed runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scalestudy.analysis import explanation_words as words
+from scalestudy.analysis.explanation import explain
+from scalestudy.program.observe import Observation, Rank, Removal
+from scalestudy.program.takeaway import BARE, WHOLE, Rounds, plan_rounds, possible_removals
+
+LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
+RANK = Rank(0, 1, "node", False, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
+NOISE_S = (-0.001, 0.0, 0.001)
+"""Of the three rounds, shared by all runs of one."""
+
+
+def run(*step_s: float, between_s: float = 0.0, **facts) -> Observation:
+    """A run whose ranks took these times a step."""
+    ranks = [
+        replace(RANK, rank=number, world=len(step_s), window_s=10 * each, between_s=10 * between_s, **facts)
+        for number, each in enumerate(step_s)
+    ]
+    return Observation(tuple(ranks), 5.0)
+
+
+def rounds(own_noise: float = 0.0, **runs: Observation) -> Rounds:
+    """Three rounds of the same runs, each with the round's noise."""
+    out = Rounds(runs[WHOLE], steps=10)
+    out.removals = {name: Removal(name) for name in runs}
+    for place, shift in enumerate(NOISE_S):
+        noise = {name: shift + own_noise * (-1) ** (place + number) for number, name in enumerate(runs)}
+        out.rounds.append(
+            {
+                name: replace(
+                    each,
+                    ranks=tuple(
+                        replace(rank, window_s=rank.window_s + 10 * noise[name], parameters=rank.rank)
+                        for rank in each.ranks
+                    ),
+                )
+                for name, each in runs.items()
+            }
+        )
+    return out
+
+
+def test_loading_is_the_step_less_the_step_with_batches_from_memory():
+    found = explain(rounds(whole=run(0.073), loading=run(0.038)))
+    loading = found.part("loading")
+    assert (loading.seconds, loading.low, loading.high) == pytest.approx((0.035, 0.035, 0.035))
+    assert found.part("rest").seconds == pytest.approx(0.038)
+    assert (
+        "35.0 ms of it (35.0 to 35.0 ms, 48%) is waiting for data"
+        in words.sentences(found, rounds(whole=run(0.073)))[1]
+    )
+
+
+def test_a_part_whose_interval_holds_zero_is_not_seen():
+    found = explain(rounds(own_noise=0.004, whole=run(0.073), loading=run(0.071)))
+    assert found.part("loading") is None
+    assert 0.01 < found.not_seen["loading"] < 0.03
+
+
+def test_a_part_below_two_percent_of_the_step_is_not_seen():
+    found = explain(rounds(whole=run(0.1), loading=run(0.0985)))
+    assert found.part("loading") is None
+    assert "loading" in found.not_seen
+
+
+def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():
+    found = explain(
+        rounds(whole=run(0.060, 0.060, 0.060, ddp_modules=1), exchange=run(0.020, 0.050, 0.020, ddp_modules=1))
+    )
+    assert found.slow_rank == 1
+    assert found.part("straggler").seconds == pytest.approx(0.030)
+    assert found.part("exchange").seconds == pytest.approx(0.010)
+
+
+def test_equal_ranks_have_no_straggler():
+    found = explain(rounds(whole=run(0.060, 0.060, ddp_modules=1), exchange=run(0.020, 0.020, ddp_modules=1)))
+    assert found.slow_rank is None
+    assert found.part("exchange").seconds == pytest.approx(0.040)
+
+
+def test_compiled_ranks_that_stay_equal_without_synchronisation_are_not_examined():
+    observed = rounds(whole=run(0.06, 0.06, ddp_modules=1), exchange=run(0.06, 0.06, ddp_modules=1, is_compiled=True))
+    for one in observed.rounds:
+        ranks = tuple(replace(rank, parameters=1.5) for rank in one["exchange"].ranks)
+        one["exchange"] = replace(one["exchange"], ranks=ranks)
+    found = explain(observed)
+    assert "equal parameters" in found.not_examined["exchange"]
+    assert found.part("exchange") is None
+
+
+def test_parts_that_overlap_are_said_to():
+    observed = rounds(
+        whole=run(0.10, 0.10, ddp_modules=1),
+        loading=run(0.09, 0.09),
+        exchange=run(0.09, 0.09, ddp_modules=1),
+        bare=run(0.05, 0.05),
+    )
+    assert "they overlap" in words.sentences(explain(observed), observed)[-1]
+
+
+def test_a_gain_is_named_as_a_change_of_a_line():
+    observed = rounds(whole=run(0.08), workers=run(0.04))
+    assert words.sentences(explain(observed), observed)[-1].startswith("`num_workers=2` in place of 1 gives 2 times")
+
+
+def test_a_script_without_a_loader_says_what_was_not_examined():
+    removals, reasons = possible_removals([replace(RANK, loaders=())])
+    assert list(removals) == [WHOLE]
+    assert reasons["loading"].startswith("no DataLoader")
+
+
+def test_everything_is_taken_away_together_where_two_parts_can_be():
+    removals, _ = possible_removals([replace(RANK, ddp_modules=1, world=2)])
+    assert removals[BARE].remove == ("loading", "exchange")
+
+
+def test_gains_are_given_up_before_parts_where_time_is_short():
+    calibration = Observation((RANK,), 5.0)
+    plan = Rounds(calibration)
+    plan.removals, _ = possible_removals([RANK])
+    _, count = plan_rounds(calibration, plan, 200, left_s=45.0)
+    assert (list(plan.removals), count) == ([WHOLE, "loading"], 3)
+    assert plan.not_examined["workers"].startswith("no time")

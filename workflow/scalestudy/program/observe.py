@@ -1,0 +1,176 @@
+"""One observed run of a user's command: start it with hooks, wait for its records, end all of its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+INJECTED = Path(__file__).parent / "inject"
+REQUEST = "SCALESTUDY_EXPLAIN"
+"""Environment variable with the request; inject/sitecustomize.py describes its keys."""
+FORWARDED_BY_OPEN_MPI = "OMPI_MCA_mca_base_env_list"
+POLL_S = 0.05
+GRACE_S = 3.0
+"""From SIGTERM to SIGKILL."""
+LAST_LINES = 8
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A part of the step that is taken away, or a setting that is changed, in a run."""
+
+    name: str
+    remove: tuple[str, ...] = ()
+    workers: float = 1
+    pin: bool = False
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank's record of its window; times in seconds on its own clock."""
+
+    rank: int
+    world: int
+    host: str
+    has_ended: bool
+    steps: int
+    window_s: float
+    waited_s: float
+    between_s: float
+    loaders: tuple[dict[str, Any], ...]
+    ddp_modules: int
+    fsdp_modules: int
+    is_distributed: bool
+    is_compiled: bool
+    on_gpu: bool
+    parameters: float
+
+    @property
+    def step_s(self) -> float:
+        """Mean time from the end of one optimiser step to the end of the next."""
+        return self.window_s / self.steps
+
+    @property
+    def training_loaders(self) -> list[dict[str, Any]]:
+        """The loaders whose batches optimiser steps follow."""
+        return [loader for loader in self.loaders if loader["is_for_training"]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The records of one run, by rank; `failure` says why there are none."""
+
+    ranks: tuple[Rank, ...]
+    seconds: float
+    failure: str = ""
+
+    @property
+    def step_s(self) -> float:
+        """Step time of the slowest rank, in seconds."""
+        return max(rank.step_s for rank in self.ranks)
+
+
+def observe(
+    command: Sequence[str], removal: Removal, steps: int, warmup: int, timeout_s: float, folder: Path
+) -> Observation:
+    """Run the command once, for `warmup` + `steps` optimiser steps, with a part taken away.
+
+    `folder` receives the records and the command's output. Every process of the command has ended on return.
+    """
+    folder.mkdir(parents=True)
+    request: dict[str, Any] = {
+        "out": str(folder.absolute()),
+        "warmup": warmup,
+        "steps": steps,
+        "remove": removal.remove,
+        "workers": removal.workers,
+        "pin": removal.pin,
+    }
+    begin = time.monotonic()
+    log = folder / "output.log"
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                list(command), env=hooked(request), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+            status = _wait(process, timeout_s)
+    except OSError as error:
+        return Observation((), 0.0, f"{command[0]} cannot be started: {error.strerror}")
+    finally:
+        end_processes(request["out"])
+    seconds = time.monotonic() - begin
+    ranks = read_ranks(folder)
+    return Observation(ranks, seconds, _failure(ranks, status, timeout_s, folder, log))
+
+
+def hooked(request: dict[str, Any]) -> dict[str, str]:
+    """Return the environment of an observed command."""
+    path = os.pathsep.join(filter(None, [str(INJECTED), os.environ.get("PYTHONPATH", "")]))
+    passed = ";".join(filter(None, [os.environ.get(FORWARDED_BY_OPEN_MPI, ""), "PYTHONPATH", REQUEST]))
+    return {**os.environ, "PYTHONPATH": path, FORWARDED_BY_OPEN_MPI: passed, REQUEST: json.dumps(request)}
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """Return the command's exit status; None where the time ran out first."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout_s)
+    return None
+
+
+def end_processes(out: str) -> None:
+    """End what the command has left: launchers start sessions of their own, so the environment tells its processes."""
+    processes = [process for process in psutil.process_iter() if _is_of(process, out)]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            with suppress(psutil.Error):
+                process.send_signal(number)
+        _, processes = psutil.wait_procs(processes, GRACE_S)
+
+
+def _is_of(process: psutil.Process, out: str) -> bool:
+    try:
+        return json.dumps(out) in process.environ().get(REQUEST, "")
+    except (psutil.Error, OSError):
+        return False
+
+
+def read_ranks(folder: Path) -> tuple[Rank, ...]:
+    """Return the records in a run's folder, by rank."""
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("rank.*.json")]
+    fields = Rank.__dataclass_fields__
+    ranks = [Rank(**{name: value for name, value in record.items() if name in fields}) for record in records]
+    return tuple(sorted(ranks, key=lambda rank: rank.rank))
+
+
+def _failure(ranks: tuple[Rank, ...], status: int | None, timeout_s: float, folder: Path, log: Path) -> str:
+    """Return the reason why a run cannot be used, with the last lines of its output; empty where it can."""
+    if ranks and len(ranks) == ranks[0].world and all(rank.steps for rank in ranks):
+        return ""
+    if status is None:
+        return f"no result after {timeout_s:.0f} s{_quoted(log)}"
+    if status != 0:
+        return f"the command failed with status {status}{_quoted(log)}"
+    if ranks:
+        least = min(rank.steps for rank in ranks)
+        return (
+            f"{len(ranks)} of {ranks[0].world} ranks were seen, with {least} optimiser steps in their windows or more"
+        )
+    if list(folder.glob("hooked.*")):
+        return f"no step of a torch.optim optimiser was seen{_quoted(log)}"
+    return "Python did not load the hooks: `python -I`, `-E` and `-S` leave out PYTHONPATH"
+
+
+def _quoted(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    return "".join(f"\n    {line}" for line in lines)
