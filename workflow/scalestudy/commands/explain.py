@@ -13,7 +13,7 @@ from scalestudy.errors import UserError
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(name="explain", context_settings={"ignore_unknown_options": True})
 @click.option("--steps", default=200, show_default=True, help="Most optimiser steps that are timed in a run.")
 @click.option("--minutes", default=2.0, show_default=True, help="Time for all runs; at least three rounds are made.")
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Take away this part alone; can be repeated.")
@@ -26,6 +26,8 @@ def command(
     """Run a training script a few times, each time with one part of its step taken away, and say where its time goes.
 
     COMMAND is the script as you start it, for example `torchrun --nproc-per-node 8 train.py --my-flags`. It is not edited.
+
+    Example: scalestudy explain -- python train.py
     """
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
