@@ -25,7 +25,7 @@ from typing import IO
 SLURM = "tests/cluster/test_slurm.py"
 SLURM_HARSH = "tests/cluster/test_slurm_harsh.py"
 DAY_ONE = "tests/cluster/test_day_one.py"
-MORE_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes", "allocation"))
+MORE_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes",))
 GRID_ENGINE = "tests/cluster/test_sge.py"
 EXECUTOR = "tests/cluster/test_executor_package.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,51 +38,11 @@ def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driv
     assert options.nolock
 
 
-def test_a_run_that_another_driver_finished_meanwhile_is_not_made_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "result.json").touch()
-    os.utime(folder / "result.json", (1001, 1001))
-    with pytest.raises(SystemExit) as end:
-        dag.own_folder(workflow(folder / "result.json"), begin=1000.0)
-    assert end.value.code == 2
-    assert "result.json: another driver finished this run while this one was reading the folder" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_run_with_an_old_result_is_made_again_where_that_was_asked_for(folder: Path) -> None:
-    (folder / "result.json").touch()
-    os.utime(folder / "result.json", (999, 999))
-    dag.own_folder(workflow(folder / "result.json"), begin=1000.0)
+def test_a_local_driver_takes_the_folder(folder: Path) -> None:
+    dag.own_folder(workflow(folder / "result.json"))
     assert driver.known() == driver.identity(os.getpid())
 
 
 def test_what_is_submitted_knows_no_driver(folder: Path) -> None:
-    dag.own_folder(workflow(folder / "result.json", local=False), begin=1000.0)
+    dag.own_folder(workflow(folder / "result.json", local=False))
     assert driver.known() == ""
-
-
-def mark(output: Path) -> Path:
-    """Mark an output as Snakemake marks what a job is about to make; long names are cut."""
-    name = urlsafe_b64encode(str(output).encode()).decode()
-    parts = [name[begin : begin + 254] for begin in range(0, len(name), 254)]
-    file = Path(".snakemake/incomplete", *(f"@{part}" for part in parts[:-1]), parts[-1])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch()
-    return file
-
-
-def test_a_result_that_is_there_is_finished_whoever_was_killed_since_its_job_began(folder: Path) -> None:
-    runs = Path("results/local/runs")
-    there, absent, long = runs / "there/result.json", runs / "absent/result.json", runs / ("x" * 240) / "result.json"
-    figure = Path("results/local/mini/figures/study/time.svg")
-    for output in (there, long, figure):
-        output.parent.mkdir(parents=True)
-        output.touch()
-    marks = {output: mark(output) for output in (there, absent, long, figure)}
-    foreign = Path(".snakemake/incomplete/not base 64")
-    foreign.touch()
-    dag.driver.keep_finished_runs()
-    assert [output for output, file in marks.items() if file.exists()] == [absent, figure]
-    assert foreign.exists()
