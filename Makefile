@@ -98,9 +98,7 @@ soak: .venv-dev
 	python -m tests.soak.kill_and_resume | tee docs/measured/kill_and_resume.txt
 	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
 	cp build/extrapolation/extrapolation.npz tests/data/
-	python -m tests.hostile
-	python -m tests.soak.fuzz --minutes 60 --out docs/measured/fuzz.json
-	python -m tests.soak.fuzz_kernel | tee docs/measured/fuzz_kernel.txt
+	SCALESTUDY_FUZZ_EXAMPLES=10000 SCALESTUDY_FUZZ_ROUNDS=60000 pytest --timeout 3600 tests/foreign
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
 	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
 	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt

@@ -1,4 +1,4 @@
-"""Branch coverage of all tests but those of real schedulers and hostile input, by folder: `python -m tests.covered [OPTION OF PYTEST]… [FILE]…`.
+"""Branch coverage of all tests but those of real schedulers and foreign input, by folder: `python -m tests.covered [OPTION OF PYTEST]… [FILE]…`.
 
 Processes that tests start, fork and execute count, also in copies of the project; those that are killed do not. Tests of
 schedulers are left out, as their jobs run as another user. What is measured stays in build/coverage, for `coverage html`.

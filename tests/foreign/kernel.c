@@ -1,4 +1,4 @@
-/* Damaged JPEGs and random views for the kernel, meant to be compiled with a sanitizer; see fuzz_kernel.py.
+/* Damaged JPEGs and random views for the kernel, meant to be compiled with a sanitizer; see test_kernel.py.
 
    fuzz INSTRUCTIONS ROUNDS FILE...   Memory is exactly as large as it must be, so that one byte too far is found. */
 

@@ -1,0 +1,116 @@
+"""Projects in which scalestudy reads files of unknown origin: one per test, beside a folder that nothing may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scalestudy import cli
+from scalestudy.errors import UNSEEN
+
+FILES = {
+    "config/config.yaml": "machine: lab\nstudies: [s]\n",
+    "config/studies/s.yaml": "question: How?\nbase: {strategy: allreduce}\nvary: {ranks: [1, 2]}\nscales: {mini: {}}\n",
+    "config/machines/lab.yaml": "nodes: 2\ndevices_per_node: 4\nmemory_gib: 16.0\n",
+    "config/machines/local.yaml": "description: Here\n",
+    "Snakefile": "",
+}
+Spoil = Callable[[Path], object]
+"""Damages the project in the given folder, which is the current one."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a study `s`; it is the current folder."""
+    top = tmp_path / "project"
+    for name, text in FILES.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/diary.txt").write_text("private\n")
+    monkeypatch.chdir(top)
+    monkeypatch.setenv("SCALESTUDY_WARM", "0")
+    monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path_factory.mktemp("locks")))
+    monkeypatch.setenv("SCALESTUDY_OFFLINE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return top
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line in a project."""
+
+    project: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def accepts(self, *words: str) -> None:
+        """Succeeds: without damage the input is right."""
+        assert cli.run_command(list(words)) == 0, self.capsys.readouterr().err
+
+    def refuses(self, spoil: Spoil, message: str, words: Sequence[str], may_write: str = "made") -> None:
+        """Ends with one message that a terminal shows unchanged, and writes only below `may_write`."""
+        spoil(self.project)
+        before = contents(self.project.parent, may_write)
+        self.capsys.readouterr()
+        status = cli.run_command(list(words))
+        error = self.capsys.readouterr().err
+        assert status != 0
+        assert message in error, error
+        assert error.count("scalestudy: ") == 1 and "Traceback" not in error
+        assert not UNSEEN.search(error), ascii(error)
+        assert contents(self.project.parent, may_write) == before
+
+
+@pytest.fixture
+def command(project: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line in this project."""
+    return Command(project, capsys)
+
+
+def contents(folder: Path, without: str) -> Mapping[str, object]:
+    """Kind and size, or content, of everything below a folder, except for entries of the name `without`."""
+    return {
+        str(path): path.read_bytes() if path.is_file() and not path.is_symlink() else path.lstat().st_mode
+        for path in sorted(folder.rglob("*"))
+        if without not in path.parts
+    }
+
+
+def cases(rows: Mapping[str, tuple[object, ...]], names: str = "spoil, message") -> pytest.MarkDecorator:
+    """One test per row, by its name."""
+    return pytest.mark.parametrize(names, rows.values(), ids=rows)
+
+
+def raw(name: str, content: bytes) -> Spoil:
+    """Replaces a file."""
+
+    def spoil(project: Path) -> None:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).unlink(missing_ok=True)
+        (project / name).write_bytes(content)
+
+    return spoil
+
+
+def edit(name: str, old: str, new: str) -> Spoil:
+    """Replaces text of a file."""
+
+    def spoil(project: Path) -> None:
+        text = (project / name).read_text()
+        assert old in text
+        (project / name).write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def link(name: str, target: str) -> Spoil:
+    """Replaces a file by a link."""
+
+    def spoil(project: Path) -> None:
+        (project / name).unlink(missing_ok=True)
+        (project / name).symlink_to(target)
+
+    return spoil

@@ -1,0 +1,141 @@
+"""Images, folders of images, and the lists that publishers put beside them, read by `scalestudy prepare`."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.foreign import published
+from tests.foreign.conftest import Command, cases, edit, link, raw
+from tests.foreign.published import LISTS, SOLUTION, TABLE
+
+Z = "pictures/train/cat/z.jpg"
+IN_PLACE, STORED = published.spec("image_folder"), published.spec("image_folder", preprocess="raw", resize=8)
+CHEST, IMAGENET = published.spec("chest_xray14"), published.spec("imagenet")
+
+
+def claiming(pixels: int) -> bytes:
+    """A JPEG whose header claims this many rows and columns."""
+    data = bytearray(published.picture())
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = struct.pack(">HH", pixels, pixels)
+    return bytes(data)
+
+
+def bomb() -> bytes:
+    """A PNG of 60,000 x 60,000 pixels in a few bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    rows = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + rows + chunk(b"IEND", b"")
+
+
+def coded(form: str) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, form)
+    return stream.getvalue()
+
+
+WHOLE = published.picture(1, (64, 48))
+UNREADABLE, UNKNOWN = "z.jpg: cannot be read as an image: ", "unknown kind, neither JPEG nor PNG"
+PICTURES = {
+    "empty": (raw(Z, b""), UNREADABLE),
+    "a page": (raw(Z, b"<html>404</html>"), UNKNOWN),
+    "PostScript": (raw(Z, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"), UNKNOWN),
+    "a TIFF": (raw(Z, coded("TIFF")), UNKNOWN),
+    "the first bytes of a JPEG": (raw(Z, WHOLE[:20]), UNREADABLE),
+    "half of a JPEG": (raw(Z, WHOLE[: len(WHOLE) // 2]), UNREADABLE),
+    "a PNG with a wrong checksum": (raw(Z, coded("PNG")[:30] + b"xxxx" + coded("PNG")[34:]), UNREADABLE),
+    "a PNG of 3,600,000,000 pixels": (raw(Z, bomb()), UNREADABLE),
+    "a JPEG that claims 65,500 x 65,500 pixels": (raw(Z, claiming(65_500)), UNREADABLE),
+}
+FOLDERS = {
+    "a class outside": (link("pictures/train/cow", "../../../outside"), "cow"),
+    "an image outside": (link(Z, "../../../../outside/diary.txt"), "z.jpg"),
+    "a link to a device": (link(Z, "/dev/zero"), "z.jpg"),
+    "a pipe": (lambda project: os.mkfifo(project / Z), "z.jpg"),
+    "an escape sequence in a name": (lambda project: os.mkfifo(project / "pictures/train/cat/\x1b[2J.jpg"), "\\x1b[2J"),
+    "a class of the held-out images only": (raw("pictures/val/cow/0.jpg", WHOLE), "cow"),
+}
+T, L, V, NPZ = (f"pictures/{name}" for name in (TABLE, LISTS[0], SOLUTION, "chestmnist.npz"))
+FIRST = "00000001_000.png,Mass,1"
+TABLES = {
+    "an image in place of the table": (raw(T, WHOLE), f"{TABLE}: is not UTF-8 text"),
+    "a missing column": (edit(T, ",Patient ID", ""), f"{TABLE}: has no column 'Patient ID'"),
+    "a short row": (edit(T, FIRST, "00000001_000.png,Mass"), f"{TABLE}:2: "),
+    "an unknown finding": (edit(T, "Mass,1", "\x1b[2J,1"), f"{TABLE}:2: `\\x1b[2J` is not a finding"),
+    "an image with two meanings": (edit(T, FIRST, f"{FIRST}\n00000001_000.png,Edema,1"), "contradicts line 2"),
+    "a patient in both lists": (edit(T, "Hernia,4", "Hernia,1"), "patient 1 is also in train_val_list.txt"),
+    "an image outside": (edit(L, "00000001_000.png", "../../outside/diary.txt"), "is in no folder of images"),
+}
+SOLUTIONS = {
+    "an empty list": (raw(V, b""), "ILSVRC2012_val_00000001: is not listed"),
+    "an unknown class": (edit(V, "n01443537", "n09999999"), "`n09999999` is not a class of"),
+    "an image with two classes": (edit(V, "\nILSVRC", "\nILSVRC2012_val_00000001,n01443537 1\nILSVRC"), f"{SOLUTION}:3: "),
+}  # fmt: skip
+ARRAYS = {
+    "objects, which are code": ({"train_labels": np.array([{"a": 1}] * 4, object)}, "is not a file of ChestMNIST"),
+    "fewer labels than images": ({"train_labels": np.zeros((3, 14), np.uint8)}, "14 findings per image"),
+    "a finding of 7": ({"test_labels": np.full((2, 14), 7, np.uint8)}, "test_labels hold more than 0 and 1"),
+    "images as floats": ({"train_images": np.zeros((4, 8, 8))}, "train_images are float64"),
+}
+
+
+def test_undamaged_images_and_lists_are_accepted(command: Command) -> None:
+    made = {
+        IN_PLACE: published.folders,
+        STORED: published.folders,
+        CHEST: published.chest,
+        IMAGENET: published.imagenet,
+    }
+    for words, publish in made.items():
+        publish(command.project / "pictures")
+        command.accepts(*words)
+        shutil.rmtree("pictures")
+        shutil.rmtree("made")
+
+
+@cases(PICTURES)
+def test_a_wrong_image_is_refused(spoil: object, message: str, command: Command) -> None:
+    published.folders(command.project / "pictures")
+    command.refuses(spoil, message, STORED)
+
+
+@cases(FOLDERS)
+def test_a_wrong_folder_of_images_is_refused(spoil: object, message: str, command: Command) -> None:
+    published.folders(command.project / "pictures")
+    command.refuses(spoil, message, IN_PLACE)
+
+
+@cases(TABLES)
+def test_a_wrong_table_of_findings_is_refused(spoil: object, message: str, command: Command) -> None:
+    published.chest(command.project / "pictures")
+    command.refuses(spoil, message, CHEST)
+
+
+@cases(SOLUTIONS)
+def test_a_wrong_list_of_classes_is_refused(spoil: object, message: str, command: Command) -> None:
+    published.imagenet(command.project / "pictures")
+    command.refuses(spoil, message, IMAGENET)
+
+
+@cases(ARRAYS, "arrays, message")
+def test_a_wrong_file_of_arrays_is_refused(arrays: dict[str, object], message: str, command: Command) -> None:
+    published.mnist(command.project / "pictures", **arrays)
+    command.refuses(Path.exists, message, CHEST)
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04garbage", b""])
+def test_a_damaged_file_of_arrays_is_refused(content: bytes, command: Command) -> None:
+    command.refuses(raw(NPZ, content), "is not a file of ChestMNIST, or is damaged", CHEST)
