@@ -38,7 +38,12 @@ class EventOfASlowDevice:
     began_s = 0.0
 
 
-def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(tmp_path: Path) -> None:
+def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     of = job(tmp_path, measure={"warmup_steps": 10, "steps": 20})
     recorder = Recorder(of, World(0, 1, 0, torch.device("cpu"), 1, None), Schedule(of.spec, 8, 0))
     EventOfASlowDevice.queued, EventOfASlowDevice.began_s = 0, time.perf_counter()
@@ -56,5 +61,5 @@ def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(tm
     recorder.account(loader, faults)
     assert recorder.report.window_clock is not None
     began, ended = (clock - EventOfASlowDevice.began_s for clock in recorder.report.window_clock)
-    assert began == pytest.approx(0.1, abs=0.03)
-    assert ended == pytest.approx(0.3, abs=0.03)
+    assert began == pytest.approx(0.1, abs=1e-6)
+    assert ended == pytest.approx(0.3, abs=1e-6)
