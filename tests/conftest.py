@@ -7,14 +7,18 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-import hypothesis
 import pytest
 
-# A loaded machine makes any example slow: that is no failure.
-hypothesis.settings.register_profile("no times", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("no times")
+# A loaded machine makes any example slow: that is no failure. A machine with a GPU may lack hypothesis.
+with suppress(ImportError):
+    import hypothesis
+
+    no_times = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("no times", **no_times)
+    hypothesis.settings.load_profile("no times")
 ROOT = Path(__file__).resolve().parent.parent
 
 # What is imported stays: looking for garbage among it again and again takes an eighth of the time until the first test.

@@ -1,0 +1,272 @@
+"""Ratios on a GPU beside plain torch and torchvision, and the share of its peaks. Peers run in the same test, in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.flop_counter import FlopCounterMode
+
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader, on_device
+from scalestudy.data.prepare.datasets import prepare
+from scalestudy.files import read_table
+from scalestudy.spec.config import Site
+from scalestudy.spec.run import Loader as LoaderSpec
+from scalestudy.spec.run import RunSpec
+from scalestudy.training.job import Job, Resolved
+from scalestudy.training.replica import DTYPES, Replica
+from scalestudy.training.trainer import Trainer
+from scalestudy.training.training_data import TrainingData
+from scalestudy.training.world import allow_tf32, join
+from tests.gpu.common import (
+    DEVICE,
+    HAS_GPU,
+    ROOT,
+    Record,
+    as_values,
+    images,
+    median_s,
+    paired,
+    seconds_of,
+    size,
+    synchronise,
+    synthetic,
+    tried,
+    valid,
+)  # fmt: skip
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+CORES = len(os.sched_getaffinity(0))
+
+
+def peak_tflops(precision: str) -> float | None:
+    """Dense peak of the data sheet; None where this device is not in the table."""
+    rows = read_table(ROOT / "config/reference/accelerators.csv", ("device_name", precision), numbers=(precision,))
+    name = torch.cuda.get_device_name(DEVICE) if HAS_GPU else ""
+    return next((float(row[precision]) for row in rows if row["device_name"] == name and row[precision]), None)
+
+
+def beside_peak(name: str, precision: str, tflops: float) -> dict[str, float]:
+    """TFLOP/s, and their share of the peak where that is known."""
+    peak = peak_tflops(precision)
+    return {f"{name}_tflops": tflops} | ({f"{name}_of_peak": tflops / peak} if peak else {})
+
+
+PRODUCTS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16,
+            "float16": torch.float16}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", PRODUCTS)
+def test_peak_of_matrix_products(precision: str, record: Record) -> None:
+    side = size(8192, 64)
+    allow_tf32(precision == "tf32")
+    x, y = (torch.randn(side, side, device=DEVICE).to(PRODUCTS[precision]) for _ in range(2))
+    record(**beside_peak(precision, precision, 2 * side**3 / median_s(lambda: x @ y) / 1e12))
+
+
+def test_copy_bandwidths(record: Record) -> None:
+    bytes_ = size(256 << 20, 1 << 20)
+    there = torch.empty(bytes_, dtype=torch.uint8, device=DEVICE)
+    other = torch.empty_like(there)
+    for name, is_pinned in (("pageable", False), *([("pinned", True)] if HAS_GPU else [])):
+        source = torch.empty(bytes_, dtype=torch.uint8, pin_memory=is_pinned)
+        copy_s = median_s(lambda source=source: there.copy_(source, non_blocking=True))
+        record(**{f"{name}_gb_per_s": bytes_ / copy_s / 1e9})
+    record(device_gb_per_s=2 * bytes_ / median_s(lambda: other.copy_(there)) / 1e9)
+
+
+def models() -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
+    from torchvision.models import resnet50, vit_b_16
+
+    if not HAS_GPU:
+        return {"linear": (lambda: nn.Linear(64, 64), (8, 64))}
+    return {"resnet50": (resnet50, (256, 3, 224, 224)), "vit_b_16": (vit_b_16, (256, 3, 224, 224))}
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
+def test_model_flops_utilisation(precision: str, record: Record) -> None:
+    """Operations of forward and backward (torch's counter) per second, over the data sheet's dense peak."""
+    allow_tf32(True)
+    for name, (make, shape) in models().items():
+        model, x = make().to(DEVICE), torch.randn(shape, device=DEVICE)
+        if x.ndim == 4:
+            model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+        optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+        def step(model: nn.Module = model, x: torch.Tensor = x, optimiser: Any = optimiser) -> None:
+            optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bfloat16"):
+                loss = model(x).float().square().mean()
+            loss.backward()
+            optimiser.step()
+
+        with FlopCounterMode(display=False) as counter:
+            step()
+        step_s = median_s(step)
+        record(**beside_peak(name, precision, counter.get_total_flops() / step_s / 1e12))
+        record(**{f"{name}_samples_per_s": shape[0] / step_s})
+        del model, x, optimiser
+        if HAS_GPU:
+            torch.cuda.empty_cache()
+
+
+# The loop beside a bare one
+
+NETWORK = ("resnet50", 224) if HAS_GPU else ("small_cnn", 8)
+STEPS, MAX_RATIO = size(20, 10), 1.02
+FIRST = 2
+"""Steps of a turn of ours that do not count: the loader makes its first batches."""
+LAST = {"memory_format": "channels_last"}
+FAST = {"autocast": "bfloat16", "tf32": True}
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "bfloat16_256": (256, {**FAST, **LAST}),
+    "bfloat16_64": (64, {**FAST, **LAST}),
+    "tf32_64": (64, {"tf32": True, **LAST}),
+    "float32_64": (64, {"tf32": False, **LAST}),
+    "bfloat16_64_compiled": (64, {**FAST, **LAST, "compile": True}),
+}
+
+
+@contextlib.contextmanager
+def one_rank(folder: Path, batch: int, settings: dict[str, Any]) -> Iterator[tuple[Job, Any, TrainingData, Replica]]:
+    """A rank of a run that reads one made batch from memory again and again, in this process."""
+    model, side = NETWORK
+    plain: dict[str, Any] = {
+        "model": model, "data": {"source": "synthetic", "samples": 4 * batch, "shape": [3, side, side], "classes": 1000},
+        "batch": {"per_rank": batch}, "loader": {"mode": "synthetic"}, "optimiser": {"learning_rate": 0.01},
+        "train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 0, "steps": STEPS},
+    }  # fmt: skip
+    spec = RunSpec.model_validate_json(json.dumps({**plain, **settings}))
+    manifest = folder / "data" / "manifest.json"
+    prepare(spec.data, manifest, None, Site())
+    (folder / "scratch").mkdir()
+    resolved = Resolved(1, 1, torch.get_num_threads(), DEVICE.type, 1, None, devices=1)
+    job = Job("loop", spec, resolved, manifest, folder / "scratch", folder, None)
+    world = join(job, 0)
+    with contextlib.closing(TrainingData.open(job, 0)) as data:
+        yield job, world, data, Replica(job, world, data)
+
+
+def own_step_s(job: Job, world: Any, data: TrainingData, replica: Replica) -> float:
+    """Seconds of a step of our loop, without the first ones."""
+    trainer = Trainer(job, world, data, replica)
+    trainer.train()
+    marks = trainer.recorder.timer.seconds()
+    return float(marks[-1, -1] - marks[FIRST, 0]) / (len(marks) - FIRST)
+
+
+@pytest.mark.parametrize("name", CASES if HAS_GPU else ["cpu"])
+def test_the_loop_beside_a_bare_loop(name: str, record: Record, tmp_path: Path) -> None:
+    """Ours copies and normalises each batch; the bare loop's one batch is on the device and normalised."""
+    batch, settings = CASES.get(name, (8, {}))
+    with one_rank(tmp_path, batch, settings) as (job, world, data, replica):
+        x, y = data.train.batch(data.order(0)[0], size=None, augment="none", seed=0, epoch=0, train=True)
+        x, y = replica.inputs(x).clone(memory_format=torch.preserve_format), y.to(world.device)
+        optimiser, criterion = replica.strategy.optimiser, nn.CrossEntropyLoss()
+        autocast = DTYPES[job.spec.autocast] if job.spec.autocast else None
+
+        def bare_step() -> None:
+            optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(world.device.type, autocast) if autocast else contextlib.nullcontext():
+                loss = criterion(replica.module(x), y)
+            loss.backward()
+            optimiser.step()
+
+        found = paired(lambda: own_step_s(job, world, data, replica), lambda: seconds_of(bare_step, STEPS))
+        record(**as_values(name, found), bare_samples_per_s=batch / seconds_of(bare_step, STEPS))
+    assert not HAS_GPU or found.at_most(MAX_RATIO) != "MISSED"
+
+
+# The loader beside torchvision's, and beside the training
+
+
+def images_per_s(batches: Iterator[Any], batch: int, count: int) -> float:
+    """Images per second that reach the device, after the first tenth."""
+    for _ in range(max(1, count // 10)):
+        next(batches)
+    synchronise()
+    begin, seen = time.perf_counter(), 0
+    for x, _ in batches:
+        seen += len(x)
+        if seen >= count * batch:
+            break
+    synchronise()
+    return seen / (time.perf_counter() - begin)
+
+
+def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
+    """Random crop and flip at 224 with a worker per core; both are made anew in each turn, their start does not count."""
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+    from torchvision.transforms import v2
+
+    synchronise()  # starts CUDA: a loader made before would lock no page
+    batch, manifest = size(64, 8), images(tmp_path, size(4096, 160), size(375, 96))
+    files = open_dataset(manifest, "train").files
+    crop_and_flip = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()])
+
+    class Files(Dataset[Any]):
+        def __len__(self) -> int:
+            return len(files)
+
+        def __getitem__(self, number: int) -> Any:
+            return crop_and_flip(decode_jpeg(read_file(str(files[number])), ImageReadMode.RGB)), 0
+
+    def ours_s() -> float:
+        spec = LoaderSpec(workers=CORES, augment="crop_flip", size=224)
+        dataset = open_dataset(manifest, "train", spec)
+        order = np.random.default_rng(0).permutation(dataset.samples)
+        plan = [(0, order[i : i + batch]) for i in range(0, len(order) - batch + 1, batch)]
+        with contextlib.closing(Loader(dataset, plan, spec, 0)) as loader:
+            return 1 / images_per_s(iter(on_device(loader, DEVICE)), batch, int(0.8 * len(plan)))
+
+    def theirs_s() -> float:
+        loader = DataLoader(Files(), batch, shuffle=True, num_workers=CORES, pin_memory=HAS_GPU, drop_last=True)
+        copied = ((x.to(DEVICE, non_blocking=True), y) for x, y in loader)
+        return 1 / images_per_s(copied, batch, int(0.8 * len(loader)))
+
+    record(**as_values("ours_over_torchvision", paired(theirs_s, ours_s)), ours=1 / ours_s(), cores=CORES)
+
+
+COMMON = (f"model={NETWORK[0]}", f"batch.per_rank={size(64, 8)}", "train.epochs=1000", "train.evaluate_every_epochs=0",
+          "optimiser.learning_rate=0.01", *(("measure.minutes=0.085",) if HAS_GPU else ("measure.steps=6", "measure.warmup_steps=1")))  # fmt: skip
+REAL = ("autocast=bfloat16", "memory_format=channels_last") if HAS_GPU else ()
+MADE = synthetic(size(1 << 20, 64), size(224, 32), classes=1000)
+JPEGS = "data=" + json.dumps(
+    {"source": "synthetic_jpeg", "samples": size(2048, 64), "width": size(500, 157), "height": size(375, 32),
+     "mean_kib": size(100, 8)}
+)  # fmt: skip
+
+
+def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: Record, tmp_path: Path) -> None:
+    """By number of loader workers: images/s and utilisation of a real run, and of one emulated with its step time."""
+    alone = valid(tried(tmp_path / "alone", *COMMON, *REAL, MADE, "loader.mode=synthetic"), is_timed=True)
+    rate = alone["throughput_samples_per_s"]
+    record(from_memory=rate, from_memory_utilisation=alone["device_utilisation"])
+    table = tmp_path / "config/reference/step_times.csv"
+    table.parent.mkdir(parents=True)
+    row = f"{NETWORK[0]},this_gpu,{size(64, 8)},{rate:.2f},measured here\n"
+    table.write_text(f"model,accelerator,batch,images_per_s,source\n{row}", encoding="utf-8")
+    ratios = []
+    for workers in sorted({1, 4, CORES}) if HAS_GPU else [1]:
+        loader = f"loader={{workers: {workers}, augment: crop_flip, cache: warm, size: {size(224, 32)}}}"
+        data = (JPEGS, loader, f"measure.loader_batches={size(8 * workers, 2)}")
+        real, emulated = (
+            valid(tried(tmp_path / f"{kind}-{workers}", *COMMON, *data, *settings, cwd=tmp_path), is_timed=True)
+            for kind, settings in (("real", REAL), ("emulated", ("device=emulated:this_gpu",)))
+        )
+        ratios.append(emulated["throughput_samples_per_s"] / real["throughput_samples_per_s"])
+        record(**{f"{workers}_workers_{name}": real[name] for name in ("loader_samples_per_s", "throughput_samples_per_s", "device_utilisation")})  # fmt: skip
+        record(**{f"{workers}_workers_emulated_over_real": ratios[-1]})
+        record(workers_needed=rate / (real["loader_samples_per_s"] / workers))
+    assert not HAS_GPU or all(abs(ratio - 1) <= 0.05 for ratio in ratios)
