@@ -93,22 +93,15 @@ lock:
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-cuda126.txt requirements-cuda126.in
 	cd envs && uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements-dev.txt requirements-dev.in
 
-# Some hours. The executor's part needs root: it brings up a Slurm of its own.
+# Some hours. The executor's part and faults of disks need root: a Slurm of their own, and small disks.
 soak: .venv-dev
 	python -m tests.soak.kill_and_resume | tee docs/measured/kill_and_resume.txt
 	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
 	cp build/extrapolation/extrapolation.npz tests/data/
+	pytest -m soak
 	SCALESTUDY_FUZZ_EXAMPLES=10000 SCALESTUDY_FUZZ_ROUNDS=60000 pytest --timeout 3600 tests/foreign
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
-	python -m tests.soak.executor kills 20 | tee docs/measured/executor_kills.txt
-	python -m tests.soak.executor jobs 1000 | tee docs/measured/executor_jobs.txt
-	python -m tests.soak.executor faults | tee docs/measured/executor_faults.txt
-	python -m tests.soak.chain | tee docs/measured/chain.txt
-	python -m tests.soak.plan_hits | tee docs/measured/plan_hits.txt
-	python -m tests.soak.many_ranks | tee docs/measured/many_ranks.txt
-	python -m tests.faults --out docs/measured/faults.json
-	python -m tests.faults kills --out docs/measured/fault_kills.json
-	python -m tests.faults page
+	python -m tests.soak.executor_kills 20 | tee docs/measured/executor_kills.txt
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done
 

@@ -64,7 +64,6 @@ scales:
 tables:
   - {name: times, values: [step_time_s]}
 """
-TWO_MINUTES = ("--set-resources", "train:runtime=2")
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_agai
     workflow = Workflow(slurm, "many", SITE, runs)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.events("id")) == 8 and workflow.results() >= 2, "two results", 100)
-    slurm.stop_controller()  # tests/soak/executor.py kills it in the middle of submissions
+    slurm.stop_controller()  # tests/soak/executor_kills.py kills it in the middle of submissions
     silent = "no answer from the scheduler, which changes nothing for the jobs"
     workflow.until(lambda: silent in driver.log.read_text(), "what it says of that", 100)
     slurm.start_controller()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+import pytest
 
+FILE_STAND_IN = Path(__file__).resolve().parents[1] / "stand_ins/file.c"
 Answer = TypeVar("Answer")
 
 
@@ -56,3 +60,22 @@ def _listed(folder: str) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208
     except OSError:
         return []
+
+
+def file_stand_in(folder: Path) -> Path:
+    """The library of tests/stand_ins/file.c, compiled into a folder; skips the test without a compiler."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
+    library = folder / "file_stand_in.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(FILE_STAND_IN), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def stand_in(library: Path, action: str, files: str, calls: str, mark: Path) -> dict[str, str]:
+    """Environment in which the library acts.
+
+    `action` as file.c lists them; `files` a pattern of whole paths; `calls` r, w or both; `mark` is made at its first act.
+    """
+    acts = {"STANDIN_ACTION": action, "STANDIN_FILES": files, "STANDIN_CALLS": calls, "STANDIN_MARK": str(mark)}
+    return {"LD_PRELOAD": str(library), **acts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.standin import compiled, told
-from tests.integration.processes import wait_until
+from tests.integration.processes import file_stand_in, stand_in, wait_until
 from tests.integration.project import Project, make_project
 
 COMMAND = ("snakemake", "--profile", "profiles/local", "tiny")
@@ -106,11 +104,10 @@ def test_a_second_driver_is_told_of_the_first_and_who_only_looks_is_not_kept_out
 
 
 def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: Project, tmp_path: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
     project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
-    waits = told("hold", "*/runs/*/.result.*.json", "w", tmp_path / "mark")  # while it writes its result
-    waits["LD_PRELOAD"] = str(compiled(tmp_path))
+    waits = stand_in(
+        file_stand_in(tmp_path), "hold", "*/runs/*/.result.*.json", "w", tmp_path / "mark"
+    )  # while it writes its result
     quiet = subprocess.DEVNULL
     environment = {**project.environment(), **waits}
     with subprocess.Popen(COMMAND, cwd=project.folder, env=environment, stdout=quiet, stderr=quiet) as process:
@@ -130,11 +127,10 @@ def test_a_run_whose_command_is_killed_after_its_result_was_written_keeps_that_r
     project: Project, tmp_path: Path, killed: str
 ) -> None:
     """Where Snakemake's shell is killed, the command ends by itself, later and with success."""
-    if shutil.which("cc") is None:
-        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
     project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
-    waits = told("hold", "*/history.jsonl", "w", tmp_path / "mark")  # what it writes after its result
-    waits["LD_PRELOAD"] = str(compiled(tmp_path))
+    waits = stand_in(
+        file_stand_in(tmp_path), "hold", "*/history.jsonl", "w", tmp_path / "mark"
+    )  # what it writes after its result
     quiet = subprocess.DEVNULL
     environment = {**project.environment(), **waits}
     with subprocess.Popen(COMMAND, cwd=project.folder, env=environment, stdout=quiet, stderr=quiet) as driver:

@@ -1,92 +1,386 @@
-"""A selection of the fault matrix (tests/faults): real faults in real commands, and the same command afterwards."""
+"""Steps of the pipeline meet faults of processes and disks, and the same command is given again.
+
+Promised of each: nothing partial is accepted, no command hangs, no process is left, one message names the fault and the next
+step, and without the fault the same command ends with the same bytes, times aside. `pytest -m soak` has all cases.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import pandas as pd
+import psutil
 import pytest
+from PIL import Image
 
-from tests.faults.catalogue import ALL
-from tests.faults.steps import NAMES
-from tests.integration.project import ROOT
+from tests.integration.processes import file_stand_in, stand_in, wait_until
+from tests.integration.project import THREADS, Project, make_project
 
-CASES = (
-    "prepare:sigkill", "shard:disk_full", "stage:read_only", "train:sigkill", "summarise:eio_read", "figures:sigterm",
-    "claims:quota", "plan:sigint",
-)  # fmt: skip
-"""Each step once: a step is also made without a fault first."""
+STUDY = """\
+question: Does a fault change what two runs learn?
+base:
+  model: {name: mlp, hidden: 8, layers: 2}
+  data: {source: digits}
+  strategy: allreduce
+  batch: {per_rank: 32}
+  optimiser: {learning_rate: 0.05}
+  train: {epochs: 2}
+  measure: {whole_program: true}
+  checkpoint: {every_steps: 10}
+  keep: weights
+vary:
+  ranks: [1, 2]
+scales:
+  mini: {}
+figures:
+  - {kind: lines, name: ends, x: ranks, y: loss}
+"""
+PICTURES = {"source": "image_folder", "root": "pictures", "shard": {"format": "tar", "mib": 0.015625}}
+DRIVER = ("snakemake", "--profile", "profiles/local")
+DISK_MIB, LIMIT_S, ORPHANS_S = 96, 60.0, 45.0
+MESSAGE = re.compile(
+    r"^\s*((scalestudy|multinode): (?!waiting for|warning|notice)|WorkflowError)|\bFAILED ", re.MULTILINE
+)
+NEXT = re.compile(r"same command|[Tt]o resume|^    \S|(?:give|run) .* again|start again|[Ww]ait for it", re.MULTILINE)
+Outcome = dict[str, str]
+"""Digests of files that later steps take for done; empty before the step is done."""
+
+
+# Steps
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the pipeline, and the files by which faults find it."""
+
+    command: tuple[str, ...]
+    target: str
+    removed: tuple[str, ...]
+    """Patterns of files that a finished project lacks before the step."""
+    writes: str
+    """Pattern of a file that the step is writing at the moment of a fault."""
+    reads: str
+    outcome: Callable[[Path], Outcome]
+    room_kib: int = 4
+    """Room on a full disk: less than the step needs."""
+
+
+def steps_of(base: Path) -> dict[str, Step]:
+    """Steps of copies of this project."""
+    [images] = (path.name for path in base.glob("results/data/image_folder-*"))
+    [run] = (path.name for path in base.glob("results/local/runs/*.x2.r0-*"))
+    manifest, result = f"results/data/{images}/manifest.json", f"results/local/runs/{run}/result.json"
+    summary, figure = "results/local/mini/studies/tiny", "results/local/mini/figures/tiny/ends"
+    return {
+        "prepare": Step(
+            ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest), manifest,
+            (f"results/data/{images}",), "*/.bulk.making-*/train-000002.part", "*/pictures/train/light/007.jpg",
+            lambda folder: data_of(folder / f"results/data/{images}"), room_kib=24,
+        ),
+        "train": Step(
+            ("scalestudy", "train", "--out", result), result,
+            (result, f"results/local/runs/{run}/*.parquet", f"results/local/runs/{run}/*.safetensors"),
+            "*/checkpoint/.step-*.partial/checkpoint.json", "*/data/digits-*/manifest.json",
+            lambda folder: trained(folder / f"results/local/runs/{run}"),
+        ),
+        "summarise": Step(
+            ("scalestudy", "summarise", "--study", "tiny"), f"{summary}/runs.parquet", (f"{summary}/*.parquet", f"{summary}/*.csv"),
+            "*/studies/tiny/.summary.*", "*/runs/*/result.json",
+            lambda folder: digests(folder, [f"{summary}/runs.parquet", f"{summary}/summary.csv"]),
+        ),
+        "figure": Step(
+            ("scalestudy", "figure", "--study", "tiny", "--name", "ends"), f"{figure}.svg", (f"{figure}.*",),
+            "*/figures/tiny/.ends.*", "*/studies/tiny/runs.parquet",
+            lambda folder: digests(folder, [f"{figure}.{suffix}" for suffix in ("svg", "pdf", "png")]),
+        ),
+    }  # fmt: skip
+
+
+def digests(folder: Path, names: list[str]) -> Outcome:
+    return {name: digest((folder / name).read_bytes()) for name in names if (folder / name).is_file()}
+
+
+def data_of(place: Path) -> Outcome:
+    """Every file of a prepared dataset; of JSON without the time that it took."""
+    if not (place / "manifest.json").is_file():
+        return {}
+    found = {}
+    for file in [place / "manifest.json", *(path for path in (place / "bulk").rglob("*") if path.is_file())]:
+        plain = json.loads(file.read_text()) if file.suffix == ".json" else None
+        if isinstance(plain, dict):
+            plain = {key: value for key, value in plain.items() if key not in ("seconds", "cost", "digest")}
+        content = file.read_bytes() if plain is None else json.dumps(plain, sort_keys=True).encode()
+        found[str(file.relative_to(place))] = digest(content)
+    return found
+
+
+def trained(run: Path) -> Outcome:
+    """Every step's loss, the scores and the last weights of a run."""
+    if not (run / "result.json").is_file():
+        return {}
+    result = json.loads((run / "result.json").read_text())
+    facts = [result.get(key) for key in ("run", "status", "reason", "spec", "steps_done", "samples_seen")]
+    scores = [[each.get(key) for key in ("step", "loss", "accuracy")] for each in result["evaluations"]]
+    losses = pd.read_parquet(run / "steps.parquet")["loss"].tolist()
+    return {"facts": digest(json.dumps([facts, scores, losses]).encode()), **digests(run, ["weights.safetensors"])}
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# Cases
+
+
+@dataclass
+class Case:
+    """A copy of a finished project in which a step meets a fault."""
+
+    folder: Path
+    control: Path
+    library: Path
+    environment: dict[str, str]
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def mark(self) -> Path:
+        return self.control / "mark"
+
+    def start(self, command: tuple[str, ...], **more: str) -> subprocess.Popen[bytes]:
+        """Start a command in the folder; standard error goes with standard output."""
+        with open(self.control / f"output{len(self.processes)}", "wb") as stream:
+            process = subprocess.Popen(
+                ["env", "--default-signal=INT", *command],  # a shell's background jobs ignore it
+                cwd=self.folder, env={**self.environment, **more}, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def output(self, process: subprocess.Popen[bytes]) -> str:
+        return (self.control / f"output{self.processes.index(process)}").read_text(errors="replace")
+
+    def held(self, command: tuple[str, ...], files: str) -> tuple[subprocess.Popen[bytes], int]:
+        """A command, and its process that is about to write to a file of this pattern and waits until `release`."""
+        process = self.start(command, **stand_in(self.library, "hold", files, "w", self.mark))
+        wait_until(
+            lambda: process.poll() is not None or (self.mark.exists() and self.mark.read_text().endswith("\n")), 90
+        )
+        assert self.mark.exists(), f"the moment of the fault did not come: {self.output(process)}"
+        return process, int(self.mark.read_text())
+
+    def release(self) -> None:
+        Path(f"{self.mark}.go").touch()
+
+    def working(self) -> list[psutil.Process]:
+        """Processes with the folder as working directory."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                place = str(Path(f"/proc/{process.pid}/cwd").readlink()).removesuffix(" (deleted)")
+                if f"{place}/".startswith(f"{self.folder}/") and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def end(self) -> None:
+        self.release()
+        for process in self.working():
+            with suppress(psutil.Error):
+                process.kill()
+        for started in self.processes:
+            started.kill()
+            started.wait()
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What was seen in each case, by its name."""
-    if shutil.which("cc") is None:
-        pytest.skip("there is no `cc` here (envs/debian-packages.txt)")
-    out = tmp_path_factory.mktemp("faults") / "faults.json"
-    command = [sys.executable, "-m", "tests.faults", "--cases", ",".join(CASES), "--out", str(out)]
-    environment = {name: value for name, value in os.environ.items() if name != "TESTS_FAULTS_MOUNTS"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=840, check=False)
-    assert out.exists(), done.stderr
-    return {f"{cell['step']}:{cell['fault']}": cell for cell in json.loads(out.read_text())["cells"]}
+def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose study and pictures are made."""
+    project = make_project(tmp_path_factory.mktemp("faults") / "base")
+    project.study.write_text(STUDY)
+    of_pictures = (
+        f"question: How?\nbase: {{data: {json.dumps(PICTURES)}, loader: {{size: 32}}}}\nscales: {{mini: {{}}}}\n"
+    )
+    project.study.with_name("pictures.yaml").write_text(of_pictures)
+    (project.folder / "tmp").mkdir()
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 24), ("val", 6)):
+        for number, name in enumerate(("dark", "light")):
+            place = project.folder / "pictures" / split / name
+            place.mkdir(parents=True)
+            for image in range(count):
+                pixels = generator.integers(100 * number, 100 * number + 156, (32, 40, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(place / f"{image:03}.jpg", quality=90)
+    from pydantic import TypeAdapter
+
+    from scalestudy.spec.ids import dataset_id
+    from scalestudy.spec.run import Data
+
+    name = dataset_id(TypeAdapter(Data).validate_python(PICTURES))
+    manifest = f"results/data/{name}/manifest.json"
+    for command in ((*DRIVER, "tiny"), ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest)):
+        done = project.run(*command, **THREADS)
+        assert done.returncode == 0, done.stdout
+    return project
+
+
+@contextmanager
+def case_of(base: Project, folder: Path, has_own_disk: bool) -> Iterator[Case]:
+    """A copy of the finished project, on a small disk of its own where the fault is one of disks."""
+    control = folder.with_name("control")
+    for place in (folder, control):
+        place.mkdir()
+    if has_own_disk:
+        disk = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=755", "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(disk, capture_output=True, check=False).returncode:
+            pytest.skip("a small disk cannot be mounted here")
+    library = file_stand_in(control)
+    environment = {**base.environment(), **THREADS, "TMPDIR": str(folder / "tmp"), "LD_PRELOAD": str(library),
+                   "SCALESTUDY_LOCKS": str(control)}  # fmt: skip
+    case = Case(folder, control, library, environment)
+    try:
+        ignore = shutil.ignore_patterns(".snakemake", ".scalestudy", "tmp")
+        shutil.copytree(base.folder, folder, symlinks=True, ignore=ignore, dirs_exist_ok=True)
+        (folder / "tmp").mkdir()
+        yield case
+    finally:
+        case.end()
+        if has_own_disk:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+# Faults
+
+
+def signalled(case: Case, step: Step, number: signal.Signals, to_writer: bool) -> list[subprocess.Popen[bytes]]:
+    command, writer = case.held(step.command, step.writes)
+    os.kill(writer if to_writer else command.pid, number)
+    case.release()
+    return [command]
+
+
+def killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    return signalled(case, step, signal.SIGKILL, to_writer=True)
+
+
+def terminated(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    return signalled(case, step, signal.SIGTERM, to_writer=False)
+
+
+def driver_killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    driver, _ = case.held((*DRIVER, step.target), step.writes)
+    driver.kill()
+    case.release()
+    return [driver]
+
+
+def second_driver(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    first, _ = case.held((*DRIVER, step.target), step.writes)
+    second = case.start((*DRIVER, step.target))
+    with suppress(subprocess.TimeoutExpired):
+        second.wait(20)
+    case.release()
+    return [first, second]
+
+
+def failing(kind: str, code: int) -> Callable[[Case, Step], list[subprocess.Popen[bytes]]]:
+    def meet(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+        files = step.reads if kind == "r" else step.writes
+        return [case.start(step.command, **stand_in(case.library, f"errno={code}", files, kind, case.mark))]
+
+    return meet
+
+
+def disk_full(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    free_kib = shutil.disk_usage(case.folder).free // 1024
+    subprocess.run(["fallocate", "-l", f"{free_kib - step.room_kib}K", str(case.folder / "filler")], check=True)
+    return [case.start(step.command)]
+
+
+def read_only(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    subprocess.run(["mount", "-o", "remount,ro", str(case.folder)], check=True)
+    return [case.start(step.command)]
+
+
+def heal(case: Case) -> None:
+    subprocess.run(["mount", "-o", "remount,rw", str(case.folder)], check=True)
+    (case.folder / "filler").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and words of the message about it."""
+
+    meet: Callable[[Case, Step], list[subprocess.Popen[bytes]]]
+    """Brings it about; returns the commands that met it."""
+    words: str = ""
+    is_of_disk: bool = False
+    is_silent: bool = False
+    """The command itself is killed."""
+
+
+FAULTS = {
+    "sigkill": Fault(killed, is_silent=True),
+    "sigterm": Fault(terminated, r"SIGTERM|stopped"),
+    "disk full": Fault(disk_full, r"full|[Nn]o space|are free", is_of_disk=True),
+    "read-only": Fault(read_only, r"[Rr]ead-only", is_of_disk=True),
+    "quota": Fault(failing("w", errno.EDQUOT), r"[Qq]uota"),
+    "unreadable": Fault(failing("r", errno.EIO), r"Input/output error"),
+    "driver killed": Fault(driver_killed, is_silent=True),
+    "second driver": Fault(second_driver, r"another driver"),
+}
+STEPS = ("prepare", "train", "summarise", "figure")
+DAILY = {("prepare", "disk full"), ("prepare", "driver killed"), ("train", "sigkill"), ("train", "second driver"),
+         ("summarise", "unreadable"), ("summarise", "quota"), ("figure", "sigterm"), ("figure", "read-only")}  # fmt: skip
+CASES = [
+    pytest.param(step, fault, marks=[] if (step, fault) in DAILY else [pytest.mark.soak], id=f"{step}-{fault}")
+    for step in STEPS
+    for fault in FAULTS
+]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("case", CASES)
-def test_a_step_keeps_its_promises_when_it_meets_a_fault(seen: dict[str, dict[str, Any]], case: str) -> None:
-    cell = seen[case]
-    if cell["status"] == "not here" and os.geteuid() != 0:
-        pytest.skip(cell["seen"])
-    assert cell["status"] == "held", cell["seen"]
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("step", "fault"), CASES)
+def test_a_step_keeps_its_promises_when_it_meets_a_fault(step: str, fault: str, base: Project, tmp_path: Path) -> None:
+    of, met = steps_of(base.folder)[step], FAULTS[fault]
+    wanted = of.outcome(base.folder)
+    with case_of(base, tmp_path / "project", met.is_of_disk) as case:
+        for pattern in of.removed:
+            for path in case.folder.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        assert not of.outcome(case.folder)
+        commands = met.meet(case, of)
+        for command in commands:
+            command.wait(LIMIT_S)
+        for command in commands:
+            assert_told(case.output(command), command.returncode, met)
+        assert fault not in ("quota", "unreadable") or case.mark.exists(), "the stand-in saw no such call"
+        assert fault != "second driver" or sum(command.returncode == 0 for command in commands) >= 1
+        assert wait_until(lambda: not case.working(), ORPHANS_S), f"processes are left: {case.working()}"
+        assert {name: wanted.get(name) for name in of.outcome(case.folder)} == of.outcome(case.folder)
+        if met.is_of_disk:
+            heal(case)
+        again = case.start((*DRIVER, of.target) if "driver" in fault else of.command)
+        again.wait(2 * LIMIT_S)
+        assert again.returncode == 0, case.output(again)
+        assert of.outcome(case.folder) == wanted
 
 
-def test_page_and_lines_about_faults_are_what_the_record_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tests.faults import page
-
-    monkeypatch.setattr(page, "PAGE", tmp_path / "faults.md")
-    monkeypatch.setattr(page, "TEXT", tmp_path / "faults.txt")
-    assert page.write_page([]) == 0
-    assert (tmp_path / "faults.md").read_text() == (ROOT / "docs/reference/faults.md").read_text()
-    assert (tmp_path / "faults.txt").read_text() == (ROOT / "docs/measured/faults.txt").read_text()
-
-
-def test_a_case_that_was_not_run_is_not_filled_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tests.faults import page
-
-    cell = {
-        "step": "train",
-        "fault": "sigkill",
-        "status": "held",
-        "seen": "was killed",
-        "seconds": 1.0,
-        "date": "2026-01-01",
-    }
-    (tmp_path / "seen.json").write_text(json.dumps({"machine": "here", "cells": [cell]}))
-    monkeypatch.setattr(page, "PAGE", tmp_path / "faults.md")
-    monkeypatch.setattr(page, "TEXT", tmp_path / "faults.txt")
-    assert page.write_page([str(tmp_path / "seen.json")]) == 0
-    text = (tmp_path / "faults.md").read_text()
-    assert f"Of {len(ALL) * len(NAMES)} cases 1 held, 0 broke" in text
-    assert len(re.findall(r"\| not run ", text.partition("## sigkill")[0])) == len(ALL) * len(NAMES) - 1
-
-
-def test_the_checks_of_a_case_find_what_is_wrong() -> None:
-    from tests.faults.engine import _messages, _wrong
-
-    wanted = {"manifest.json": "a", "bulk/train.npy": "b"}
-    assert not list(_wrong({}, wanted, ended_well=False))
-    assert not list(_wrong(wanted, wanted, ended_well=True))
-    assert list(_wrong({"manifest.json": "a", "bulk/train.npy": "half"}, wanted, False)) == [
-        "accepted, and wrong: bulk/train.npy"
-    ]
-    assert list(_wrong({"manifest.json": "a"}, wanted, True)) == ["it ended with status 0 and lacks bulk/train.npy"]
-    assert _messages("scalestudy: waiting for a run to end\nscalestudy: stopped by SIGINT\n") == [
-        "scalestudy: stopped by SIGINT"
-    ]
+def assert_told(output: str, status: int, fault: Fault) -> None:
+    """Without success there is one message, with the fault and the next step."""
+    assert "Traceback (most recent call last)" not in output
+    if status and not (fault.is_silent and status < 0):
+        assert MESSAGE.search(output), output
+        assert re.search(fault.words, output), output
+        assert NEXT.search(output), output

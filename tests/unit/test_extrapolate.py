@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from scalestudy.results.extrapolate import RecurringCost, long_run_variance, training_time
-from tests.soak import long_runs
 from tests.soak.extrapolation import MOST_HALF_WIDTH, NEEDED, judge
 
 
@@ -89,22 +92,41 @@ def test_intervals_after_the_first_tenth_of_a_quiet_run_are_narrow_enough_to_be_
     assert max(each.half_width for each in judge()) <= MOST_HALF_WIDTH
 
 
+LONG_RUNS = Path(__file__).parents[1] / "data/long_runs.npz"
+"""Seven workloads of 4 to 12 minutes on two cores that many other processes shared, cut into stretches. The first part of a
+stretch is the window, the stretch the whole that is extrapolated from it, and their ratio the factor."""
+CHOSEN_ON = {0, 2, 3}
+"""Workloads on which the constants of results/extrapolate.py were chosen: the others are judged."""
+MIN_COVERAGE = 0.85
+"""Of intervals that claim 0.95. With 120 cases such intervals pass in 98 of 100 recordings, and those of 0.85 in 5."""
+
+
+def long_runs() -> Iterator[tuple[int, int, float, bool]]:
+    """Workload, factor, seconds of the window, and whether the interval of a disturbed run holds the whole."""
+    with np.load(LONG_RUNS) as recorded:
+        table, windows = recorded["table"], recorded["windows"].astype(np.float64)
+    for row, window in zip(table, np.split(windows, np.cumsum(table["window"])[:-1]), strict=True):
+        factor = int(row["factor"])
+        found = training_time(float(window.sum()), window, len(window) * (factor - 1), [], disturbed=True)
+        assert found.low is not None and found.high is not None
+        yield int(row["workload"]), factor, float(window.sum()), found.low <= row["whole_s"] <= found.high
+
+
+def least_coverage(held: int, count: int) -> float:
+    """Lower end of the one-sided 95 % interval of the coverage (Clopper and Pearson 1934)."""
+    return float(beta.ppf(0.05, held, count - held + 1)) if held else 0.0
+
+
 def test_recorded_runs_on_a_shared_machine_took_what_was_said_up_to_a_factor_of_a_thousand() -> None:
-    judged = [each for each in long_runs.judge() if each.counts]
-    assert len(judged) >= 100 and {each.factor for each in judged} == {10, 30, 100, 300, 1000}
-    assert min(each.window_s for each in judged) >= 0.19
-    assert long_runs.least_coverage(judged) >= long_runs.NEEDED
-
-
-def test_shorter_windows_were_recorded_up_to_a_factor_of_ten_thousand() -> None:
-    beyond = [each for each in long_runs.judge() if each.factor > 1000]
-    assert {each.factor for each in beyond} == {3000, 10_000} and len(beyond) >= 20
+    judged = [row for row in long_runs() if row[0] not in CHOSEN_ON and row[1] <= 1000]
+    held = sum(holds for *_, holds in judged)
+    assert (held, len(judged)) == (116, 123)
+    assert {factor for _, factor, *_ in judged} == {10, 30, 100, 300, 1000}
+    assert min(window_s for _, _, window_s, _ in judged) >= 0.19
+    assert least_coverage(held, len(judged)) >= MIN_COVERAGE
 
 
 def test_the_lower_bound_of_a_coverage_is_clopper_and_pearsons() -> None:
-    def case(value_s: float) -> long_runs.Judged:
-        return long_runs.Judged(long_runs.LANES[0][0], 10, 1.0, 1.0, value_s, 0.5, value_s)
-
     # All of 10: 0.05 ** (1 / 10). None of 10: 0.
-    assert long_runs.least_coverage([case(1.0)] * 10) == pytest.approx(0.7411, abs=1e-4)
-    assert long_runs.least_coverage([case(0.9)] * 10) == 0.0
+    assert least_coverage(10, 10) == pytest.approx(0.7411, abs=1e-4)
+    assert least_coverage(0, 10) == 0.0

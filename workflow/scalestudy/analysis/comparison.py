@@ -24,7 +24,7 @@ LEVEL = 0.05
 """Probability of a false *slower* or *faster* among all configurations compared together, and of each false *same*."""
 MARGIN = 0.03
 """A change of speed up to this is *same*. Equal runs of one rank on a quiet machine spread by 2.9 % (one standard deviation;
-docs/measured/compare_power.txt): a smaller change is within what that machine does by itself."""
+tests/unit/test_compare_power.py): a smaller change is within what that machine does by itself."""
 FEWEST_PAIRS = 3
 """Two pairs have one degree of freedom, where t is 12.7: they decide nothing."""
 MOST_REPEATS = 1000

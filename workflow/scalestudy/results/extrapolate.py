@@ -22,7 +22,7 @@ DRIFT, DRIFT_DISTURBED = 0.01, 0.25
 over minutes and hours too. Noise of 1/f has equal variance in each octave, and from window to whole there are log2 of the
 factor. The second is for windows during which other processes took the cores. Both are chosen so that 95 % of the intervals
 hold on recordings: 40 runs on a quiet machine (tests/soak/extrapolation.py), and half of the workloads that ran on two
-cores shared with many other processes (tests/soak/long_runs.py), of which the other half is what the choice is judged on."""
+cores shared with many other processes (tests/data/long_runs.npz), of which the other half is what the choice is judged on."""
 SEEN_AGAIN = 0.5
 """Of the variance of the window's mean, the share that each doubling adds: what varies within a window varies at
 longer times too. Chosen on the same recordings."""

@@ -1,10 +1,9 @@
-/* A stand-in for disks that fail, fill or are slow, and for clocks that jump: a library to preload (LD_PRELOAD).
+/* A stand-in for disks that fail or are slow: a library to preload (LD_PRELOAD).
 
    Nothing of it happens in the kernel. The calls below are those of the C library; they act on the files that the
    environment names, and go on to the real calls otherwise:
 
-     STANDIN_ACTION  errno=28: fail with this error        slow=20: wait so many milliseconds first
-                     clock=3600: shift the clock by so many seconds, from the first such call on
+     STANDIN_ACTION  errno=28: fail with this error
                      hold: wait, once in all, until STANDIN_MARK.go is there, or a signal has come
      STANDIN_FILES   a pattern (fnmatch) for the whole path of the file
      STANDIN_CALLS   r, w, or both: reading, writing
@@ -22,19 +21,11 @@
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-static volatile long shift_s;
-
-static void pause_ms(long ms)
-{
-    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
-    while (syscall(SYS_nanosleep, &left, &left) == -1 && errno == EINTR) {}
-}
 
 /* Whether this call is the first of all to act. */
 static int mark(const char *file)
@@ -79,10 +70,6 @@ static int act(int descriptor, char kind)
             first = mark(marked);
             if (strncmp(action, "errno=", 6) == 0)
                 failure = atoi(action + 6);
-            else if (strncmp(action, "slow=", 5) == 0)
-                pause_ms(atol(action + 5));
-            else if (strncmp(action, "clock=", 6) == 0)
-                shift_s = atol(action + 6);
             else if (first && strcmp(action, "hold") == 0)
                 hold(marked);
         }
@@ -139,36 +126,4 @@ size_t fread(void *data, size_t size, size_t count, FILE *stream)
         real = REAL(fread);
     FAIL_IF(fileno(stream), 'r', 0);
     return real(data, size, count, stream);
-}
-
-/* The clock that people read, and the one of the file system's times of which the kernel stays the owner. */
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
-    static __typeof__(&clock_gettime) real;
-    int status;
-    if (real == NULL)
-        real = REAL(clock_gettime);
-    status = real(clock, now);
-    if (status == 0 && clock == CLOCK_REALTIME)
-        now->tv_sec += shift_s;
-    return status;
-}
-
-int gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-    struct timespec time;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &time);
-    now->tv_sec = time.tv_sec;
-    now->tv_usec = time.tv_nsec / 1000;
-    return 0;
-}
-
-time_t time(time_t *out)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (out != NULL)
-        *out = now.tv_sec;
-    return now.tv_sec;
 }
