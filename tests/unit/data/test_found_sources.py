@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -111,12 +110,6 @@ def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepar
     path, manifest = prepared(source="imagenet", root=str(tars))
     held_out = read_index(index_file(path, manifest), "test")
     assert [CLASSES[label] for label in held_out.labels] == ANSWERS
-    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS[:3], "n99999999"]))
-    with pytest.raises(UserError, match="ILSVRC2012_val_00000004: `n99999999` is not a class of"):
-        prepared("other", source="imagenet", root=str(tars))
-    (tars / "ILSVRC2012_validation_labels.txt").write_bytes(photo(40, 32))
-    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: is not UTF-8 text"):
-        prepared("binary", source="imagenet", root=str(tars))
 
 
 def test_imagenet_as_tars_and_as_folders_is_the_same_data(tars: Path, tmp_path: Path, prepared: Prepared) -> None:
@@ -140,13 +133,6 @@ def test_a_part_of_the_tar_of_tars_is_stratified_and_more_of_it_is_stored_anew(t
     path, manifest = prepared("more", source="imagenet", root=str(tars), scale=2.0)
     assert (manifest.format, manifest.train.samples, manifest.bulk) == ("files", 18, "bulk")
     assert len(set(open_dataset(path, "train").files)) == 18
-
-
-def test_a_cut_off_training_tar_is_an_error_with_the_place(tars: Path, prepared: Prepared) -> None:
-    whole = (tars / imagenet.TRAIN_TAR).read_bytes()
-    (tars / imagenet.TRAIN_TAR).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"ILSVRC2012_img_train.tar: ends within a member that begins at byte"):
-        prepared(source="imagenet", root=str(tars))
 
 
 def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_its_size(
@@ -199,53 +185,6 @@ def test_findings_lie_in_tar_shards_as_a_list(chest: Path, prepared: Prepared) -
     assert read_index(index_file(path, manifest), "train").labels.shape == (3, 14)
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
-    [
-        ("test_list.txt", "00000002_000.png", "00000001_001.png", "patient 1 is also in train_val_list.txt"),
-        ("test_list.txt", "00000002_000", "00000009_000", "00000009_000.png is in no folder of images"),
-        ("Data_Entry_2017.csv", "Hernia", "Broken Heart", r"Data_Entry_2017.csv:4: `Broken Heart` is not a finding"),
-        ("Data_Entry_2017.csv", "Patient ID", "Patient", "has no column 'Patient ID'"),
-        ("Data_Entry_2017.csv", "00000002_000.png,", "x.png,", "00000002_000.png is not in Data_Entry_2017.csv"),
-        ("train_val_list.txt", None, "", "train_val_list.txt: lists no images"),
-    ],
-)
-def test_chest_files_that_do_not_fit_each_other_are_an_error(
-    file: str, old: str | None, new: str, message: str, chest: Path, prepared: Prepared
-) -> None:
-    text = (chest / file).read_text()
-    (chest / file).write_text(text.replace(old, new) if old else new)
-    with pytest.raises(UserError, match=message):
-        prepared(source="chest_xray14", root=str(chest))
-
-
-@pytest.mark.parametrize(
-    ("file", "data", "message"),
-    [
-        ("Data_Entry_2017.csv", photo(40, 32, "PNG"), r"Data_Entry_2017\.csv: is not UTF-8 text \(byte 0\)"),
-        (
-            "Data_Entry_2017.csv",
-            b"Image Index\n" + b"x" * 200_000,
-            r"csv:2: is not a table: field larger than field limit",
-        ),
-        (
-            "Data_Entry_2017.csv",
-            b"Image Index,Finding Labels,Patient ID\na.png,Hernia\n",
-            "csv:2: ends before its last",
-        ),
-        ("Data_Entry_2017.csv", b"Image Index,Finding Labels,Patient ID\na,\x1b[2J,1\n", r"csv:2: `\\x1b\[2J` is no"),
-        ("train_val_list.txt", b"\xff\xd8\xff", r"train_val_list\.txt: is not UTF-8 text \(byte 0\)"),
-    ],
-)
-@pytest.mark.parametrize("on_error", ["fail", "skip"])
-def test_a_chest_table_or_list_that_is_none_is_an_error_whatever_is_left_out(
-    file: str, data: bytes, message: str, on_error: str, chest: Path, prepared: Prepared
-) -> None:
-    (chest / file).write_bytes(data)
-    with pytest.raises(UserError, match=message):
-        prepared(source="chest_xray14", root=str(chest), on_error=on_error)
-
-
 def test_a_chest_picture_of_which_two_rows_say_different_things_is_named_or_left_out(
     chest: Path, prepared: Prepared
 ) -> None:
@@ -272,18 +211,6 @@ def test_a_chest_picture_that_a_list_names_twice_is_named_or_counts_once(chest: 
     assert (manifest.train.samples, manifest.left_out) == (3, 1)
 
 
-def test_imagenets_held_out_labels_that_contradict_each_other_are_an_error(tars: Path, prepared: Prepared) -> None:
-    table = tars / "LOC_val_solution.csv"
-    table.write_text(f"{table.read_text()}ILSVRC2012_val_00000001,{ANSWERS[1]} 1 1 2 2\n")
-    what = "gives ILSVRC2012_val_00000001 the class n01440764, and an earlier line gives it n02105855"
-    with pytest.raises(UserError, match=rf"LOC_val_solution\.csv:6: {what}"):
-        prepared(source="imagenet", root=str(tars))
-    table.unlink()
-    (tars / "ILSVRC2012_validation_labels.txt").write_text("\n".join([*ANSWERS, *ANSWERS[:1]]))
-    with pytest.raises(UserError, match=r"ILSVRC2012_validation_labels\.txt: has 5 lines for 4 images"):
-        prepared("longer", source="imagenet", root=str(tars))
-
-
 def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
     laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
     with pytest.raises(UserError, match=r"two images have the same name: 00000001_000\.png"):
@@ -301,14 +228,6 @@ def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> 
     assert (manifest.train.samples, manifest.test.samples, manifest.task) == (16, 5, "multilabel")
     x, y = open_dataset(path, "test").batch(np.arange(5), size=None, augment="none", seed=0, epoch=0, train=False)
     assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
-    for damage in (b"PK no more", b""):
-        (tmp_path / "chestmnist.npz").write_bytes(damage)
-        with pytest.raises(UserError, match=r"chestmnist.npz: is not a file of ChestMNIST, or is damaged"):
-            prepared("again", source="chest_xray14", root=str(tmp_path))
-    (tmp_path / "chestmnist.npz").unlink()
-    os.mkfifo(tmp_path / "chestmnist.npz")
-    with pytest.raises(UserError, match=r"holds neither Data_Entry_2017.csv nor chestmnist\*.npz"):
-        prepared("pipe", source="chest_xray14", root=str(tmp_path))
 
 
 # ---- Caltech-256

