@@ -263,8 +263,8 @@ def test_a_skipped_run_does_not_hold_up_a_figure_that_says_so(skipping: tuple[Pr
         pytest.skip("this machine has a GPU")
     project, said = skipping
     assert "skipped: 2 ranks need as many GPUs; this machine has 0" in said
-    figure = (project.folder / "results/local/mini/figures/tiny/time.svg").read_text()
-    assert "2 of 6 runs missing" in figure
+    caption = (project.folder / "results/local/mini/figures/tiny/time.txt").read_text()
+    assert "2 of 6 runs missing" in caption
     assert project.planned() == {}
 
 
