@@ -50,11 +50,15 @@ class Group:
     """Options that divide it among processes."""
     nice: int = 0
     """How far it stands back for the others: a build takes what they leave."""
+    build: str = ""
+    """A script that runs first."""
 
     def start(self, options: Sequence[str], output: IO[bytes] | None, cache: str) -> subprocess.Popen[bytes]:
         """Start it; `output` None: to this process's own. `cache` is a folder in which pytest notes what failed."""
         words = [*self.arguments, *self.divided, "-o", f"cache_dir={cache}", *options]
         command = ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *words]
+        if self.build:
+            command = ["sh", "-c", 'nice "$0" && exec "$@"', self.build, *command]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
     def again(self, options: Sequence[str], cache: str) -> int:
@@ -83,7 +87,7 @@ GROUPS = (
     Group("Slurm, harsh", [SLURM_HARSH]),
     Group("Grid Engine", [GRID_ENGINE]),
     Group("the executor's own, on real schedulers", [EXECUTOR]),
-    Group("Horovod", [HOROVOD], nice=5),
+    Group("Horovod", [HOROVOD], nice=5, build="envs/horovod.sh"),
 )
 
 
