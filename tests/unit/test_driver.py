@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from snakemake import cli
 
-from scalestudy import dag, driver
+from scalestudy import dag, processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def workflow(result: Path, *, local: bool = True) -> Any:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(driver.DRIVER, "of another driver")
+    monkeypatch.setenv(processes.DRIVER, "of another driver")
     return tmp_path
 
 
@@ -40,9 +40,9 @@ def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driv
 
 def test_a_local_driver_takes_the_folder(folder: Path) -> None:
     dag.own_folder(workflow(folder / "result.json"))
-    assert driver.known() == driver.identity(os.getpid())
+    assert processes.driver() == processes.identity(os.getpid())
 
 
 def test_what_is_submitted_knows_no_driver(folder: Path) -> None:
     dag.own_folder(workflow(folder / "result.json", local=False))
-    assert driver.known() == ""
+    assert processes.driver() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,27 +14,47 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy import driver, locks
+from scalestudy import locks, processes
 from scalestudy.errors import UserError
-from scalestudy.launch import trainer_lock
+from scalestudy.launch import keeper, trainer_lock
 from scalestudy.launch.trainer_lock import only_trainer, trainer_of
 from tests.integration.processes import wait_until
 
 HOLD = """
 import sys
 from pathlib import Path
+from scalestudy.launch import keeper
 from scalestudy.launch.trainer_lock import only_trainer
+keeper.BEAT_S = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
 with only_trainer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
 
 
+def test_nobody_takes_over_from_a_trainer_that_is_stopped_for_longer_than_a_dead_one_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trainer(tmp_path, beat_s=0.2) as first:
+        first.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)  # longer than SILENT_S below: only the keeper shows that the trainer lives
+        with pytest.raises(UserError, match=f"process {first.pid} on this machine trains"), only_trainer(tmp_path):
+            pass
+        on_another_host(monkeypatch)
+        with (
+            unlocked(tmp_path),
+            pytest.raises(UserError, match=f"process {first.pid} on .* trains"),
+            only_trainer(tmp_path),
+        ):
+            pass
+        first.send_signal(signal.SIGCONT)
+
+
 @contextmanager
-def trainer(folder: Path, of_driver: str = "") -> Iterator[subprocess.Popen[str]]:
+def trainer(folder: Path, of_driver: str = "", beat_s: float = 10.0) -> Iterator[subprocess.Popen[str]]:
     """Another process that trains the run of a folder, until it is sent a line."""
-    environment = {**os.environ, driver.DRIVER: of_driver}
-    command = [sys.executable, "-c", HOLD, str(folder)]
+    environment = {**os.environ, processes.DRIVER: of_driver}
+    command = [sys.executable, "-c", HOLD, str(folder), str(beat_s)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -47,7 +68,7 @@ def trainer(folder: Path, of_driver: str = "") -> Iterator[subprocess.Popen[str]
 def dead_driver() -> str:
     """The identity of a driver that has been killed."""
     with subprocess.Popen(["sleep", "60"]) as process:
-        found = driver.identity(process.pid)
+        found = processes.identity(process.pid)
         process.kill()
     assert found is not None
     return found
@@ -62,7 +83,7 @@ def test_a_second_trainer_of_a_run_is_refused_and_told_the_first(tmp_path: Path)
 
 
 def test_the_trainer_of_a_driver_that_lives_is_not_waited_for(tmp_path: Path) -> None:
-    alive = driver.identity(os.getpid())
+    alive = processes.identity(os.getpid())
     assert alive is not None
     with trainer(tmp_path, alive), pytest.raises(UserError, match="trains this run"), only_trainer(tmp_path):
         pass
@@ -90,23 +111,23 @@ def test_a_trainer_that_was_killed_holds_up_nobody(tmp_path: Path) -> None:
 
 def test_a_driver_that_was_killed_is_gone_even_where_its_parent_has_not_noted_it() -> None:
     process = subprocess.Popen(["sleep", "60"])
-    identity = driver.identity(process.pid)
-    assert identity is not None and not driver.is_gone(identity)
+    identity = processes.identity(process.pid)
+    assert identity is not None and not processes.is_gone(identity)
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert driver.is_gone(identity)
+    assert processes.is_gone(identity)
     process.wait()
-    assert driver.is_gone(identity)
+    assert processes.is_gone(identity)
 
 
 def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.conceal()
-    assert not driver.is_gone(driver.known())
-    monkeypatch.setenv(driver.DRIVER, "")
-    driver.announce()
-    assert driver.known() == driver.identity(os.getpid())
-    driver.conceal()
-    assert driver.known() == ""
+    processes.conceal_driver()
+    assert not processes.is_gone(processes.driver())
+    monkeypatch.setenv(processes.DRIVER, "")
+    processes.announce_driver()
+    assert processes.driver() == processes.identity(os.getpid())
+    processes.conceal_driver()
+    assert processes.driver() == ""
 
 
 # Another host
@@ -114,6 +135,10 @@ def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_another_host(monkeypatch)
+
+
+def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process sees itself on another host than those that it starts; and does not wait long."""
     here = {**locks.me(), "host": "node2", "place": "another boot"}
     for module in (locks, trainer_lock):
@@ -148,7 +173,7 @@ def test_a_trainer_on_a_host_that_crashed_holds_up_nobody_for_long(tmp_path: Pat
 
 
 def test_a_trainer_touches_its_lock_while_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_lock, "BEAT_S", 0.05)
+    monkeypatch.setattr(keeper, "BEAT_S", 0.05)
     file = tmp_path / trainer_lock.LOCK
     with only_trainer(tmp_path):
         first, end = file.stat().st_mtime_ns, time.monotonic() + 10
@@ -163,7 +188,7 @@ def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
         assert trainer_of(tmp_path) == f"process {process.pid}"
         process.kill()
         process.wait()
-        # Killed just after it was forked, the process that touches the lock holds it for an instant more.
+        # Its keeper holds the lock until it has cleaned up.
         assert wait_until(lambda: trainer_of(tmp_path) is None, 10)
 
 

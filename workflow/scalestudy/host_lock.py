@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.errors import UserError
 from scalestudy.locks import NO_LOCKS_HERE
 
@@ -158,7 +158,7 @@ def _noted(name: str) -> Iterator[None]:
     """A note beside the locks, which every user can read: the run, its process, since when."""
     note = lock_folder() / f"scalestudy-{os.getuid()}.holder"
     since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    content = json.dumps({"name": name, "process": driver.identity(os.getpid()), "since": since})
+    content = json.dumps({"name": name, "process": processes.identity(os.getpid()), "since": since})
     with suppress(OSError):  # without it those who wait are told less
         descriptor, temporary = tempfile.mkstemp(dir=note.parent, prefix=f"{note.name}.")
         with open(descriptor, "w", encoding="utf-8") as stream:
@@ -193,7 +193,7 @@ def _holder(note: Path) -> str:
         said = json.loads(stream.read(LONGEST_NOTE_BYTES))
     process = said["process"].partition(":")[0]
     # Anybody can write a note: it counts only for a living process of the user who wrote it.
-    if driver.identity(int(process)) != said["process"] or Path(f"/proc/{process}").stat().st_uid != status.st_uid:
+    if processes.identity(int(process)) != said["process"] or Path(f"/proc/{process}").stat().st_uid != status.st_uid:
         return ""
     name, since = (_plain(str(said[key])) for key in ("name", "since"))
     return f"{name} of {_user(status.st_uid)} (process {process}, since {since})"

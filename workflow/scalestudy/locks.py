@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.files import plain_file
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -105,7 +105,7 @@ def me() -> Note:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         place = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    process = driver.identity(os.getpid()) or f"{os.getpid()}:0"
+    process = processes.identity(os.getpid()) or f"{os.getpid()}:0"
     return {"process": process, "host": socket.gethostname(), "place": place}
 
 
@@ -140,7 +140,7 @@ def shown(note: Note) -> str:
 def holder(stream: IO[Any]) -> str:
     """Who has the lock of an open file, as far as it is known here."""
     note = note_in(stream)
-    if note is not None and not (is_here(note) and driver.is_gone(note["process"])):
+    if note is not None and not (is_here(note) and processes.is_gone(note["process"])):
         return shown(note)
     found = os.fstat(stream.fileno())
     name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

@@ -177,10 +177,10 @@ class LogHandler(LogHandlerBase):
 
     def start(self, stats: dict[str, int]) -> None:
         """All jobs are known."""
-        from scalestudy import driver
+        from scalestudy import processes
 
         with self.changes:
-            self.progress.began, self.progress.process = time.time(), driver.identity(os.getpid()) or ""
+            self.progress.began, self.progress.process = time.time(), processes.identity(os.getpid()) or ""
             self.progress.add(self.planned.tasks())
             project = self.planned.project
             self.progress.at_once = project.resources.jobs_at_once if project is not None else None

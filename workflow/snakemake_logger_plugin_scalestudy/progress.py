@@ -60,7 +60,7 @@ class Progress:
     began: float = 0.0
     host: str = ""
     process: str = ""
-    """The driver, as `scalestudy.driver.identity` has it; empty once it has ended."""
+    """The driver, as `scalestudy.processes.identity` has it; empty once it has ended."""
 
     def add(self, tasks: Iterable[Task]) -> None:
         """Jobs that are to be done."""

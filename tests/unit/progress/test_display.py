@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.commands import status
 from scalestudy.errors import UserError
 from snakemake_logger_plugin_scalestudy.display import Live, Plain
@@ -125,7 +125,7 @@ def test_a_result_from_before_the_call_does_not_count(folder: Path) -> None:
 
 
 def test_status_names_a_living_driver_also_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(replace(half_done(), host=socket.gethostname(), process=driver.identity(os.getpid()) or ""))
+    keep(replace(half_done(), host=socket.gethostname(), process=processes.identity(os.getpid()) or ""))
     status.show_status(watch=False, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["runs"] == {"waiting": 1, "running": 1, "done": 1, "failed": 0}

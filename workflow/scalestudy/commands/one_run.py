@@ -15,6 +15,7 @@ from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import Skipped, UserError, raise_all
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
+from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
@@ -45,11 +46,11 @@ def train_from_spec(out: Path) -> None:
         what = f"describes another run than its folder names: {identity}"
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
-    with only_trainer(folder):
+    with only_trainer(folder) as keeper:
         now_at_most(file, manifest_file(dataset_id(spec.data)))
         result = finished_result(out)
         if result is None:
-            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine)
+            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine, keeper)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):
         print(f"warning: {warning}", flush=True)
@@ -84,9 +85,9 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     if is_skipped(manifest):
         manifest.unlink()  # what could not be had last time is looked for again
     refuse_foreign_folder(out, identity)
-    with only_trainer(out):
+    with only_trainer(out) as keeper:
         write_json(out / "spec.json", spec.plain())
-        result = _make(identity, spec, manifest, out / "result.json", Machine(), init_from)
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper, init_from)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
     for warning in result.get("warnings", []):
@@ -151,7 +152,13 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
 
 
 def _make(
-    identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, init_from: Path | None = None
+    identity: str,
+    spec: RunSpec,
+    manifest: Path,
+    out: Path,
+    machine: Machine,
+    keeper: Keeper,
+    init_from: Path | None = None,
 ) -> dict[str, Any]:
     if _computes_here(spec, machine):
         from scalestudy.launch.preload import preload
@@ -169,7 +176,7 @@ def _make(
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine, init_from=init_from)
+            return launch.run(identity, spec, manifest, out, machine, keeper, init_from=init_from)
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(attempts.EXIT_STOPPED)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from snakemake_logger_plugin_scalestudy.display import rendered, running_lines
@@ -67,7 +67,7 @@ def driver_is_gone(progress: Progress) -> bool:
     """Whether nothing waits for the jobs any more; of a driver on another host only its own word is known."""
     if not progress.process:
         return True
-    return progress.host == socket.gethostname() and driver.is_gone(progress.process)
+    return progress.host == socket.gethostname() and processes.is_gone(progress.process)
 
 
 def lines(progress: Progress, now: float) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.claims import fixed
 from scalestudy.cluster.resources import refuse_caps
 from scalestudy.dag.plan import plan_when_done
@@ -133,7 +133,7 @@ def own_folder(workflow: Any) -> None:
 
     Neither has Snakemake's own lock (`nolock` in profiles/default), which outlives a driver that was killed.
     """
-    driver.conceal()
+    processes.conceal_driver()
     if workflow.local_exec:
         _take_lock()
 
@@ -152,4 +152,4 @@ def _take_lock() -> None:
         end(error)
     atexit.register(lock.release)
     lock.keep_for_ever()
-    driver.announce()
+    processes.announce_driver()

@@ -21,10 +21,10 @@ from scalestudy.files import write_json
 from scalestudy.launch.channel import Channel
 from scalestudy.launch.heartbeat import INTERVAL_S
 from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.launch.keeper import IGNORED_SIGNALS, keeper
 from scalestudy.launch.local import devices_of
 from scalestudy.launch.preload import preload
 from scalestudy.launch.ranks import Ranks
-from scalestudy.launch.reaper import IGNORED_SIGNALS, reaper
 from scalestudy.measure.system import UNMEASURED, Sampler
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
@@ -97,12 +97,12 @@ def _run(folder: Path, index: int | None) -> int:
 def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: str | None) -> int:
     """Start the ranks; watch them and the connection until one of the two has ended."""
     environment = {"GLOO_SOCKET_IFNAME": interface} if interface and "GLOO_SOCKET_IFNAME" not in os.environ else {}
-    with reaper() as group:
-        processes = Ranks(job, ranks, group, environment)
+    with keeper() as held:
+        processes = Ranks(job, ranks, held.group, environment)
         processes.start()
         host = job.host_of(ranks[0])
         # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
-        sampler = Sampler(processes.pids, group, devices_of(job, host) if ranks[0] == job.on_host(host)[0] else ())
+        sampler = Sampler(processes.pids, held.group, devices_of(job, host) if ranks[0] == job.on_host(host)[0] else ())
         sampler.start()
         try:
             return report(processes, channel, job.folder / f"system.{index}.json", sampler)

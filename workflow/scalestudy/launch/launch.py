@@ -18,7 +18,7 @@ from scalestudy.files import atomic_path
 from scalestudy.launch import attempts, control, local, signals
 from scalestudy.launch.allocation import Allocation, uneven
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.launch.reaper import reaper
+from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
@@ -41,6 +41,7 @@ def run(
     manifest_file: Path,
     out: Path,
     machine: Machine,
+    keeper: Keeper,
     extensions: Path = EXTENSIONS,
     init_from: Path | None = None,
 ) -> dict[str, Any]:
@@ -54,13 +55,13 @@ def run(
     with attempts.attempt(run_id, out, init_from) as chain:
         started = _now()
         try:
-            outcome = _measure(chain, spec, manifest_file, machine, extensions)
+            outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
             if outcome["disturbed"] and can_remeasure(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
                 share = outcome["metrics"]["foreign_cpu_share"]
                 what = f"other processes took {share:.0%} of the cores during the window, which was measured once more"
                 chain.warnings.append(what)
                 print(f"scalestudy: {run_id}: {what}", file=sys.stderr, flush=True)
-                outcome = _measure(chain, spec, manifest_file, machine, extensions)
+                outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -91,6 +92,7 @@ def _measure(
     spec: RunSpec,
     manifest_file: Path,
     machine: Machine,
+    keeper: Keeper,
     extensions: Path,
 ) -> dict[str, Any]:
     """Run all processes to their end; what they measured, as a result says it. Raises Skipped."""
@@ -101,7 +103,7 @@ def _measure(
     resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
-    with network_of(spec, resolved, where) as nodes, _scratch(where, folder) as (scratch, group):
+    with network_of(spec, resolved, where) as nodes, _scratch(where, folder, keeper) as (scratch, group):
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, network=nodes, **chain.for_job(),
@@ -131,14 +133,14 @@ def start_and_watch(job: Job, where: Allocation, group: int) -> list[dict[str, f
 
 
 @contextmanager
-def _scratch(where: Allocation, folder: Path) -> Iterator[tuple[Path, int]]:
+def _scratch(where: Allocation, folder: Path, keeper: Keeper) -> Iterator[tuple[Path, int]]:
     """A folder for the processes of a run, and their process group; both are gone when the block ends.
 
     Where other machines take part they share the folder, which lies in that of the result.
     """
     shared = None if where.is_here else folder.resolve()
     prefix = "scalestudy-run-" if shared is None else ".nodes-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name, reaper(Path(name)) as group:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name, keeper.scratch(Path(name)) as group:
         yield Path(name), group
 
 

@@ -12,7 +12,7 @@ from typing import IO
 from scalestudy.files import plain_file
 from scalestudy.launch import launchers
 from scalestudy.launch.failures import Failure, RankFailed, failure_with_log
-from scalestudy.launch.lifeline import die_with
+from scalestudy.processes import die_with
 from scalestudy.training.job import Job
 
 TASK_S = 60.0
@@ -64,7 +64,7 @@ class LauncherProcesses:
                 stderr=subprocess.STDOUT,
                 env=launchers.environment_for(command[0]),
                 preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 (there are no other threads)
-                process_group=0,  # not the reaper's: mpirun has to clean up after itself
+                process_group=0,  # not the keeper's: mpirun has to clean up after itself
             )
         except FileNotFoundError:
             raise RankFailed(f"`{command[0]}`, the launcher of this run, is not installed here") from None

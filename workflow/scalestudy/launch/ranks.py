@@ -21,8 +21,8 @@ from scalestudy.files import plain_file, refuse_links_in
 from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
-from scalestudy.launch.lifeline import die_with
-from scalestudy.launch.reaper import IGNORED_SIGNALS
+from scalestudy.launch.keeper import IGNORED_SIGNALS
+from scalestudy.processes import die_with
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -45,7 +45,7 @@ class Ranks:
         self._looked_s = time.monotonic()
 
     def start(self) -> None:
-        """Fork them all. They are in the reaper's process group, and end with this process."""
+        """Fork them all. They are in the keeper's process group, and end with this process."""
         context = multiprocessing.get_context("fork")
         self.job.log.mkdir(parents=True, exist_ok=True)
         refuse_links_in(self.job.log)  # libraries write logs of their own there

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.training.control_files import AGREED, DRIVER_IS_GONE, REQUEST
 
 AGREE_S = 30.0
@@ -53,7 +53,7 @@ class _Requests:
     """The requests to stop that one run has had."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.driver = folder, driver.known()
+        self.folder, self.driver = folder, processes.driver()
         self.first_s: float | None = None
 
     def end(self, number: int, _frame: FrameType | None) -> None:
@@ -69,7 +69,7 @@ class _Requests:
 
     def look(self, _number: int, _frame: FrameType | None) -> None:
         """Look for the driver, and whether the ranks have agreed in time."""
-        if self.first_s is None and driver.is_gone(self.driver):
+        if self.first_s is None and processes.is_gone(self.driver):
             self._request(DRIVER_IS_GONE)
         late = self.first_s is not None and time.monotonic() - self.first_s >= AGREE_S
         if late and not (self.folder / AGREED).exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -13,27 +12,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from scalestudy import driver
+from scalestudy import processes
 from scalestudy.errors import UserError
 from scalestudy.files import plain_file
-from scalestudy.launch.lifeline import die_with
+from scalestudy.launch.keeper import Keeper, keeper
 from scalestudy.locks import NO_LOCKS_HERE, Note, Patience, is_here, lock_patiently, me, note_in, shown, sign
 
 LOCK = ".trainer.lock"
-BEAT_S = 10.0
-"""How often the holder of a lock touches it, for hosts that do not see its lock, or not its process."""
 SILENT_S = 35.0
 """A lock of another host that is not touched for so long is that of a process that was killed."""
 WRITTEN_WITHIN_TRIES = 50
+POLL_S = 0.5
 
 
 @contextmanager
-def only_trainer(folder: Path) -> Iterator[None]:
+def only_trainer(folder: Path) -> Iterator[Keeper]:
     """Held by the one process that trains the run of a folder.
 
     An orphan is waited for: its driver is gone, so it writes a checkpoint and ends by itself; and so are the ranks of a
     process that was killed. Raises UserError where any other process trains the run. Not every shared file system shows
-    the locks of one host to others: a note in the file says who has it, and it is touched while its process lives.
+    the locks of one host to others: a note in the file says who has it, and the keeper, which is yielded, touches it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOCK
@@ -45,13 +43,13 @@ def only_trainer(folder: Path) -> Iterator[None]:
             if _lives_unseen(lock, file, has_locks):
                 raise _taken(note_in(lock), folder)
             try:
-                sign(lock, {**me(), "driver": driver.known()})
+                sign(lock, {**me(), "driver": processes.driver()})
             except ValueError:
                 what = "belongs to scalestudy by its name, but holds something else: it is left as it is"
                 raise UserError(what, str(file), "move it away, or delete it if it is not needed") from None
-            with _touched(file, lock):
+            with keeper(file) as held:
                 try:
-                    yield
+                    yield held
                 finally:
                     file.unlink(missing_ok=True)
             return
@@ -100,9 +98,9 @@ def _refuse_if_it_goes_on(lock: IO[Any], file: Path) -> None:
         if _is_touched(lock, file):
             raise _taken(note, file.parent)
         file.unlink(missing_ok=True)  # its host crashed: a server can keep the locks of one that does not come back
-    elif driver.is_gone(note["process"]):
+    elif processes.is_gone(note["process"]):
         return
-    elif driver.is_gone(note.get("driver", "")):
+    elif processes.is_gone(note.get("driver", "")):
         text = f"waiting for {shown(note)}: its driver is gone, so it ends with a checkpoint"
         print(text, file=sys.stderr, flush=True)
     else:
@@ -147,7 +145,7 @@ def _lives_unseen(lock: IO[Any], file: Path, has_locks: bool) -> bool:
     if note is None:
         return False
     if is_here(note):
-        return not has_locks and not driver.is_gone(note["process"])
+        return not has_locks and not processes.is_gone(note["process"])
     return _is_touched(lock, file)
 
 
@@ -162,7 +160,7 @@ def _is_touched(lock: IO[Any], file: Path) -> bool:
         with suppress(FileNotFoundError), open(file, "rb") as now:
             if os.fstat(now.fileno()).st_mtime_ns != first:
                 return True
-        patience.look(BEAT_S / 20)
+        patience.look(POLL_S)
     return False
 
 
@@ -177,28 +175,3 @@ def _now_ns(folder: Path) -> int:
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.") as probe:
         os.utime(probe.fileno())
         return os.fstat(probe.fileno()).st_mtime_ns
-
-
-@contextmanager
-def _touched(file: Path, lock: IO[Any]) -> Iterator[None]:
-    """A process touches the file while this one lives. (Threads would be in the way of the forks to come.)"""
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        try:
-            die_with(parent)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-                signal.signal(number, signal.SIG_IGN)
-            lock.close()  # it is held by that process alone
-            while True:
-                time.sleep(BEAT_S)
-                with suppress(OSError):
-                    os.utime(file)
-        finally:
-            os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(child, 0)

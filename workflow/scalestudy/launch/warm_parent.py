@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from scalestudy.launch import warm
-from scalestudy.launch.lifeline import Lifeline, die_with
 from scalestudy.launch.preload import OF_RUNS, preload
 from scalestudy.launch.signals import ASK_TO_STOP
+from scalestudy.processes import Lifeline, die_with
 
 IDLE_S = 120.0
 POLL_S = 1.0

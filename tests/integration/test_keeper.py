@@ -17,9 +17,9 @@ from pathlib import Path
 if hasattr(os, "pidfd_open"):
     del os.pidfd_open  # as in builds of Python against an old C library
 
-from scalestudy.launch.reaper import reaper
+from scalestudy.launch.keeper import keeper
 
-with reaper(Path(sys.argv[1])) as group:
+with keeper() as held, held.scratch(Path(sys.argv[1])) as group:
     if (forked := os.fork()) == 0:  # a rank
         os.setpgid(0, group)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
