@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,31 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(
         DriverLock(tmp_path).take()
     os.utime(tmp_path / "driver.json", (time.time() - 700, time.time() - 700))
     assert DriverLock(tmp_path).take() is not None
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from snakemake_executor_plugin_multinode.driverlock import DriverLock
+DriverLock(Path(sys.argv[1])).take()
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("space", ["", "pid:[1]"], ids=["here", "in another container"])
+def test_nobody_takes_over_from_a_driver_that_was_stopped_for_a_minute(space: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None and driver.stdout.readline() == "held\n"
+        driver.send_signal(signal.SIGSTOP)
+        owner = DriverLock(tmp_path).owner()
+        assert owner is not None and owner.pid == driver.pid
+        held_by(tmp_path, replace(owner, space=space or owner.space))
+        os.utime(tmp_path / "driver.json", (time.time() - 60, time.time() - 60))
+        with pytest.raises(Taken, match=f"process {driver.pid}"):
+            DriverLock(tmp_path).take()
+        driver.kill()
 
 
 @pytest.fixture
