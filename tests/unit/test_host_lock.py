@@ -138,7 +138,7 @@ def test_another_user_cannot_open_the_lock_of_my_runs(folder: Path) -> None:
 def test_another_user_who_holds_the_lock_of_all_is_waited_for_a_limited_time(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_lock, "LONGEST_WAIT_FOR_OTHERS_S", 0.3)
+    monkeypatch.setattr(host_lock, "MAX_WAIT_FOR_OTHERS_S", 0.3)
     with measured_run("mine"):
         pass
     with holder(FLOCK, str(folder / "scalestudy-host.lock")) as other:

@@ -152,8 +152,8 @@ def read_json(path: Path | str) -> Any:
         state = Path(path).stat()
         if not stat.S_ISREG(state.st_mode):
             raise UserError("is not a file", str(path), "remove it; it will be made again")
-        if state.st_size > LARGEST_JSON:
-            what = f"is larger than {LARGEST_JSON >> 20} MiB: scalestudy writes no file that large"
+        if state.st_size > MAX_JSON_BYTES:
+            what = f"is larger than {MAX_JSON_BYTES >> 20} MiB: scalestudy writes no file that large"
             raise UserError(what, str(path), "delete it; it will be made again")
         return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def read_json(path: Path | str) -> Any:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
 
 
-LARGEST_JSON = 1 << 28
+MAX_JSON_BYTES = 1 << 28
 """Bytes; the progress of a hundred thousand runs takes a tenth of it."""
 
 
@@ -197,7 +197,7 @@ def tail(file: Path | str) -> str:
         return ""
 
 
-LARGEST_TABLE = 1 << 26
+MAX_TABLE_BYTES = 1 << 26
 WHOLE, NUMBER = re.compile(r"[0-9]{1,18}"), re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 
 
@@ -210,7 +210,7 @@ def read_table(
     `wholes` or `numbers` is none.
     """
     try:
-        if file.stat().st_size > LARGEST_TABLE or not file.is_file():
+        if file.stat().st_size > MAX_TABLE_BYTES or not file.is_file():
             raise UserError("is not a table of numbers, or is far too large", str(file), "is it the right file?")
         with open(file, encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream)

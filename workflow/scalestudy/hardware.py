@@ -27,7 +27,7 @@ OF_NVIDIA = "nvidia[0-9]*"
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 OWN_MEMORY = ("1", "2")
 """Heap types of memory that is the device's own, KFD_IOC_HEAP_TYPE_FB_PUBLIC and _PRIVATE (amdkfd)."""
-LEAST_OWN_BYTES = 4 << 30
+MIN_OWN_BYTES = 4 << 30
 """A GPU of AMD with less memory of its own is one inside a processor, which few people mean to train on."""
 ON_PURPOSE = "set `device: cpu`, or hide what is here (CUDA_VISIBLE_DEVICES=-1), to measure the CPU on purpose"
 PROGRAMS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi")
@@ -132,7 +132,7 @@ def _is_own(bank: Path) -> bool:
     try:
         lines = (bank / "properties").read_text(encoding="ascii").splitlines()
         said = dict(line.split(maxsplit=1) for line in lines)
-        return said["heap_type"] in OWN_MEMORY and int(said["size_in_bytes"]) >= LEAST_OWN_BYTES
+        return said["heap_type"] in OWN_MEMORY and int(said["size_in_bytes"]) >= MIN_OWN_BYTES
     except (OSError, ValueError, KeyError):
         return False
 

@@ -2,7 +2,7 @@
 
 There are two files in one folder, the same for every environment. The first belongs to one user, and nobody else can
 open it: runs of one user wait for each other, however long. The second is shared by all users. Whoever can open it can
-hold it for ever, so that runs of other users are waited for up to LONGEST_WAIT_FOR_OTHERS_S.
+hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOCKS = "SCALESTUDY_LOCKS"
 """By this name a user says where the lock lies; runs with different folders do not wait for each other."""
 FOLDER = Path("/tmp")
 """On every host, of all users, and none of them can remove what another made there."""
-LONGEST_WAIT_FOR_OTHERS_S = 1800.0
+MAX_WAIT_FOR_OTHERS_S = 1800.0
 POLL_S = 0.2
-LONGEST_NOTE_BYTES = 4096
+MAX_NOTE_BYTES = 4096
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def _held(kind: int) -> Iterator[None]:
     # A lock ends with the processes that hold it, however they end.
     folder = lock_folder()
     own, all_users = folder / f"scalestudy-{os.getuid()}.lock", folder / "scalestudy-host.lock"
-    with _locked(own, kind, None), _locked(all_users, kind, LONGEST_WAIT_FOR_OTHERS_S):
+    with _locked(own, kind, None), _locked(all_users, kind, MAX_WAIT_FOR_OTHERS_S):
         yield
 
 
@@ -190,7 +190,7 @@ def _holder(note: Path) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return ""
-        said = json.loads(stream.read(LONGEST_NOTE_BYTES))
+        said = json.loads(stream.read(MAX_NOTE_BYTES))
     process = said["process"].partition(":")[0]
     # Anybody can write a note: it counts only for a living process of the user who wrote it.
     if processes.identity(int(process)) != said["process"] or Path(f"/proc/{process}").stat().st_uid != status.st_uid:

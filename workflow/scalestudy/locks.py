@@ -19,7 +19,7 @@ from scalestudy.files import plain_file
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
-LONGEST_NOTE = 4096
+MAX_NOTE_BYTES = 4096
 LOCKED_WITHIN_S = 30.0
 SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
 POLL_S = 0.1
@@ -120,7 +120,7 @@ def sign(stream: IO[Any], note: Note) -> None:
 def note_in(stream: IO[Any]) -> Note | None:
     """The note in a lock; None where there is none, or what is there is none."""
     with suppress(ValueError, TypeError, RecursionError, OSError):
-        said = dict(json.loads(os.pread(stream.fileno(), LONGEST_NOTE, 0)))
+        said = dict(json.loads(os.pread(stream.fileno(), MAX_NOTE_BYTES, 0)))
         if isinstance(said.get("process"), str) and said["process"].partition(":")[0].isdecimal():
             return {key: value for key, value in said.items() if isinstance(value, str)}
     return None

@@ -17,13 +17,13 @@ from scalestudy.errors import UserError
 BLOCK = 512
 END = bytes(2 * BLOCK)
 """Two empty blocks end an archive."""
-LARGEST = 8**11 - 1
+MAX_MEMBER_BYTES = 8**11 - 1
 """Largest member, bytes, that ustar's eleven octal digits can express."""
 FILE, LONG_NAME, LONG_TARGET, PAX, PAX_GLOBAL, HARD_LINK = (b"0", b"\0", b"7"), b"L", b"K", b"x", b"g", b"1"
 KINDS = {HARD_LINK: "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"5": "a folder",
          b"6": "a pipe", b"S": "a sparse file", b"M": "the end of a file that began in another archive"}  # fmt: skip
 """What is no plain file, in words."""
-LONGEST_NAME = 1 << 16
+MAX_NAME_BYTES = 1 << 16
 """Bytes of a member's name, or of what pax says of one, from which on an archive is refused: PATH_MAX is 4,096."""
 OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=]*)=")
@@ -49,7 +49,7 @@ def padded(size: int) -> int:
 def header(name: str, size: int) -> bytes:
     """A ustar header: plain file, mode 644, owner 0, time 0, so that equal members give equal bytes."""
     coded = name.encode("ascii")
-    assert len(coded) <= 100 and size <= LARGEST
+    assert len(coded) <= 100 and size <= MAX_MEMBER_BYTES
     fields = b"%-100b%07o\0%07o\0%07o\0%011o\0%011o\0" % (coded.ljust(100, b"\0"), 0o644, 0, 0, size, 0)
     rest = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\x000000000\0" + bytes(155 + 12)
     checksum = sum(fields) + 8 * ord(" ") + sum(rest)
@@ -85,7 +85,7 @@ def entries(descriptor: int, where: str, begin: int = 0, size: int | None = None
         length = 0 if kind == HARD_LINK else large if large >= 0 and kind in FILE else length
         if start + length > end:
             raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
-        if kind in (LONG_NAME, LONG_TARGET, PAX) and length > LONGEST_NAME:
+        if kind in (LONG_NAME, LONG_TARGET, PAX) and length > MAX_NAME_BYTES:
             what = f"has a name of {length:,} bytes at byte {position:,}"
             raise UserError(what, where, "is it an archive of images?")
         if kind == LONG_NAME:

@@ -30,7 +30,7 @@ from scalestudy.training.world import join
 
 STEPS = 2
 """From the second step on the optimiser's state is there too."""
-MOST = 1 << 20
+MAX_BATCH = 1 << 20
 HELD = 2
 """Batches that the loader holds on a GPU (data/load/loader.py: on_device)."""
 LOOK_S = 1.0
@@ -48,7 +48,7 @@ class Trial:
     """Most memory above that of a process with torch and the data open; None where it did not fit."""
 
 
-def largest_batch(fits: Callable[[int], bool], most: int = MOST) -> int:
+def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
     """The largest number up to `most` that fits, where all smaller ones fit as well; 0 where not even 1 does."""
     good, bad = 0, 1
     while bad <= most and fits(bad):

@@ -16,7 +16,7 @@ from scalestudy.processes import die_with
 from scalestudy.training.job import Job
 
 TASK_S = 60.0
-LEAST_GRACE_S = 0.5
+MIN_GRACE_S = 0.5
 
 
 class LauncherProcesses:
@@ -51,7 +51,7 @@ class LauncherProcesses:
     def end(self, grace_s: float) -> None:
         """Wait for each of them, ask it to end, make it end."""
         for process in self.processes:
-            _end(process, max(LEAST_GRACE_S, grace_s))
+            _end(process, max(MIN_GRACE_S, grace_s))
         if self.log.exists() and self.log.stat().st_size == 0:
             self.log.unlink()
 

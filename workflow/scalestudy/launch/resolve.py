@@ -27,7 +27,7 @@ from scalestudy.strategies.mpi_algorithms import ALGORITHMS
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
-MOST_THREADS_PER_CORE = 16
+MAX_THREADS_PER_CORE = 16
 """With more threads than that a step's time is the scheduler's of the kernel, and one step can take minutes."""
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -53,10 +53,10 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
     threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
-    if threads > MOST_THREADS_PER_CORE * cores:
-        most = MOST_THREADS_PER_CORE * cores
+    if threads > MAX_THREADS_PER_CORE * cores:
+        most = MAX_THREADS_PER_CORE * cores
         raise Skipped(
-            f"{threads} threads per rank are more than {MOST_THREADS_PER_CORE} per core; {most} are possible here"
+            f"{threads} threads per rank are more than {MAX_THREADS_PER_CORE} per core; {most} are possible here"
         )
     _check_interfaces(spec)
     where = where_to_run(spec, nodes, site)

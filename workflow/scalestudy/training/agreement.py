@@ -27,7 +27,7 @@ EVERY_S = 1.0
 """About how often ranks ask each other: seldom enough to cost nothing, often enough to stop in time."""
 GROWTH = 4
 """The number of steps until the next question grows by this factor at most: the first steps are slow ones."""
-LEAST_MARGIN_S = 5.0
+MIN_MARGIN_S = 5.0
 SAFETY = 2.0
 ASSUMED_BYTES_PER_S = 50e6
 """How fast a checkpoint is written before one has been timed: a slow network disk."""
@@ -159,7 +159,7 @@ class Agreement:
             return DRIVER if why == control_files.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
         if self.job.run_folder is not None and (self.job.run_folder / STOP_FILE).exists():
             return ASKED_BY_FILE
-        margin_s = LEAST_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
+        margin_s = MIN_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
         if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:
             return DEADLINE
         return NONE

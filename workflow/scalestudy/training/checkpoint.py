@@ -35,7 +35,7 @@ FORMAT = 1
 KEPT = 2
 NAME = re.compile(r"step-[0-9]{9}")
 FILE_NAME = re.compile(r"(?:state|rank[0-9]{1,6})\.safetensors")
-LARGEST_FACTS = 1 << 28
+MAX_FACTS_BYTES = 1 << 28
 """Bytes of `checkpoint.json`, which holds the reports of all ranks."""
 STATE, FACTS, COST = "state.safetensors", "checkpoint.json", "cost.json"
 Tensors = dict[str, torch.Tensor]
@@ -203,7 +203,7 @@ def _damage_of_file(file: Path, entry: dict[str, Any]) -> str | None:
 def read_facts(path: Path) -> dict[str, Any]:
     """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
     try:
-        if (path / FACTS).stat().st_size > LARGEST_FACTS or not (path / FACTS).is_file():
+        if (path / FACTS).stat().st_size > MAX_FACTS_BYTES or not (path / FACTS).is_file():
             raise ValueError
         text = json.loads((path / FACTS).read_text(encoding="utf-8"))
         facts: dict[str, Any] = text["facts"]

@@ -39,11 +39,11 @@ OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "b
                    "stage", "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
-LEAST_PRECISE_STEPS = 20
+MIN_PRECISE_STEPS = 20
 """A window never ends by precision before it has so many steps: of fewer, a half-width is little more than a guess."""
-MOST_NOT_TALLIED = 1 << 16
+MAX_NOT_TALLIED = 1 << 16
 """Samples of which one number is made at a time; it takes a few milliseconds at most."""
-MOST_LOSSES = 1000
+MAX_LOSSES = 1000
 """Losses that are kept one by one; on a GPU each takes a block of memory."""
 
 
@@ -136,7 +136,7 @@ class Recorder:
         pauses = {pause - report.first_step for pause in report.pauses}
         steps = intervals(marks, stretches(counts, pauses))
         # Batches that were made ahead hide a loader that is too slow until they are used up.
-        if len(steps) < max(LEAST_PRECISE_STEPS, 2 * loader.workers * loader.prefetch):
+        if len(steps) < max(MIN_PRECISE_STEPS, 2 * loader.workers * loader.prefetch):
             return False
         half_width = relative_half_width(steps)
         return half_width is not None and half_width <= (self.job.spec.measure.precision or 0.0) and is_steady(steps)
@@ -153,12 +153,12 @@ class Recorder:
     def step(self, loss: torch.Tensor, samples: int, delivered: Delivered | None = None) -> None:
         """One more step is done, with the samples that the loader delivered."""
         self.losses.append(loss)
-        if len(self.losses) >= MOST_LOSSES:
+        if len(self.losses) >= MAX_LOSSES:
             self.losses = [torch.cat([kept.reshape(-1) for kept in self.losses])]
         if delivered is not None:
             self._not_tallied.append(delivered)
             self._samples_not_tallied += samples
-            if self._samples_not_tallied >= MOST_NOT_TALLIED:
+            if self._samples_not_tallied >= MAX_NOT_TALLIED:
                 self._tally()
         self.report.samples_seen += samples
         self.report.steps_done += 1
