@@ -74,8 +74,8 @@ def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(t
 
 
 def test_a_run_that_cannot_be_staged_says_why_and_leaves_no_result(tmp_path: Path) -> None:
-    done = attempt(tmp_path, "stage.to=scratch", "stage.share=by_shard")
+    done = attempt(tmp_path / "one_file", "stage.to=scratch", "stage.share=by_shard")
     assert done.returncode != 0 and "the data is one file" in done.stdout
-    done = attempt(tmp_path, *PICTURES, "stage={to: scratch, from: /nowhere}", SCALESTUDY_SITE=site(tmp_path))
+    done = attempt(tmp_path / "run", *PICTURES, "stage={to: scratch, from: /nowhere}", SCALESTUDY_SITE=site(tmp_path))
     assert done.returncode != 0 and "/nowhere/train-000000.tar" in done.stdout and "Traceback" not in done.stdout
-    assert not (tmp_path / "result.json").exists()
+    assert not list(tmp_path.rglob("result.json"))

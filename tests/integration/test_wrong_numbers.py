@@ -339,9 +339,10 @@ def project(tmp_path: Path) -> Path:
 
 def tried(project: Path, *settings: str) -> dict[str, Any]:
     """The result of a run with code of the user's own."""
-    done = attempt(project / "out", *settings, cwd=project)
-    assert (project / "out" / "result.json").exists(), done.stdout
-    return result(project / "out")
+    out = project / f"out{len(list(project.glob('out*')))}"
+    done = attempt(out, *settings, cwd=project)
+    assert (out / "result.json").exists(), done.stdout
+    return result(out)
 
 
 SHORT = ("measure.whole_program=true", "train.epochs=6", "optimiser.learning_rate=0.05")
