@@ -86,6 +86,7 @@ class Told:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.waited: list[tuple[str, str]] = []
         self.done: list[str] = []
         self.failures: dict[str, str] = {}
 
@@ -93,6 +94,9 @@ class Told:
         self.lines.append(text)
 
     warn = say
+
+    def waits(self, job: MonitoredJob, reason: str) -> None:
+        self.waited.append((job.work.label, reason))
 
     def succeeded(self, job: MonitoredJob) -> None:
         self.done.append(job.work.label)
@@ -240,6 +244,21 @@ def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_n
     bench.until(lambda: bench.told.failures)
     assert "left the queue without having begun" in bench.told.failures["train a"]
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def test_the_reason_for_a_wait_is_told_with_each_change_until_the_job_runs(bench: Bench) -> None:
+    answers = [Status("1", State.QUEUED, "PENDING Priority"), Status("1", State.HELD, "JobHeldUser")]
+    bench.scheduler.on_question = lambda jobs: {job.name: answers[0] for job in jobs}
+    bench.add()
+    bench.until(lambda: bench.told.waited)
+    bench.rounds(300)
+    answers.pop(0)
+    bench.rounds(300)
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(300)
+    assert bench.told.waited == [
+        ("train a", "queued: PENDING Priority"), ("train a", "held: JobHeldUser"), ("train a", ""),
+    ]  # fmt: skip
 
 
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:

@@ -1,8 +1,8 @@
-"""Progress of a run of the DAG: what runs, how many of how many, how long still, one line per finished run.
+"""Display of a workflow call: a line per finished run with `n of m`, and the end of a failed job's log.
 
-A dry run is short: a count of jobs per rule, why they would run, and the plan: what they would cost. With
-`--printshellcmds` or `--verbose` Snakemake's own list of all jobs stands above the plan. On a terminal the last lines are
-live; elsewhere all lines are plain.
+A dry run is short: a count of jobs per rule and why they would run, above the plan (scalestudy/dag/plan.py); with
+`--printshellcmds` or `--verbose`, Snakemake lists every job. Other modes (`--lint`, `--report`, `--unlock` …) keep
+Snakemake's output. Imports of `scalestudy` stand in functions: Snakemake makes the display before it reads the Snakefile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,268 +25,290 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy import plan
-from snakemake_logger_plugin_scalestudy.display import display_for
-from snakemake_logger_plugin_scalestudy.forecast import PRIORS
-from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, stopped, time_left
+from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading, stopped
 
+RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
+"""Rules whose jobs are shown, and the noun for each."""
 TAIL_LINES = 20
-OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
-"""Warnings about failed jobs that say less than what is shown of them."""
-UPDATED = " (update)"
-"""Snakemake writes it behind the names of such outputs."""
-QUIET_EVENTS = {LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.WORKFLOW_STARTED,
-                LogEvent.RULEGRAPH, LogEvent.DEBUG_DAG, LogEvent.GROUP_INFO}  # fmt: skip
-OUR_LINES = ("Nothing to be done",)
-LONGER = ("printshellcmds", "verbose", "debug_dag")
-"""Options with which a dry run shows every job."""
-ABOVE = "    (check individual jobs above for details)\n"
+QUIET_S = 60.0
+"""Longest silence, seconds; then the running jobs are named."""
+LOOK_S = 5.0
+"""Interval at which logs of running jobs are searched for a wait, seconds."""
 KEEP_S = 1.0
-"""The file that `scalestudy status` reads is written at most this often, and also when a run ends."""
-KEEP_SHARE, KEEP_QUICK_S = 0.01, 0.1
-"""Where writing it takes the processor longer than KEEP_QUICK_S, as of thousands of runs, no more than this share of the
-time goes into that."""
+"""Least interval between two writes of the progress file, seconds; it is also written at the end."""
+LISTING = ("printshellcmds", "verbose", "debug_dag")
+"""Options with which a dry run lists every job."""
+OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-summary", "-D", "--delete-all-output",
+               "--delete-temp-output", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--list-rules", "--list", "-l",
+               "--list-target-rules", "--lt", "--list-changes", "--lc", "--list-conda-envs", "--conda-create-envs-only",
+               "--cleanup-metadata", "--cm", "--archive", "--containerize", "--generate-unit-tests"}  # fmt: skip
+"""Options of calls that run no job: Snakemake's own output stands."""
+OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
+"""Warnings about failed jobs that repeat, with less, the lines about them."""
+UPDATED = " (update)"
+"""Snakemake's suffix of outputs that a job updates."""
 
 
 @dataclass
-class AnnouncedJob:
-    """A job that was announced."""
+class ShownJob:
+    """A job that has begun."""
 
-    rule: str
+    task: Task
     wildcards: dict[str, str]
-    output: str
-    shown: str
-    """Of its files the one that people open."""
-    log: list[str]
+    outputs: list[str]
+    logs: list[str]
     before: dict[str, int]
     """By file, when a log of an earlier attempt was written last."""
 
 
 class LogHandler(LogHandlerBase):
-    """From Snakemake's events to progress and lines."""
+    """Turns Snakemake's events into lines and `.scalestudy/progress.json`."""
 
     def __post_init__(self) -> None:
-        self.jobs: dict[int, AnnouncedJob] = {}
-        self.planned = plan.Planned()
+        self.project: Any = None
+        self.workflow: Any = None
         self.progress = Progress(command=resume_command(), host=socket.gethostname())
-        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self.display = display_for(self.progress, terminal)
-        self.changes = threading.RLock()
-        self.kept_at = self.keep_took_s = 0.0
-        self.announced = self.counted = False
+        self.jobs: dict[int, ShownJob] = {}
+        self.is_announced = self.is_counted = False
+        self.is_run = not OTHER_MODES & {word.partition("=")[0] for word in sys.argv[1:]}
+        self.changes, self.ended = threading.RLock(), threading.Event()
+        self.said_at = self.kept_at = 0.0
+        self.varied: dict[str, list[str]] = {}
         if Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
 
     def reads(self, project: Any, workflow: Any) -> None:
-        """The Snakefile of this project hands over what it has read, and Snakemake's workflow, whose jobs are counted."""
-        self.planned.project, self.planned.workflow = project, workflow
+        """Take the project that the Snakefile has read, and Snakemake's workflow, whose jobs are counted."""
+        self.project, self.workflow = project, workflow
 
     @property
     def writes_to_stream(self) -> bool:
-        """In place of Snakemake's own lines, unless a dry run is to show every job."""
-        return not self.common_settings.dryrun or self.is_short
+        """Whether this display replaces Snakemake's own lines."""
+        return self.is_run and (not self.common_settings.dryrun or self.is_short)
 
     @property
     def is_short(self) -> bool:
-        """Whether this is a dry run of a user's in which each job is not shown."""
+        """Whether this is a dry run that does not list every job."""
         settings = self.common_settings
-        return settings.dryrun and not any(getattr(settings, name) for name in LONGER)
+        return settings.dryrun and not any(getattr(settings, name) for name in LISTING)
 
-    @property
-    def writes_to_file(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        """All records come here."""
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        """Records are not formatted."""
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        """No."""
-        return False
+    writes_to_file = needs_rulegraph = property(lambda self: False)
+    has_filter = has_formatter = property(lambda self: True)
 
     def emit(self, record: LogRecord) -> None:
-        """One event of Snakemake."""
+        """Handle one event of Snakemake; a display that fails must not end a run."""
         try:
             if self.common_settings.dryrun:
                 self.shorten(record)
-            else:
-                self.handle_event(getattr(record, "event", None), record)
-        except Exception:  # a display that fails must not end a run
+            elif self.is_run:
+                with self.changes:
+                    self.show(getattr(record, "event", None), record)
+        except Exception:
             self.handleError(record)
-
-    def shorten(self, record: LogRecord) -> None:
-        """Of what Snakemake says in a dry run, all but the jobs: their count, once, warnings and errors, and why they
-        would run, which it says after them."""
-        event = getattr(record, "event", None)
-        self.announced = self.announced or event == LogEvent.JOB_INFO
-        if not self.is_short:
-            return
-        is_count = event == LogEvent.RUN_INFO and not self.counted
-        after = event is None and record.levelno == logging.INFO and self.announced
-        if record.levelno >= logging.WARNING or is_count or after or str(record.msg).startswith(OUR_LINES):
-            self.counted = self.counted or is_count
-            if record.levelno >= logging.ERROR or not self.is_silent:
-                self.say(record.getMessage().replace(ABOVE, ""))
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether `--quiet all` is given."""
-        return any("all" in str(what).lower() for what in self.common_settings.quiet or ())
 
     def say(self, text: str) -> None:
         """Print where Snakemake prints; a reader that has gone (`| head`) is no error."""
-        stream = sys.stdout if self.common_settings.stdout else sys.stderr
+        self.said_at, stream = time.time(), sys.stdout if self.common_settings.stdout else sys.stderr
         try:
             print(text, file=stream, flush=True)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
-    def handle_event(self, event: Any, record: LogRecord) -> None:
-        """What each kind of event shows."""
+    def shorten(self, record: LogRecord) -> None:
+        """Of a dry run show warnings, errors, one count of jobs, and the reasons that follow the jobs."""
+        event = getattr(record, "event", None)
+        self.is_announced = self.is_announced or event == LogEvent.JOB_INFO
+        is_count = event == LogEvent.RUN_INFO and not self.is_counted
+        is_reason = event is None and record.levelno == logging.INFO and self.is_announced
+        is_news = record.levelno >= logging.WARNING or is_count or is_reason or is_nothing(record)
+        if self.is_run and self.is_short and is_news and (record.levelno >= logging.ERROR or not self.is_silent):
+            self.is_counted = self.is_counted or is_count
+            self.say(record.getMessage().replace("    (check individual jobs above for details)\n", ""))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether `--quiet all` is given."""
+        return any("all" in str(kind).lower() for kind in self.common_settings.quiet or ())
+
+    def show(self, event: Any, record: LogRecord) -> None:
+        """Show one event; job events that need no line pass in silence."""
+        facts = record.__dict__
         if event == LogEvent.RUN_INFO:
-            self.start(record.stats)  # type: ignore[attr-defined]
+            self.start(facts["stats"])
         elif event == LogEvent.JOB_INFO:
             self.begin(record)
         elif event == LogEvent.JOB_FINISHED:
-            self.finish(int(record.job_id))  # type: ignore[attr-defined]
+            self.finish(int(facts["job_id"]))
         elif event == LogEvent.JOB_ERROR:
             self.fail(record)
-        elif event == LogEvent.PROGRESS or event in QUIET_EVENTS:
-            return
-        elif hasattr(record, "multinode_ran"):  # by the same executor, before the job's end
-            self.took(*record.multinode_ran)
-        elif getattr(record, "multinode", False):  # the executor of that name: submissions, chains, adoptions
-            self.display.say(record.getMessage())
-        elif event == LogEvent.ERROR and getattr(record, "exception", "") == "RuleException":
+        elif "multinode_waits" in facts or "multinode_ran" in facts:
+            self.hear(facts)
+        elif event == LogEvent.ERROR and facts.get("exception") == "RuleException":
             return  # the failed job has been shown
-        elif record.levelno >= logging.WARNING or event == LogEvent.ERROR:
-            text = record.getMessage()
-            if not text.startswith(OF_SNAKEMAKE):
-                self.display.say(text)
-        elif record.msg and str(record.msg).startswith(OUR_LINES):
-            self.display.say("Nothing to be done: everything that was asked for is there.")
+        elif "multinode" in facts or (
+            (record.levelno >= logging.WARNING or event == LogEvent.ERROR)
+            and not record.getMessage().startswith(OF_SNAKEMAKE)
+        ):
+            self.say(record.getMessage())
+        elif is_nothing(record):
+            self.say("Nothing to be done: all requested files exist.")
 
     def start(self, stats: dict[str, int]) -> None:
         """All jobs are known."""
         from scalestudy import processes
 
-        with self.changes:
-            self.progress.began, self.progress.process = time.time(), processes.identity(os.getpid()) or ""
-            self.progress.add(self.planned.tasks())
-            project = self.planned.project
-            self.progress.at_once = project.resources.jobs_at_once if project is not None else None
-        left = time_left(self.progress, time.time())
-        self.display.say(", ".join(filter(None, [to_do(stats), left.removesuffix(" left")])))
-        self.keep(at_once=True)
+        self.progress.began, self.progress.process = time.time(), processes.identity(os.getpid()) or ""
+        for job in self.workflow.dag.needrun_jobs() if self.workflow is not None else ():
+            if job.rule.name in RULES and job.output:
+                self.task(job.rule.name, dict(job.wildcards_dict), str(job.output[0]))
+        counts = [f"{stats[rule]} {noun}{'s' * (stats[rule] != 1)}" for rule, noun in RULES.items() if stats.get(rule)]
+        self.say("To do: " + (", ".join(counts) or f"{stats.get('total', 0)} small jobs"))
+        self.keep()
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def task(self, rule: str, wildcards: dict[str, str], output: str) -> Task:
+        """The task of a job, made where it is new."""
+        if output not in self.progress.tasks:
+            study, name = wildcards.get("study", ""), " ".join([rule, *wildcards.values()])
+            if rule == "train" and self.project is not None:
+                study, name = self.run_in_words(wildcards["machine"], wildcards["run"])
+            self.progress.tasks[output] = Task(output, rule, name, study)
+        return self.progress.tasks[output]
+
+    def run_in_words(self, machine: str, run: str) -> tuple[str, str]:
+        """Study and name of a run, the name in the study's words: keys that vary, with their values."""
+        from scalestudy.analysis.identity import varied_columns
+        from scalestudy.errors import UserError
+        from scalestudy.figures.words import run_text
+        from scalestudy.spec.columns import columns_of
+
+        try:
+            columns = columns_of(self.project.runs.run(machine, run).spec)
+            name = self.project.runs.study_name(machine, run)
+        except UserError:
+            return "", run
+        study = next((one for one in self.project.chosen if one.name == name), None)
+        if study is None:
+            return name, run
+        if name not in self.varied:
+            self.varied[name] = varied_columns(study)
+        return name, f"{name}: {run_text(study, self.varied[name], columns)}"
 
     def begin(self, record: LogRecord) -> None:
-        """A job starts."""
-        data = record.__dict__
-        output = [str(path).removesuffix(UPDATED) for path in data["output"]]
-        if data["rule_name"] not in PRIORS or not output:
+        """A job starts or is submitted; of a run the plan is kept, for `scalestudy plan --actual`."""
+        facts = record.__dict__
+        rule, wildcards = facts["rule_name"], dict(facts["wildcards"] or {})
+        outputs = [str(path).removesuffix(UPDATED) for path in facts["output"]]
+        if rule not in RULES or not outputs:
             return
-        shown = next((path for path in output if path.endswith((".svg", ".md", ".html"))), output[0])
-        log = [str(path) for path in data["log"]]
-        job = AnnouncedJob(data["rule_name"], dict(data["wildcards"] or {}), output[0], shown, log, _written(log))
-        self.jobs[int(data["jobid"])] = job
-        with self.changes:
-            if job.output not in self.progress.tasks:
-                self.progress.add([self.planned.task(job.rule, job.wildcards, job.output)])
-            self.progress.begin(job.output, time.time())
-        if job.rule == "train":
-            self.planned.keep_plan(job.wildcards)
-        self.changed()
+        task, logs = self.task(rule, wildcards, outputs[0]), [str(path) for path in facts["log"]]
+        self.jobs[int(facts["jobid"])] = ShownJob(task, wildcards, outputs, logs, written(logs))
+        self.progress.begin(task, time.time())
+        if rule == "train" and self.project is not None:
+            note_plan(self.project, wildcards["machine"], wildcards["run"])
+        self.keep()
 
-    def took(self, jobid: int, seconds: float) -> None:
-        """A job that comes to its end ran for so long: its wait in a queue says nothing about jobs like it."""
+    def hear(self, facts: dict[str, Any]) -> None:
+        """The executor reports that a job waits in its queue or runs, or, before its end, how long it ran."""
+        jobid, value = facts.get("multinode_waits") or facts["multinode_ran"]
         if jobid in self.jobs:
-            with self.changes:
-                self.progress.tasks[self.jobs[jobid].output].began = time.time() - seconds
+            task, now = self.jobs[jobid].task, time.time()
+            if "multinode_ran" in facts:
+                self.progress.begin(task, now - value)
+            elif value or task.state != "running":
+                self.progress.begin(task, now, value)
 
     def finish(self, jobid: int) -> None:
-        """A job ended well."""
+        """A job succeeded."""
         job = self.jobs.pop(jobid, None)
         if job is None:
             return
-        with self.changes:
-            self.progress.end(job.output, time.time())
-            if job.rule == "train":
-                self.planned.ask(self.progress.of("waiting"))
-        task = self.progress.tasks[job.output]
-        if job.rule == "train":
-            runs, left = self.progress.runs, time_left(self.progress, time.time())
-            place = f"[{runs['done'] + runs['failed']}/{runs.total()}]"
-            self.display.say(" · ".join(filter(None, [f"{place} {task.name}: {outcome(job.output)}", left])))
-        elif job.rule in ("figure", "table", "report"):
-            self.display.say(f"{job.rule}: {job.shown}")
-        elif job.rule == "dataset":
-            self.display.say(f"data: {job.wildcards['dataset']}: {last_lines(job.log, 1)}")
-        self.changed(at_once=job.rule == "train")
+        task = job.task
+        self.progress.end(task, time.time())
+        if task.rule == "train":
+            runs, mean = self.progress.runs, duration(self.progress.mean_s or 0.0)
+            count = f"{runs['done'] + runs['failed']}/{runs.total()}"
+            self.say(f"[{count}] {task.name}: {outcome(task.output)} · {mean} a run")
+        elif task.rule == "dataset":
+            self.say(f"{task.name}: {last_lines(job.logs, 1)}")
+        else:
+            shown = next((path for path in job.outputs if path.endswith((".svg", ".md", ".html"))), task.output)
+            self.say(f"{task.rule}: {shown}")
+        self.keep()
 
     def fail(self, record: LogRecord) -> None:
-        """A job failed: the end of its log, and where it lies."""
-        data = record.__dict__
-        job = self.jobs.pop(int(data["jobid"]), None)
-        what = ""
+        """A job failed: the reason, and the last lines of the log that this attempt wrote."""
+        facts = record.__dict__
+        job = self.jobs.pop(int(facts["jobid"]), None)
+        wildcards = job.wildcards if job is not None else {}
         if job is not None:
-            with self.changes:
-                self.progress.end(job.output, time.time(), "failed")
-            what = job.wildcards.get("run") or job.wildcards.get("dataset") or ""
-        self.display.say(f"FAILED {data['rule_name']} {what}".rstrip())
-        if data.get("rule_msg"):
-            self.display.say(f"    {data['rule_msg']}".partition("For further error details")[0].rstrip())
+            self.progress.end(job.task, time.time(), "failed")
+        what = wildcards.get("run") or wildcards.get("dataset") or ""
+        self.say(f"FAILED {facts['rule_name']} {what}".rstrip())
+        if facts.get("rule_msg"):
+            self.say(f"    {facts['rule_msg']}".partition("For further error details")[0].rstrip())
         # A job that ended before its command began has left the log of an earlier attempt as it was.
         before = job.before if job is not None else {}
-        logs = [path for path, written in _written(list(data["log"])).items() if before.get(path) != written]
+        logs = [path for path, at_ns in written(map(str, facts["log"])).items() if before.get(path) != at_ns]
         if logs:
-            self.display.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
-            self.display.say(f"    whole log: {logs[0]}")
-        self.changed(at_once=True)
+            self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
+            self.say(f"    whole log: {logs[0]}")
+        self.keep()
 
-    def changed(self, at_once: bool = False) -> None:
-        """Jobs began or ended."""
-        self.display.shown(bool(self.progress.of("running")))
-        self.keep(at_once)
+    def watch(self) -> None:
+        """Until the end: look for runs that wait for other work on this host, and break long silences."""
+        while not self.ended.wait(LOOK_S):
+            with self.changes, suppress(OSError):
+                self.tick(time.time())
 
-    def keep(self, at_once: bool = False) -> None:
-        """Write what `scalestudy status` reads."""
-        pause_s = self.keep_took_s / KEEP_SHARE if self.keep_took_s > KEEP_QUICK_S else 0.0 if at_once else KEEP_S
-        if self.planned.project is None or time.monotonic() - self.kept_at < pause_s:
+    def tick(self, now: float) -> None:
+        """Move the start of a run that waits for this host; after a long silence, name the running jobs."""
+        for job in self.jobs.values():
+            task = job.task
+            if task.state == "running" or task.reason.startswith("waiting for"):
+                last = last_lines(job.logs, 1)
+                reason = last[last.index("waiting for") :] if "waiting for" in last else ""
+                if reason or task.reason:
+                    self.progress.begin(task, now, reason)
+        lines = list(current(self.progress, now))
+        if lines and now - self.said_at >= QUIET_S:
+            self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")
+            self.keep()
+
+    def keep(self, *, at_once: bool = False) -> None:
+        """Write the file that `scalestudy status` reads; a full disk ends no run."""
+        if self.project is None or (not at_once and time.monotonic() - self.kept_at < KEEP_S):
             return
         from scalestudy.files import write_json
 
-        begin = time.thread_time()
-        with self.changes, suppress(OSError):  # a disk that is full: what cannot do without it says so
-            write_json(Path(FILE), self.progress.plain())
-        self.kept_at, self.keep_took_s = time.monotonic(), time.thread_time() - begin
+        with suppress(OSError):
+            write_json(Path(FILE), self.progress.to_dict())
+        self.kept_at = time.monotonic()
 
     def close(self) -> None:
-        """The end: no live line stays, and what is left can be resumed."""
-        self.display.close()
-        if not self.common_settings.dryrun and self.progress.tasks:
-            if self.progress.unfinished:
-                self.display.say(stopped(self.progress))
-            self.progress.process = ""
-            self.keep_took_s = 0.0
-            self.keep(at_once=True)
-            self.progress.tasks.clear()
+        """Print the command that resumes what is left."""
+        self.ended.set()
+        with self.changes:
+            if self.progress.tasks:
+                if self.progress.of("waiting", "running", "failed"):
+                    self.say(stopped(self.progress))
+                self.progress.process = ""
+                self.keep(at_once=True)
+                self.progress.tasks.clear()
         super().close()
 
 
-def to_do(stats: dict[str, int]) -> str:
-    """What is to be done, counted."""
-    words = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}  # fmt: skip
-    counts = Counter({word: stats.get(rule, 0) for rule, word in words.items()})
-    parts = [f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items() if count]
-    return "To do: " + (", ".join(parts) or f"{stats.get('total', 0)} small jobs")
+def is_nothing(record: LogRecord) -> bool:
+    """Whether Snakemake reports that all targets exist."""
+    return str(record.msg).startswith("Nothing to be done")
+
+
+def note_plan(project: Any, machine: str, run: str) -> None:
+    """Keep the estimate of a run that starts, so that `scalestudy plan --actual` can compare it later."""
+    from scalestudy.cluster.ledger import actual
+
+    request, estimate = project.resources.planner(machine).of(project.runs.run(machine, run))
+    actual.note_plan(machine, run, request, estimate)
 
 
 def resume_command() -> str:
@@ -333,7 +354,7 @@ def outcome(result_file: str) -> str:
     return f"{throughput:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
-def last_lines(logs: list[str], count: int) -> str:
+def last_lines(logs: Iterable[str], count: int) -> str:
     """The end of the first log that exists."""
     from scalestudy.files import tail
 
@@ -341,6 +362,6 @@ def last_lines(logs: list[str], count: int) -> str:
     return "" if found is None else "\n".join(tail(found).splitlines()[-count:])
 
 
-def _written(logs: Iterable[str]) -> dict[str, int]:
-    """By file, its time of writing in nanoseconds; logs that do not exist are left out."""
-    return {path: Path(path).stat().st_mtime_ns for path in map(str, logs) if Path(path).exists()}
+def written(logs: Iterable[str]) -> dict[str, int]:
+    """By file, its time of writing in nanoseconds; missing files are left out."""
+    return {path: Path(path).stat().st_mtime_ns for path in logs if Path(path).exists()}

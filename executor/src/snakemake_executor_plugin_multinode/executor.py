@@ -134,6 +134,7 @@ class Executor(RemoteExecutor):
         work = self._work(job, info)
         self.open[id(info)] = info
         self.report_job_submission(info)
+        self._show_wait(info, "to be submitted")
         self.monitor.add(work)
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
@@ -203,6 +204,15 @@ class Executor(RemoteExecutor):
         self.logger.warning(text, extra=MARKED)
 
     _note = warn
+
+    def waits(self, job: MonitoredJob, reason: str) -> None:
+        """A submitted job waits, for the scheduler's reason; without a reason it runs."""
+        self._show_wait(job.work.handle, reason)
+
+    def _show_wait(self, info: SubmittedJobInfo, reason: str) -> None:
+        """Inform displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out."""
+        for member in info.job.jobs if info.job.is_group() else [info.job]:
+            self.logger.info("", extra={"multinode_waits": (member.jobid, reason)})
 
     def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""

@@ -32,6 +32,9 @@ class Reporter(Protocol):
     def warn(self, text: str) -> None:
         """Something a person should know."""
 
+    def waits(self, job: MonitoredJob, reason: str) -> None:
+        """A submitted job waits, for the scheduler's reason; without a reason it runs."""
+
     def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""
 

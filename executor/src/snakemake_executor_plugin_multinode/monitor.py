@@ -149,6 +149,9 @@ class JobMonitor:
         if job.attempt.id is None:
             job.attempt.id, job.unsaved = status.id, True
             self.tell.say(f"{job.work.label}: found as {status.id}")
+        heard_of = (before.status.state, before.status.words) if before.status is not None else None
+        if status.state is not State.UNKNOWN and (status.state, status.words) != heard_of:
+            self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
         known = before.status.state if before.status is not None else None
         if status.state is not known:
             requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
