@@ -18,12 +18,12 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock schemas bench-loader box sbom audit
+.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock bench-loader box sbom audit
 
-# The studies, the scale and the machine that fit what is here: `scalestudy here` says which, and why.
+# The studies, the scale and the machine that fit what is here: `scalestudy run --here -n` says which, and why.
 run: setup
 	@scalestudy check
-	@words=$$(scalestudy here --words $(SCALE:%=--scale %)) && $(if $(filter mini,$(SCALE)),CUDA_VISIBLE_DEVICES=-1 )snakemake all --profile profiles/local --config $$words
+	@scalestudy run --here $(SCALE:%=--scale %)
 
 all: setup
 	@scalestudy check
@@ -31,6 +31,11 @@ all: setup
 
 setup:
 	@$(PYTHON) envs/venv.py
+	@$(MAKE) --no-print-directory -s workflow/schemas/study.schema.json
+
+# By these, editors complete and check study, machine and site files.
+workflow/schemas/study.schema.json: $(wildcard workflow/scalestudy/*/*.py)
+	@python -m scalestudy.spec.schema workflow/schemas && touch $@
 
 horovod: setup
 	@PYTHON=python envs/horovod.sh
@@ -76,11 +81,15 @@ coverage: .venv-dev
 box: setup
 	@python -m tests.cluster.try_box
 
-sbom: setup
-	@python envs/sbom.py --lock envs/requirements$(if $(LOCK),-$(LOCK)).txt --out build/sbom.json
+# An environment of their own: nothing of the project needs these tools.
+build/tools/bin/pip-audit:
+	@$(PYTHON) -m venv build/tools && build/tools/bin/pip install --quiet 'cyclonedx-bom>=7.5,<8' 'pip-audit>=2.10,<3'
 
-audit: setup
-	@python envs/audit.py --lock envs/requirements$(if $(LOCK),-$(LOCK)).txt
+sbom: build/tools/bin/pip-audit
+	@build/tools/bin/cyclonedx-py requirements --output-reproducible --output-file build/sbom.json envs/requirements$(if $(LOCK),-$(LOCK)).txt
+
+audit: build/tools/bin/pip-audit
+	@build/tools/bin/pip-audit --disable-pip --require-hashes --strict --requirement envs/requirements$(if $(LOCK),-$(LOCK)).txt
 
 format: .venv-dev
 	ruff check --fix-only --quiet .
@@ -108,8 +117,5 @@ soak: .venv-dev
 # About 20 minutes on a quiet machine; stopped, it resumes where it was. OPTIONS="--peers ours dali" for a part.
 bench-loader: setup
 	@python benchmarks/loader.py --out docs/measured/loader.txt $(OPTIONS)
-
-schemas:
-	scalestudy schema --write
 
 .PHONY: .venv-dev

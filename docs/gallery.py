@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import shutil
+import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def write_page(study: Study, results: Results, note: str) -> None:
     figures = [
         (figure.title or figure.file_name.replace("_", " "), figure.file_name)
         for figure in study.figures
-        if (results.files("figures", study.name) / f"{figure.file_name}.svg").exists()
+        if (results.files("figures", study.name) / f"{figure.file_name}.png").exists()
     ]
     if figures:
         text = "\n\n".join([*head(study), *made(study, results, figures, note)])
@@ -136,8 +137,8 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
     for title, name in figures:
-        shutil.copy(results.files("figures", study.name) / f"{name}.svg", images)
-        yield f"```{{image}} images/{study.name}/{name}.svg\n:alt: {title}\n:width: {width_px(images / f'{name}.svg')}px\n```"
+        shutil.copy(results.files("figures", study.name) / f"{name}.png", images)
+        yield f"```{{image}} images/{study.name}/{name}.png\n:alt: {title}\n:width: {width_px(images / f'{name}.png')}px\n```"
         caption = results.files("figures", study.name) / f"{name}.txt"
         if caption.exists():
             yield plain(caption.read_text(encoding="utf-8").partition("\n")[0])
@@ -166,15 +167,14 @@ def claim_row(claim: Judged) -> str:
     return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(source)} |"
 
 
-PIXELS_PER_POINT = 1.45
-"""A figure's small print is as large on the screen as that of the page."""
+PIXELS_PER_PIXEL = 1.45 * 72 / 200
+"""Pixels on the page for one of the file, which has 200 to the inch: small print is then as large as that of the page."""
 
 
-def width_px(svg: Path) -> int:
-    """How wide a figure is shown: in proportion to its width on paper."""
-    found = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', svg.read_text(encoding="utf-8"))
-    assert found is not None, svg
-    return round(float(found[1]) * PIXELS_PER_POINT)
+def width_px(png: Path) -> int:
+    """Width of a figure on the page: in proportion to its width on paper."""
+    pixels: int = struct.unpack(">I", png.read_bytes()[16:20])[0]
+    return round(pixels * PIXELS_PER_PIXEL)
 
 
 FACTS = {"cpu": "CPU", "cores": "cores", "gpu": "GPU", "python": "Python", "torch": "torch", "code": "measuring code"}
@@ -215,7 +215,7 @@ def write_index(studies: list[Study]) -> None:
         "marked in each figure.",
     ]
     for study in shown:
-        images = (GALLERY / "images" / study.name / f"{figure.file_name}.svg" for figure in study.figures)
+        images = (GALLERY / "images" / study.name / f"{figure.file_name}.png" for figure in study.figures)
         first = next(image for image in images if image.exists())
         lines += [
             f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",

@@ -21,6 +21,8 @@ from sphinx.roles import XRefRole
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
+from scalestudy.spec.schema import write_schemas
+
 ROOT = Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 log = logging.getLogger(__name__)
@@ -85,4 +87,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("repo", RepositoryFile())
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
     app.connect("source-read", fill)
+    app.connect("build-finished", lambda app, _: write_schemas(Path(app.outdir) / "schemas"))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

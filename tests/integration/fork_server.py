@@ -23,8 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LIBRARIES = ("snakemake.cli", "snakemake.workflow", "snakemake.executors.dryrun", "snakemake.executors.local",
-             "snakemake.scheduling.milp", "pandas", "pyarrow.parquet", "pydantic", "jinja2", "psutil", "rich.live",
-             "rich.progress", "scipy.special", "yaml")  # fmt: skip
+             "snakemake.scheduling.milp", "pandas", "pyarrow.parquet", "pydantic", "jinja2", "psutil", "scipy.special", "yaml")  # fmt: skip
 ENTRIES = {"snakemake": ("snakemake.cli", "main"), "scalestudy": ("scalestudy.cli", "main")}
 """Of each command the function that its console script calls."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from PIL import Image
 from sphinx.util.inventory import InventoryFile
 
 from scalestudy.claims.model import Direction, Equivalence, Exact, Published, Quantity
@@ -233,7 +234,7 @@ def unshown(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.folder / "docs/gallery").mkdir()
     figures = project.folder / "made/local/mini/figures/tiny"
     figures.mkdir(parents=True)
-    (figures / "time.svg").write_text('<svg width="200pt" height="100pt" xmlns="http://www.w3.org/2000/svg"></svg>')
+    Image.new("RGB", (556, 278)).save(figures / "time.png")
     listed = project.run("scalestudy", "list", "--study", "tiny").stdout
     first = project.folder / "made/local/runs" / re.findall(r"not run +(\S+)", listed)[0]
     first.mkdir(parents=True)
@@ -280,12 +281,12 @@ def test_a_page_of_the_gallery_is_made_from_results(gallery: Project) -> None:
     assert made.returncode == 0, made.stdout
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()
     assert "**Does the frame hold?**" in page
-    assert "```{image} images/tiny/time.svg\n:alt: time\n:width: 290px" in page
+    assert "```{image} images/tiny/time.png\n:alt: time\n:width: 290px" in page
     assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page
     assert "## What it shows\n\nNo claims judged." in page
     assert "It was a busy day." in page
     assert "| CPU | Abacus 2 |" in page
-    assert (gallery.folder / "docs/gallery/images/tiny/time.svg").exists()
+    assert (gallery.folder / "docs/gallery/images/tiny/time.png").exists()
 
 
 def test_a_study_without_results_says_how_to_make_them_and_a_page_that_was_made_stays(gallery: Project) -> None:

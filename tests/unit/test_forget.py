@@ -23,7 +23,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
         run_folder("local", run).mkdir(parents=True)
     for wrong, remedy in (
         (f"{runs[7]}x", f"did you mean `{runs[7]}`?"),
-        ("WRONG", "300 runs are there: `scalestudy list`"),
+        ("WRONG", "300 runs are there: `scalestudy results`"),
     ):
         with pytest.raises(UserError, match="there is no run") as raised:
             forget_runs([wrong], "local", skipped=False, yes=True)

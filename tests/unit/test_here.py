@@ -11,7 +11,7 @@ import pytest
 
 from scalestudy import hardware
 from scalestudy.analysis.on_devices import about_devices
-from scalestudy.commands.here import ON_GPU, MachineChoice, chosen
+from scalestudy.commands.run import ON_GPU, MachineChoice, chosen
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
@@ -40,7 +40,7 @@ def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(see: See, count: in
     found = chosen()
     assert (found.scale, found.machine) == ("node", "auto")
     assert found.why.startswith(f"{count} x Stand-in GPU is here: scale node, on machine stand_in_gpu_x{count}")
-    assert found.words == "studies=batch_and_precision,loader_workers scale=node machine=auto"
+    assert found.config == ("studies=batch_and_precision,loader_workers", "scale=node", "machine=auto")
 
 
 def test_how_a_gpu_is_set_up_is_said_where_it_is_unusual(see: See) -> None:
@@ -78,7 +78,7 @@ def test_what_make_run_measures_on_a_gpu_is_sampled_often_enough_and_takes_ten_m
 
 def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
     see(0)
-    assert chosen().words == "studies=worker_items,loader_workers,gpu_scaling scale=mini machine=local"
+    assert chosen().config == ("studies=worker_items,loader_workers,gpu_scaling", "scale=mini", "machine=local")
     with pytest.raises(UserError, match="scale `node` needs an accelerator"):
         chosen("node")
 

@@ -16,9 +16,9 @@ from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "agent", "check", "claims", "compare", "doctor", "explain", "export", "figure", "forget", "here", "import", "judge", "keys",
-    "largest-batch", "list", "new", "plan", "prepare", "report", "results", "run", "schema", "stage", "status",
-    "summarise", "summary", "table", "train", "try", "unstage",
+    "agent", "check", "claims", "compare", "doctor", "explain", "export", "figure", "forget", "import", "judge", "largest-batch",
+    "new", "plan", "prepare", "report", "results", "run", "stage", "status", "summarise", "summary", "table", "train", "try",
+    "unstage",
 )  # fmt: skip
 """Each is `command` in the module of commands/ that has its name."""
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")

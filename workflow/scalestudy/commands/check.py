@@ -1,7 +1,9 @@
-"""`scalestudy check`: the configuration, without running anything."""
+"""`scalestudy check`: the configuration without running anything, and its keys."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,11 +15,24 @@ CONFIG_FILE = Path("config/config.yaml")
 
 @click.command(name="check")
 @click.option("--config", "file", default=CONFIG_FILE, show_default=True, type=FILE)
-def command(file: Path) -> None:
+@click.option(
+    "--keys",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[WORD]",
+    help="List the keys of all files, or those whose name contains WORD.",
+)
+def command(file: Path, keys: str | None) -> None:
     """Check the configuration: every study at every scale that it has.
 
+    \b
     Example: scalestudy check
+    Example: scalestudy check --keys batch
     """
+    if keys is not None:
+        click.echo("\n".join(listed(keys)) or f"no key has `{keys}` in its name")
+        return
     from scalestudy.errors import UserError, raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine
     from scalestudy.spec.read_study import NoScale, find_studies
@@ -45,3 +60,25 @@ def command(file: Path) -> None:
     for sentence in left_out:
         click.echo(f"left out: {sentence}")
     raise_all(errors)
+
+
+def listed(word: str) -> Iterator[str]:
+    """The keys with `word` in their names, each below the file or the choice that has it."""
+    from scalestudy.spec.schema import key_reference
+
+    heading = ""
+    for line in key_reference().splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ").replace("`", "")
+        elif line.startswith("| `"):
+            name, takes, default, meaning = (
+                cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
+            )
+            if word not in name:
+                continue
+            if heading:
+                yield f"\n{heading}"
+                heading = ""
+            takes = f"{takes}, default {default}" if default not in ("", "needed") else f"{takes} {default}".strip()
+            yield f"  {name.strip('`')}: {takes}".replace("`", "")
+            yield f"      {meaning}" if meaning else "      a map; its keys follow"

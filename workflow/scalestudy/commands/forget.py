@@ -68,8 +68,4 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
 def _nearest(run: str, known: Sequence[str]) -> str:
     """What to do about the name of a run that is not there; a machine can have thousands."""
     near = difflib.get_close_matches(run, known, n=1, cutoff=0.6)
-    return (
-        f"did you mean `{near[0]}`?"
-        if near
-        else f"{len(known)} runs are there: `scalestudy list` shows those of studies"
-    )
+    return f"did you mean `{near[0]}`?" if near else f"{len(known)} runs are there: `scalestudy results` shows them"

@@ -23,7 +23,7 @@ from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, current,
 def command(as_json: bool) -> None:
     """Show the progress of the work in this folder, and the command that resumes it.
 
-    Example: watch scalestudy status
+    Example: scalestudy status
     """
     now = time.time()
     progress = read_progress()

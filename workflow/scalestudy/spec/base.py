@@ -137,7 +137,7 @@ def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = ()) -> str:
     near = near or [name for name in more if last in name]
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"
-    return f"valid: {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else "`scalestudy keys` lists them"
+    return f"valid: {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else "`scalestudy check --keys` lists them"
 
 
 def shown(value: Any) -> str:

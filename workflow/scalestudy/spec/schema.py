@@ -1,8 +1,12 @@
-"""JSON Schemas for editors and the reference of all keys, both from the configuration models."""
+"""JSON Schemas for editors and the reference of all keys, both from the configuration models.
+
+python -m scalestudy.spec.schema FOLDER
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,6 @@ from scalestudy.spec.study import StudySpec
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMAS = Path("workflow/schemas")
 MODELS: dict[str, type[Spec]] = {
     "study": StudySpec,
     "run": RunSpec,
@@ -246,3 +249,7 @@ def _type(schema: Schema) -> str:
     limits = ", ".join(f"{sign} {schema[limit]:,.10g}" for limit, sign in signs.items() if limit in schema)
     words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true`, `false`"}
     return f"{words.get(kind, kind if kind == 'any value' else 'map')} {limits}".strip()
+
+
+if __name__ == "__main__":
+    write_schemas(Path(sys.argv[1]))

@@ -84,7 +84,7 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
     tree = _load(text, name)
     if not isinstance(tree, dict):
-        raise UserError("is not a map of keys to values", name, "`scalestudy keys` lists the keys")
+        raise UserError("is not a map of keys to values", name, "`scalestudy check --keys` lists the keys")
     return YamlDocument(name, _plain(tree, name), tree)
 
 
