@@ -235,8 +235,8 @@ def unshown(tmp_path_factory: pytest.TempPathFactory) -> Project:
     figures = project.folder / "made/local/mini/figures/tiny"
     figures.mkdir(parents=True)
     Image.new("RGB", (556, 278)).save(figures / "time.png")
-    listed = project.run("scalestudy", "list", "--study", "tiny").stdout
-    first = project.folder / "made/local/runs" / re.findall(r"not run +(\S+)", listed)[0]
+    code = "from scalestudy.dag.project import Project; print(Project({}).chosen[0].runs[0].id)"
+    first = project.folder / "made/local/runs" / project.run("python", "-c", code).stdout.strip()
     first.mkdir(parents=True)
     (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
     return project

@@ -113,14 +113,16 @@ def digests(folder: Path, names: list[str]) -> Outcome:
 
 
 def data_of(place: Path) -> Outcome:
-    """Every file of a prepared dataset; of JSON without the time that it took."""
+    """Every file of a prepared dataset; of JSON without the time that it took and the place that it was made from."""
     if not (place / "manifest.json").is_file():
         return {}
     found = {}
     for file in [place / "manifest.json", *(path for path in (place / "bulk").rglob("*") if path.is_file())]:
         plain = json.loads(file.read_text()) if file.suffix == ".json" else None
         if isinstance(plain, dict):
-            plain = {key: value for key, value in plain.items() if key not in ("seconds", "cost", "digest")}
+            plain = {
+                key: value for key, value in plain.items() if key not in ("seconds", "cost", "digest", "source_files")
+            }
         content = file.read_bytes() if plain is None else json.dumps(plain, sort_keys=True).encode()
         found[str(file.relative_to(place))] = digest(content)
     return found
