@@ -74,6 +74,7 @@ def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():
     found = explain(
         rounds(whole=run(0.060, 0.060, 0.060, ddp_modules=1), exchange=run(0.020, 0.050, 0.020, ddp_modules=1))
     )
+    assert found.part("rest").seconds == pytest.approx(0.020)
     assert found.slow_rank == 1
     assert found.part("straggler").seconds == pytest.approx(0.030)
     assert found.part("exchange").seconds == pytest.approx(0.010)

@@ -82,7 +82,8 @@ def explain(observed: Rounds) -> Explanation:
         result.not_examined["rest"] = "no run had all parts taken away"
     else:
         between = [_between_s(one[bare]) if result.part("between_steps") else 0.0 for one in rounds]
-        _add(result, "rest", [one[bare].step_s - gone for one, gone in zip(rounds, between, strict=True)], step_s)
+        pace = [_pace(one[bare], result.slow_rank) for one in rounds]
+        _add(result, "rest", [own_s - gone for own_s, gone in zip(pace, between, strict=True)], step_s)
     for name in ("workers", "pinned"):
         if name in examined:
             result.whatif.append(_whatif(name, [one[WHOLE].step_s / one[name].step_s for one in rounds]))
@@ -112,6 +113,13 @@ def _whatif(name: str, ratios: Sequence[float]) -> WhatIf:
 def _mean_and_half_width(values: Sequence[float], tests: int = 1) -> tuple[float, float]:
     t = float(stdtrit(len(values) - 1, 1 - (1 - CONFIDENCE) / 2 / tests))
     return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _pace(run: Observation, slow_rank: int | None) -> float:
+    """Step time of the slowest rank; where a slow rank is a part of its own, the median of the others."""
+    if slow_rank is None:
+        return run.step_s
+    return statistics.median(rank.step_s for rank in run.ranks if rank.rank != slow_rank)
 
 
 def _between_s(run: Observation) -> float:
