@@ -13,6 +13,12 @@ from scalestudy.program.takeaway import BARE, WHOLE, Rounds, plan_rounds, possib
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
 RANK = Rank(0, 1, "node", False, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
+REMOVED = {
+    "loading": ("loading",),
+    "exchange": ("exchange",),
+    "copies": ("loading", "copies"),
+    "bare": ("loading", "exchange"),
+}
 NOISE_S = (-0.001, 0.0, 0.001)
 """Of the three rounds, shared by all runs of one."""
 
@@ -29,7 +35,7 @@ def run(*step_s: float, between_s: float = 0.0, **facts) -> Observation:
 def rounds(own_noise: float = 0.0, **runs: Observation) -> Rounds:
     """Three rounds of the same runs, each with the round's noise."""
     out = Rounds(runs[WHOLE], steps=10)
-    out.removals = {name: Removal(name) for name in runs}
+    out.removals = {name: Removal(name, REMOVED.get(name, ())) for name in runs}
     for place, shift in enumerate(NOISE_S):
         noise = {name: shift + own_noise * (-1) ** (place + number) for number, name in enumerate(runs)}
         out.rounds.append(
@@ -129,3 +135,10 @@ def test_gains_are_given_up_before_parts_where_time_is_short():
     _, count = plan_rounds(calibration, plan, 200, left_s=45.0)
     assert (list(plan.removals), count) == ([WHOLE, "loading"], 3)
     assert plan.not_examined["workers"].startswith("no time")
+
+
+def test_copies_alone_need_loading_beside_them():
+    removals, _ = possible_removals([replace(RANK, on_gpu=True)], only=["copies"])
+    assert list(removals) == [WHOLE, "loading", "copies"]
+    found = explain(rounds(whole=run(0.08, on_gpu=True), loading=run(0.05), copies=run(0.04)))
+    assert found.part("copies").seconds == pytest.approx(0.01)

@@ -15,10 +15,10 @@ from scipy.special import stdtrit
 
 from scalestudy.analysis.stats import CONFIDENCE
 from scalestudy.program.observe import Observation
-from scalestudy.program.takeaway import BARE, WHOLE, Rounds
+from scalestudy.program.takeaway import WHOLE, Rounds
 
 MIN_SHARE = 0.02
-"""Smallest share of a step that counts as seen: what two equal runs of a quiet machine differ by."""
+"""Smallest share of a step that is called a part: below it a user has nothing to gain."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ def explain(observed: Rounds) -> Explanation:
         _add(result, "loading", [one[WHOLE].step_s - one["loading"].step_s for one in rounds], step_s)
     if "exchange" in examined:
         _add_exchange(result, rounds, step_s)
-    if "copies" in examined:
+    if {"loading", "copies"} <= set(examined):
         _add(result, "copies", [one["loading"].step_s - one["copies"].step_s for one in rounds], step_s)
     if "loading" not in observed.not_examined:
         _add(result, "between_steps", [_between_s(one[WHOLE]) for one in rounds], step_s)
-    taken = [name for name in ("loading", "exchange", "copies") if name in examined]
-    bare = BARE if BARE in examined else taken[0] if taken else WHOLE
-    if len(taken) > 1 and bare != BARE:
+    gone = {name: frozenset(observed.removals[name].remove) for name in examined}
+    bare = next((name for name, parts in gone.items() if parts == frozenset().union(*gone.values())), None)
+    if bare is None:
         result.not_examined["rest"] = "no run had all parts taken away"
     else:
         between = [_between_s(one[bare]) if result.part("between_steps") else 0.0 for one in rounds]
         pace = [_pace(one[bare], result.slow_rank) for one in rounds]
-        _add(result, "rest", [own_s - gone for own_s, gone in zip(pace, between, strict=True)], step_s)
+        _add(result, "rest", [own_s - between_s for own_s, between_s in zip(pace, between, strict=True)], step_s)
     for name in ("workers", "pinned"):
         if name in examined:
             result.whatif.append(_whatif(name, [one[WHOLE].step_s / one[name].step_s for one in rounds]))

@@ -13,7 +13,7 @@ from scalestudy.program.observe import Observation, Rank, Removal, observe
 
 WHOLE = "whole"
 BARE = "bare"
-"""Everything taken away that can be."""
+"""Everything taken away that can be, where no other run has that."""
 CALIBRATION_STEPS = 4
 WARMUP_STEPS = 8
 """More than inject/sitecustomize.py keeps for replay."""
@@ -117,11 +117,13 @@ def possible_removals(ranks: Sequence[Rank], only: Sequence[str] = ()) -> tuple[
         if first.on_gpu and not all(loader["pin_memory"] for loader in first.training_loaders):
             removals["pinned"] = Removal("pinned", pin=True)
     if only:
-        for name in [name for name in removals if name not in (WHOLE, *only)]:
+        # Copies are what is lost beyond loading.
+        kept = {WHOLE, *only, *(["loading"] if "copies" in only else [])}
+        for name in [name for name in removals if name not in kept]:
             del removals[name]
             reasons[name] = "left out by --only"
-        bare = [name for name in bare if name in only]
-    if len(bare) > 1:
+        bare = [name for name in bare if name in kept]
+    if all(set(removal.remove) != set(bare) for removal in removals.values()):
         removals[BARE] = Removal(BARE, tuple(bare))
     return removals, reasons
 

@@ -85,11 +85,11 @@ class Observer:
 
     def watch_subclasses(self, loader_class):
         """Watch subclasses that fetch batches themselves; all others call DataLoader.__iter__."""
-        plain = loader_class.__init_subclass__.__func__
         observer = self
 
         def init_subclass(cls, **kwargs):
-            plain(cls, **kwargs)
+            # DataLoader has no such method of its own; that of Generic is written in C in some Pythons.
+            super(loader_class, cls).__init_subclass__(**kwargs)
             if cls.__module__.startswith("torchdata.stateful_dataloader") and "__iter__" in cls.__dict__:
                 observer.watch_loaders(cls)
 
