@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's management library: as many GPUs as STAND_IN_GPUS says, which draw a constant power.
  *
- * It has the functions that scalestudy/nvml.py calls, with the signatures of nvml.h. No GPU is behind it.
+ * It has the functions that scalestudy/nvml.py calls by nvidia-ml-py, with the signatures of nvml.h. No GPU is behind it.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -32,9 +32,8 @@ static int text_to(const char *text, char *buffer, unsigned int length) {
   return SUCCESS;
 }
 
-int nvmlInit_v2(void) { return getenv("STAND_IN_NO_DRIVER") ? DRIVER_NOT_LOADED : SUCCESS; }
+int nvmlInitWithFlags(unsigned int flags) { return getenv("STAND_IN_NO_DRIVER") ? DRIVER_NOT_LOADED : SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
-const char *nvmlErrorString(int status) { return status == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "stand-in error"; }
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {
   *count = (unsigned int)number("STAND_IN_GPUS", 1);

@@ -84,13 +84,14 @@ def test_a_gpu_that_is_hidden_is_not_found(see: See, monkeypatch: pytest.MonkeyP
 
 def test_a_driver_that_is_not_loaded_is_said(see: See) -> None:
     see(1, STAND_IN_NO_DRIVER="1")
-    with pytest.raises(NvmlError, match="nvmlInit_v2: Driver Not Loaded"):
+    with pytest.raises(NvmlError, match="nvmlInit: Driver Not Loaded"):
         Nvml()
 
 
-def test_a_library_that_is_not_there_is_said() -> None:
-    with pytest.raises(NvmlError, match=r"there is no libnothing\.so\.9"):
-        Nvml("libnothing.so.9")
+def test_a_library_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.loads(monkeypatch, None)
+    with pytest.raises(NvmlError, match="nvmlInit: NVML Shared Library Not Found"):
+        Nvml()
 
 
 @pytest.mark.parametrize("name", ["kfd", "nvidia0", "accel/accel0", "dxg"])
@@ -129,7 +130,7 @@ AMD = {"kind": "cuda", "devices": [{"name": "AMD Stand-in", "memory_bytes": 64 <
 
 def asked(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     """No NVML, the file of a driver, and a stand-in for torch that prints an answer."""
-    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    gpus.loads(monkeypatch, None)
     monkeypatch.setattr(hardware, "is_any_there", lambda: True)
     monkeypatch.setattr(hardware, "QUESTION", f"print({answer!r})")
     monkeypatch.setattr(hardware, "_accelerators", inspect.unwrap(hardware._accelerators))
@@ -163,9 +164,9 @@ def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch
     asked(monkeypatch, json.dumps({"kind": "", "devices": []}))
     monkeypatch.setattr(hardware, "has_gpu_to_train_on", lambda: True)
     found = accelerators()
-    assert found.unusable == f"there is no libnothing.so.9; {hardware.UNUSABLE}"
+    assert found.unusable == f"nvmlInit: NVML Shared Library Not Found; {hardware.UNUSABLE}"
     spec, machine = RunSpec.model_validate({"batch": {"per_rank": 8}}), Machine()
-    with pytest.raises(Skipped, match=r"it cannot be used: there is no libnothing.*set `device: cpu`"):
+    with pytest.raises(Skipped, match=r"it cannot be used: nvmlInit: NVML Shared Library.*set `device: cpu`"):
         resolve(spec, machine, Site())
     assert resolve(spec.model_copy(update={"device": "cpu"}), machine, Site())[0].device == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")

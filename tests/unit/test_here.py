@@ -84,7 +84,7 @@ def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
 
 
 def test_that_there_is_no_accelerator_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    gpus.loads(monkeypatch, None)
     monkeypatch.setattr(hardware, "is_any_there", lambda: False)
     monkeypatch.setattr(hardware, "_accelerators", inspect.unwrap(hardware._accelerators))
     assert chosen().why == "no accelerator is here (there is no driver of one): scale mini, on this CPU"

@@ -218,7 +218,13 @@ def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
     assert "\nnvidia-cublas-cu12==12.6." in pins["cuda126"] and "\ntorch==2.7.1 " in pins["cuda126"]
 
 
-IMPORT_NAMES = {"pyyaml": "yaml", "ruamel.yaml": "ruamel", "pillow": "PIL", "scikit-learn": "sklearn"}
+IMPORT_NAMES = {
+    "pyyaml": "yaml",
+    "ruamel.yaml": "ruamel",
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "nvidia-ml-py": "pynvml",
+}
 BUILD_ONLY = {"setuptools"}
 """`pip install --no-build-isolation` builds this project with it."""
 

@@ -103,7 +103,7 @@ def test_how_a_device_is_set_up_is_said_where_it_is_unusual(see: See, set_up: di
 
 
 def test_without_nvml_nothing_is_said_of_modes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
+    gpus.loads(monkeypatch, None)
     assert unusual_modes() == []
 
 
@@ -111,8 +111,8 @@ def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.Monke
     see(1)
     of = "utilisation, power and energy of the devices are not measured: "
     assert DeviceMeter(["0000:99:00.0"]).said == f"{of}NVML does not know 1 device"
-    monkeypatch.setattr("scalestudy.nvml.LIBRARY", "libnothing.so.9")
-    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}there is no libnothing.so.9"
+    gpus.loads(monkeypatch, None)
+    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}nvmlInit: NVML Shared Library Not Found"
     assert DeviceMeter([]).said == ""
 
 
