@@ -17,7 +17,7 @@ import psutil
 
 INJECTED = Path(__file__).parent / "inject"
 REQUEST = "SCALESTUDY_EXPLAIN"
-"""Environment variable with the request; inject/sitecustomize.py describes its keys."""
+"""Environment variable with the request; inject/scalestudy_hooks/ describes its keys."""
 FORWARDED_BY_OPEN_MPI = "OMPI_MCA_mca_base_env_list"
 POLL_S = 0.05
 GRACE_S = 3.0
@@ -92,6 +92,7 @@ def observe(
         "out": str(folder.absolute()),
         "warmup": warmup,
         "steps": steps,
+        "leave": True,
         "remove": removal.remove,
         "workers": removal.workers,
         "pin": removal.pin,

@@ -16,7 +16,7 @@ BARE = "bare"
 """Everything taken away that can be, where no other run has that."""
 CALIBRATION_STEPS = 4
 WARMUP_STEPS = 8
-"""More than inject/sitecustomize.py keeps for replay."""
+"""More than the hooks keep for replay."""
 MIN_STEPS, MIN_ROUNDS, MAX_ROUNDS = 8, 3, 8
 WINDOWS_S = (4.0, 2.0, 1.0)
 """Lengths of a window; the first for which there is time is taken."""

@@ -1,0 +1,234 @@
+"""Loading of a script's batches: timed, and taken away."""
+
+import copy
+import time
+import weakref
+
+REPLAYED_BATCHES = 4
+"""Batches kept in memory and given again, in turn, where loading is taken away."""
+
+
+class Loading:
+    """The DataLoaders of one process, and the waits for their batches."""
+
+    def __init__(self, torch, request):
+        """Hook into DataLoader and its subclasses."""
+        self.torch = torch
+        self.is_removed = "loading" in request["remove"]
+        self.are_copies_removed = "copies" in request["remove"]
+        self.workers = request.get("workers", 1)
+        self.pin = request.get("pin", False)
+        self.produced_workers = set()
+        self.loaders = weakref.WeakKeyDictionary()
+        self.watched = []
+        self.fetched_since_step = set()
+        self.samples_since_step = 0
+        self.steps = 0
+        self.step_end = None
+        self.waited_s = 0.0
+        self.between_s = 0.0
+        self.watch_loaders(torch.utils.data.DataLoader)
+        self.watch_subclasses(torch.utils.data.DataLoader)
+
+    def watch_loaders(self, loader_class):
+        """Time each batch that a DataLoader gives, and give kept ones where loading is taken away."""
+        plain_init, plain_iter = loader_class.__init__, loader_class.__iter__
+        loading = self
+
+        def init(loader, *args, **kwargs):
+            plain_init(loader, *args, **loading.loader_arguments(plain_init, loader, args, kwargs))
+
+        def iterate(loader):
+            return loading.batches(loader, plain_iter)
+
+        if self.workers != 1 or self.pin:
+            loader_class.__init__ = init
+        loader_class.__iter__ = iterate
+
+    def watch_subclasses(self, loader_class):
+        """Watch subclasses that fetch batches themselves; all others call DataLoader.__iter__."""
+        loading = self
+
+        def init_subclass(cls, **kwargs):
+            # DataLoader has no such method of its own; that of Generic is written in C in some Pythons.
+            super(loader_class, cls).__init_subclass__(**kwargs)
+            if cls.__module__.startswith("torchdata.stateful_dataloader") and "__iter__" in cls.__dict__:
+                loading.watch_loaders(cls)
+
+        loader_class.__init_subclass__ = classmethod(init_subclass)
+
+    def loader_arguments(self, plain_init, loader, args, kwargs):
+        """Keyword arguments of a DataLoader, with more workers or pinned memory as requested."""
+        names = plain_init.__code__.co_varnames[1 : plain_init.__code__.co_argcount]
+        given = names[: len(args)]
+        kwargs = dict(kwargs)
+        if self.workers != 1 and "num_workers" not in given:
+            # Lightning makes each loader anew from the attributes of the first one.
+            now = kwargs.get("num_workers", 0)
+            if now not in self.produced_workers:
+                kwargs["num_workers"] = max(1, round(now * self.workers))
+                self.produced_workers.add(kwargs["num_workers"])
+        if self.pin and "pin_memory" not in given:
+            kwargs["pin_memory"] = True
+        return kwargs
+
+    def batches(self, loader, plain_iter):
+        """Iterate over a DataLoader's batches; the time of each fetch is recorded."""
+        watched = self.loaders.get(loader)
+        if watched is None:
+            watched = self.loaders[loader] = Loader(loader, self.steps)
+            self.watched.append(watched)
+        source = None
+        given = 0
+        while True:
+            begin = time.perf_counter()
+            if self.is_removed and self.is_for_training(watched) and watched.can_replay():
+                if watched.length is not None and given >= watched.length:
+                    return
+                batch = watched.replay(self.torch, self.are_copies_removed)
+            else:
+                if source is None:
+                    source = plain_iter(loader)
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    return
+                if self.is_removed:
+                    watched.keep(self.torch, batch)
+            given += 1
+            self.note_fetch(watched, batch, begin, time.perf_counter())
+            yield batch
+
+    def note_fetch(self, watched, batch, begin, end):
+        """Book the wait for a batch, and close the time between steps where the batch is for training."""
+        watched.fetches += 1
+        if self.torch.is_grad_enabled():
+            self.fetched_since_step.add(watched)
+            if self.steps - watched.first_step < 2 or self.is_for_training(watched):
+                self.samples_since_step += batch_size(batch, self.torch)
+        if self.is_for_training(watched):
+            self.waited_s += end - begin
+            if self.step_end is not None:
+                self.between_s += begin - self.step_end
+                self.step_end = None
+
+    def is_for_training(self, watched):
+        """Tell a training loader from one for evaluation: most optimiser steps follow one of its batches."""
+        steps = self.steps - watched.first_step
+        return steps >= 2 and 2 * watched.steps_after > steps
+
+    def after_step(self, end):
+        """Close a step: count it for the loaders that fed it; return its samples."""
+        self.steps += 1
+        self.step_end = end
+        for watched in self.fetched_since_step:
+            watched.steps_after += 1
+        self.fetched_since_step.clear()
+        samples, self.samples_since_step = self.samples_since_step, 0
+        return samples
+
+    def begin_window(self):
+        """Set the times to zero."""
+        self.waited_s = self.between_s = 0.0
+
+    def facts(self):
+        """Return times and loaders for the record."""
+        return {
+            "waited_s": self.waited_s,
+            "between_s": self.between_s,
+            "loaders": [watched.facts(self.is_for_training(watched)) for watched in self.watched],
+        }
+
+
+class Loader:
+    """A DataLoader of the script, and the batches of it that are kept for replay."""
+
+    def __init__(self, loader, first_step):
+        """Take the loader's settings, and the number of steps before it; the loader itself is not kept alive."""
+        self.first_step = first_step
+        self.settings = {
+            "class": type(loader).__name__,
+            "dataset": type(loader.dataset).__name__,
+            "batch_size": getattr(loader, "batch_size", None),
+            "num_workers": loader.num_workers,
+            "pin_memory": loader.pin_memory,
+            "persistent_workers": getattr(loader, "persistent_workers", False),
+            "is_iterable": not hasattr(loader.dataset, "__getitem__"),
+        }
+        try:
+            self.length = len(loader)
+        except TypeError:
+            self.length = None
+        self.fetches = self.steps_after = self.replayed = 0
+        self.kept = []
+        self.given = None
+        self.is_mutated = False
+
+    def facts(self, is_for_training):
+        """Return settings and counts for the record."""
+        return {**self.settings, "length": self.length, "fetches": self.fetches, "is_for_training": is_for_training}
+
+    def keep(self, torch, batch):
+        """Keep a copy of one of the first batches."""
+        self.look_for_change()
+        if len(self.kept) < REPLAYED_BATCHES:
+            self.kept.append(mapped(batch, lambda tensor: tensor.detach().clone(), torch))
+        self.hand_out(torch, batch)
+
+    def hand_out(self, torch, batch):
+        """Remember the versions of a batch's tensors: the script may work on them in place."""
+        tensors = []
+        mapped(batch, lambda tensor: tensors.append(tensor) or tensor, torch)
+        self.given = [(tensor, tensor._version) for tensor in tensors]
+
+    def look_for_change(self):
+        """Note whether the script changed the batch that it was given last."""
+        if self.given is not None:
+            self.is_mutated |= any(tensor._version != version for tensor, version in self.given)
+
+    def can_replay(self):
+        """Tell whether enough batches are kept."""
+        return len(self.kept) == REPLAYED_BATCHES
+
+    def replay(self, torch, on_device):
+        """Return a kept batch: its own containers, and its own tensors where the script changes them in place."""
+        self.look_for_change()
+        if on_device and self.replayed == 0:
+            self.kept = [mapped(batch, lambda tensor: tensor.cuda(), torch) for batch in self.kept]
+        batch = self.kept[self.replayed % REPLAYED_BATCHES]
+        self.replayed += 1
+        change = (lambda tensor: tensor.clone()) if self.is_mutated else (lambda tensor: tensor)
+        batch = mapped(batch, change, torch)
+        if not self.is_mutated:
+            self.hand_out(torch, batch)
+        return batch
+
+
+def batch_size(batch, torch):
+    """Return the length of a batch's first tensor; 0 where it has none."""
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else 0
+    data = getattr(batch, "data", None) if not isinstance(batch, dict) else batch
+    parts = data.values() if isinstance(data, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((size for size in (batch_size(part, torch) for part in parts) if size), 0)
+
+
+def mapped(batch, change, torch):
+    """Copy a batch's containers, with `change` applied to each tensor."""
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, dict):
+        out = copy.copy(batch)
+        for key, value in batch.items():
+            out[key] = mapped(value, change, torch)
+        return out
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(mapped(value, change, torch) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(mapped(value, change, torch) for value in batch)
+    data = getattr(batch, "data", None)
+    if isinstance(data, dict):  # BatchEncoding and its like
+        out = copy.copy(batch)
+        out.data = mapped(data, change, torch)
+        return out
+    return batch
