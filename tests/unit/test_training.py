@@ -439,7 +439,7 @@ def test_the_second_try_gets_no_more_memory_than_is_free(monkeypatch: pytest.Mon
         raise RuntimeError("could not create a primitive")
 
     monkeypatch.setattr(largest_batch, "_train", train)
-    monkeypatch.setattr(largest_batch, "_free_bytes", lambda: 1500)
+    monkeypatch.setattr(largest_batch, "free_memory_bytes", lambda: 1500)
     search = functools.partial(largest_batch._in_a_process, None, None, 1000, 4)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="a step with 4 samples failed"):
         search()

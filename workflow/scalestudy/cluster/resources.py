@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger
 from scalestudy.cluster.plan import preparation
 from scalestudy.cluster.plan.expected import Expectation, TimeEstimate
 from scalestudy.errors import UserError
+from scalestudy.limits import usable_cores
 from scalestudy.spec.machine import Machine, Queue, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
@@ -180,7 +180,7 @@ def cpus_per_rank(spec: RunSpec, machine: Machine, nodes: int, ranks_per_node: i
 
 def cores(machine: Machine) -> int:
     """Cores of a node: the machine's, else those found here."""
-    return machine.cores_per_node or len(os.sched_getaffinity(0))
+    return machine.cores_per_node or usable_cores()
 
 
 def memory_mb(machine: Machine) -> int:

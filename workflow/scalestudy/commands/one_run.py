@@ -17,6 +17,7 @@ from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
+from scalestudy.limits import free_memory_bytes
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
@@ -120,7 +121,6 @@ def refuse_foreign_folder(out: Path, identity: str) -> None:
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
     """Print each batch that was tried, and the largest that fits."""
-    import psutil
 
     from scalestudy.data.prepare.datasets import prepare
     from scalestudy.launch.largest_batch import search
@@ -132,7 +132,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
         raise UserError("an emulated accelerator has no memory", "device", "leave it out, or use cpu or cuda")
     resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
-        memory_mib = 0.9 * psutil.virtual_memory().available / 2**20
+        memory_mib = 0.9 * free_memory_bytes() / 2**20
     with (
         measured_run("a search of the largest batch"),
         tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder,

@@ -19,6 +19,7 @@ import torch._dynamo  # the optimisers import it on first use: once here, and no
 
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
+from scalestudy.limits import free_memory_bytes
 from scalestudy.locks import Patience
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
@@ -99,7 +100,7 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, 
     """
     answer = _answer_of_child(job, data, limit_bytes, batch)
     if "error" in answer and limit_bytes is not None:
-        more = min(2 * limit_bytes, max(limit_bytes, _free_bytes()))
+        more = min(2 * limit_bytes, max(limit_bytes, free_memory_bytes()))
         open_still = more < 2 * limit_bytes and smaller_fits
         if open_still or "error" not in _answer_of_child(job, data, more, batch):
             answer = {}
@@ -175,13 +176,6 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
         return int(torch.cuda.max_memory_reserved(device))
     code = _status_bytes("RssFile") - code_before  # pages of libraries, which no limit counts
     return _status_bytes("VmHWM") - before - code
-
-
-def _free_bytes() -> int:
-    """Memory that this machine can give without swapping."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def _status_bytes(name: str) -> int:

@@ -16,6 +16,7 @@ from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
 from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import mpi_by_srun
+from scalestudy.limits import usable_cores
 from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
@@ -43,7 +44,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking(*missing, site.lacks)
     if reason := missing_build(spec.strategy):
         raise Skipped(reason)
-    cores = machine.cores_per_node or len(os.sched_getaffinity(0))
+    cores = machine.cores_per_node or usable_cores()
     device, step_time_s = _device(spec, machine)
     if spec.tf32 and device != "cuda":
         raise Skipped("TF32 is of GPUs, and the run computes on the CPU; leave `tf32` out")

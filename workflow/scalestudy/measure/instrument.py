@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 from pathlib import Path
 from typing import Any
 
 from scalestudy.files import sha256_text
+from scalestudy.limits import usable_cores, usable_memory_bytes
 
 MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spec", "strategies", "training")
 """Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
@@ -33,7 +33,7 @@ def instrument(device: str) -> dict[str, Any]:
         "code": code_digest(),
         "python": platform.python_version(),
         "cpu": here["cpu"],
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory_gib": here["memory_gib"],
         "device_name": device,
         "system": here["system"],
@@ -49,11 +49,9 @@ def of_rank() -> dict[str, Any]:
 
 def of_host() -> dict[str, Any]:
     """Processor, memory and kernel of the machine that this process is on."""
-    import psutil
-
     return {
         "cpu": cpu_name(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
     }
 

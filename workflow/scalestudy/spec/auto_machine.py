@@ -13,6 +13,7 @@ from typing import Any
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_table, write_text
 from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
+from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.spec.base import parse
 from scalestudy.spec.layout import reference_file
 from scalestudy.spec.machine import GIB, Machine
@@ -31,7 +32,6 @@ CLOSE_TO_SHEET = (0.85, 1.02)
 """Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
 ALIKE = 0.02
 CPUS = Path("/sys/devices/system/cpu")
-LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def auto_machine(folder: Path = FOLDER) -> str:
@@ -85,7 +85,7 @@ def facts_of(found: Accelerators) -> dict[str, Any]:
         **({"device_name": " and ".join(names)} if all(names) else {}),
         **memory,
         "cores_per_node": cores(),
-        "memory_gib": round(memory_bytes() / GIB, 1),
+        "memory_gib": round(usable_memory_bytes() / GIB, 1),
     }
 
 
@@ -97,17 +97,7 @@ def cores() -> int:
             siblings.add((CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii"))
         except OSError:
             siblings.add(str(cpu))
-    return len(siblings)
-
-
-def memory_bytes() -> int:
-    """Main memory, or what a container may use of it."""
-    there = Machine().memory_bytes
-    try:
-        text = LIMIT.read_text(encoding="ascii").strip()
-    except OSError:
-        return there
-    return min(there, int(text)) if text.isdigit() else there
+    return min(len(siblings), usable_cores())
 
 
 def sheet_of(found: Accelerators, known: Path | None = None) -> Mapping[str, str] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from scalestudy.errors import Problem
+from scalestudy.limits import usable_memory_bytes
 from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.run import RunSpec, one_or_more
@@ -164,7 +164,7 @@ class Machine(Spec):
         """Main memory of a node, bytes."""
         if self.memory_gib is not None:
             return int(self.memory_gib * GIB)
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return usable_memory_bytes()
 
 
 def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:

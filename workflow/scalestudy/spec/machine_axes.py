@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from scalestudy.errors import UserError
 from scalestudy.hardware import accelerators
+from scalestudy.limits import usable_cores
 from scalestudy.spec.base import Spec
 from scalestudy.spec.machine import Machine, max_nodes
 from scalestudy.spec.run import THIS_HOST
@@ -58,7 +58,7 @@ class MachineCapacity:
     @property
     def cores(self) -> int:
         """Cores of a node."""
-        return self.machine.cores_per_node or len(os.sched_getaffinity(0))
+        return self.machine.cores_per_node or usable_cores()
 
     @property
     def ranks_on_node(self) -> int:

@@ -17,6 +17,7 @@ import psutil
 
 from scalestudy.files import write_json
 from scalestudy.launch.job_environment import JOB_IDS, NODE_LISTS
+from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.measure.instrument import code_digest
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.config import Site, read_site
@@ -76,9 +77,9 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "nvidia": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
         "gpu_modes": unusual_modes(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "fabric": _fabric(),
         "scratch": _scratch(site),
         "shared": _reads(shared, token),

@@ -19,6 +19,7 @@ from scalestudy.data.prepare.convert import Converted
 from scalestudy.data.prepare.parts import Gathered, PreparedPart
 from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
+from scalestudy.limits import usable_cores
 
 PER_TRANSACTION = 250
 """Most samples that are written again after a kill."""
@@ -43,7 +44,7 @@ def write_database(
         _delete_from(environment, stored)
         first = min(len(done) * PER_TRANSACTION, len(labels))
         progress.add(first)
-        left, ahead = len(labels) - first, AHEAD * parts.cores()
+        left, ahead = len(labels) - first, AHEAD * usable_cores()
         with parts.in_order(lambda n: convert(first + n), left, ahead) as results:
             for begin in range(first, len(labels), PER_TRANSACTION):
                 end = min(begin + PER_TRANSACTION, len(labels))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import shutil
 import sys
 from collections import deque
@@ -23,6 +22,7 @@ from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Converted, Unreadable
 from scalestudy.data.progress import Progress
 from scalestudy.files import plain_file
+from scalestudy.limits import usable_cores
 
 T = TypeVar("T")
 RECORDS, PLAN = "parts", "plan"
@@ -162,19 +162,14 @@ def done(
 def threads() -> Iterator[ThreadPoolExecutor]:
     """As many threads as cores, each with one torch thread. What uses torch for the first time in them sees to that itself."""
     if (torch := sys.modules.get("torch")) is None:
-        pool = ThreadPoolExecutor(cores())
+        pool = ThreadPoolExecutor(usable_cores())
     else:
         torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
-        pool = ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
+        pool = ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager

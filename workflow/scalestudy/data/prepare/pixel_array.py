@@ -16,6 +16,7 @@ from scalestudy.data.prepare.convert import Converted
 from scalestudy.data.prepare.parts import PreparedPart
 from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
+from scalestudy.limits import usable_cores
 
 AHEAD = 32
 """Images converted ahead of the one that is written, per core."""
@@ -33,7 +34,7 @@ def write_array(
 
     with open(folder / f"{split}.npy", "wb") as stream:
         np.lib.format.write_array_header_1_0(stream, head(len(labels)))
-        with parts.in_order(convert, len(labels), AHEAD * parts.cores()) as ready:
+        with parts.in_order(convert, len(labels), AHEAD * usable_cores()) as ready:
             for number, made in enumerate(ready):
                 if (data := gathered.one(number, made)) is not None:
                     stream.write(data)

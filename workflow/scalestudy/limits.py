@@ -1,0 +1,74 @@
+"""Cores and memory that this process may use: the least of the machine's, its affinity and its control groups' limits.
+
+A container, a scheduler or a login node limits a process by control groups (cgroups(7)) of version 1 or 2. A limit of a
+parent group holds for its children.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+def usable_cores() -> int:
+    """Logical cores: a CPU quota of 2.5 cores is two, and there is always one."""
+    quotas = [int(quota) / int(period) for quota, period in _quotas() if quota.isdigit() and int(period)]
+    return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
+
+
+def usable_memory_bytes() -> int:
+    """Main memory, or the least limit on it."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for limit, _ in _memory_limits())])
+
+
+def free_memory_bytes() -> int:
+    """Memory that can be taken without swapping or meeting a limit; pages of a group's file cache count as free."""
+    import psutil
+
+    return min([int(psutil.virtual_memory().available), *(limit - used for limit, used in _memory_limits())])
+
+
+def _quotas() -> Iterator[tuple[str, str]]:
+    """Quota and period of each group that limits CPU time, microseconds."""
+    for group in _groups("cpu"):
+        if words := _read(group / "cpu.max").split():
+            yield words[0], words[1]
+        elif quota := _read(group / "cpu.cfs_quota_us"):
+            yield quota, _read(group / "cpu.cfs_period_us")
+
+
+def _memory_limits() -> Iterator[tuple[int, int]]:
+    """Limit and use of each group that limits memory, bytes; use without the file cache that is given up first."""
+    for group in _groups("memory"):
+        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        if limit.isdigit():
+            used = int(_read(group / "memory.current") or _read(group / "memory.usage_in_bytes") or 0)
+            lines = dict(line.split() for line in _read(group / "memory.stat").splitlines())
+            yield int(limit), used - int(lines.get("total_inactive_file", lines.get("inactive_file", 0)))
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Folders of this process's group and its parents, innermost first.
+
+    Inside a container its own group may be the root of what is mounted, under another path than the kernel names.
+    """
+    roots = {}
+    for line in _read(MEMBERSHIP).splitlines():
+        _, names, path = line.split(":", 2)
+        roots[names] = path
+    of_version_1 = [(names, path) for names, path in roots.items() if controller in names.split(",")]
+    root, path = (GROUPS / controller, of_version_1[0][1]) if of_version_1 else (GROUPS, roots.get("", "/"))
+    innermost = root / path.lstrip("/")
+    yield from (folder for folder in (innermost, *innermost.parents) if folder.is_relative_to(root))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
