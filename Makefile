@@ -6,6 +6,7 @@
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
 # make coverage  branch coverage of the tests, by folder
 # make docs   the documentation as a site: build/docs/index.html
+# make same  what a change does to tables, verdicts and figures: BASE=main~3 RESULTS=results/local
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make horovod  compiles Horovod for the torch that is there and installs it beside it (minutes the first time)
 # make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
@@ -18,7 +19,7 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock bench-loader box sbom audit
+.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock same bench-loader box sbom audit
 
 # The studies, the scale and the machine that fit what is here: `scalestudy run --here -n` says which, and why.
 run: setup
@@ -77,6 +78,10 @@ quick: .venv-dev
 # Branch coverage of unit and integration tests and those of the executor, with the processes that they start; OPTIONS for pytest.
 coverage: .venv-dev
 	@python -m tests.covered $(OPTIONS)
+
+# Tables, verdicts and figures that BASE and this commit make of the finished runs in RESULTS.
+same: .venv-dev
+	@python -m tests.same $(BASE) $(RESULTS) $(STUDIES)
 
 box: setup
 	@python -m tests.cluster.try_box
