@@ -163,8 +163,7 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
 
 def claim_row(claim: Judged) -> str:
     """One verdict as a row of a table."""
-    source = ", ".join(filter(None, (claim.source, claim.place)))
-    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(source)} |"
+    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(claim.cited)} |"
 
 
 PIXELS_PER_PIXEL = 1.45 * 72 / 200

@@ -48,20 +48,18 @@ def test_decided_claims_come_first_with_mark_number_and_reason(study: Study) -> 
 def test_the_denominator_counts_each_claim_once(study: Study) -> None:
     said = denominator(verdicts_of(study, "local"))
     assert said == [
-        "3 claims",
-        "    2 judged here by measured runs: 1 reproduced, 1 inconclusive",
-        "    0 judged here on emulated parts",
-        "    0 published tables, their arithmetic",
-        "    1 to be judged elsewhere",
+        "3 claims: 3 of documents, 0 ours",
+        "  with stand-ins: 2 (1 reproduced, 1 inconclusive)",
+        "  elsewhere: 1 (1 not testable here)",
     ]
 
 
 def test_decisions_that_would_not_stand_in_one_family_are_counted() -> None:
     def verdict(p: float, p_holm: float) -> dict[str, object]:
-        return {"kind": "direction", "verdict": "reproduced", "emulated": False, "p": p, "p_holm": p_holm}
+        return {"basis": "measured", "origin": "document", "verdict": "reproduced", "p": p, "p_holm": p_holm}
 
     alone = [verdict(0.03, 0.03), verdict(0.001, 0.001)]
-    assert len(denominator(alone)) == 5
+    assert len(denominator(alone)) == 2
     several = [*alone, verdict(0.04, 0.04)]
     assert denominator(several)[-1].startswith("Of 3 decisions 2 would not stand")
 
@@ -101,7 +99,7 @@ def test_the_command_prints_lines_or_json(study: Study, capsys: pytest.CaptureFi
     assert run_command(["claims", "--scale", "paper", "--study", "s", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["s"]
     assert [each["verdict"] for each in found] == ["not testable here", "inconclusive", "reproduced"]
-    assert {"sentence", "estimate", "low", "high", "runs", "p_holm", "emulated"} <= set(found[0])
+    assert {"sentence", "estimate", "low", "high", "runs", "p_holm", "origin", "basis", "stand_ins"} <= set(found[0])
 
 
 def test_every_format_holds_every_claim(study: Study) -> None:

@@ -103,9 +103,9 @@ def test_a_scale_replaces_keys_of_a_claim_removes_them_by_null_and_adds_claims(t
         ),
         (
             "margin_reason: because",
-            "margin_reason: because\n    judged_on: emulated",
+            "margin_reason: because\n    follows_from: loader.storage",
             "paper",
-            "s.yaml:21: claims[0].judged_on: nothing is emulated in its runs\n    write `judged_on: measured`",
+            "s.yaml:21: claims[0].follows_from: no run of this claim sets `loader.storage`",
         ),
         (
             "where: {strategy: ring}",
@@ -117,8 +117,8 @@ def test_a_scale_replaces_keys_of_a_claim_removes_them_by_null_and_adds_claims(t
             "id: small,",
             "id: small, colour: red,",
             "mini",
-            "s.yaml:8: scales.mini.claims[1].colour: unknown key\n    valid: checks, id, judged_on, kind, "
-            "not_testable, place, repeats, scales, source, statement, where",
+            "s.yaml:8: scales.mini.claims[1].colour: unknown key\n    valid: checks, follows_from, id, kind, "
+            "not_testable, origin, place, repeats, scales, source, stand_ins, statement, where",
         ),
         (
             "against: {ranks: 1}",

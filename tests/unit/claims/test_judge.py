@@ -325,22 +325,64 @@ def test_an_extrapolated_number_brings_its_own_error(tmp_path: Path) -> None:
     assert "own error does not shrink" in found.reason
 
 
-def test_emulation_and_disturbed_runs_are_said_in_the_verdict(tmp_path: Path) -> None:
-    text = DIRECTION + "\n    judged_on: emulated"
+def test_stand_ins_with_their_values_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
+    text = DIRECTION + "\n    stand_ins: [One rank stands for eight]"
     study_text = text.replace("where: {", 'where: {device: "emulated:infinite", ')
     folder = tmp_path / "studies"
     with pytest.raises(Exception, match="no run of this study has `device`"):
         study_with(folder, study_text)
     file = folder / "s.yaml"
-    file.write_text('base: {device: "emulated:infinite", model: resnet50}\n' + file.read_text())
+    base = (
+        'base: {device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
+        "data: {source: synthetic_jpeg, samples: 64}, "
+        "faults: [{kind: slow_decode, seconds: 0.2}]}"
+    )
+    file.write_text(f"{base}\n{file.read_text()}")
     from scalestudy.spec.machine import Machine
     from scalestudy.spec.read_study import read_studies
 
     study = read_studies(["s"], "paper", Machine(), folder=folder)[0]
     (found,) = verdicts(study, lambda run: {**rates(80.0)(run), "disturbed": run.spec.repeat == 0})
-    assert (found.emulated, found.emulated_parts, found.disturbed) == (True, ["compute"], 2)
-    assert found.sentence.startswith("Reproduced on emulated compute: the ratio of throughput")
+    assert (found.basis, found.disturbed) == ("with stand-ins", 2)
+    assert found.stand_ins == [
+        "Computing takes no time",
+        "A storage of 5 MiB/s with 0 ms per request is emulated",
+        "A page cache of 13.5 MiB is emulated",
+        "A fault is injected: slow decode seconds 0.2",
+        "One rank stands for eight",
+    ]
+    assert found.sentence.startswith("Reproduced with stand-ins: the ratio of throughput")
+    assert found.sentence.endswith(" One rank stands for eight.")
     assert "2 of 10 runs disturbed by other work" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("origin", "device", "column", "basis"),
+    [
+        ("document", "cpu", "throughput_samples_per_s", "with stand-ins"),
+        ("document", "NVIDIA A100", "throughput_samples_per_s", "measured"),
+        ("document", "cpu", "accuracy", "measured"),
+        ("ours", "cpu", "throughput_samples_per_s", "measured"),
+    ],
+)
+def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(
+    tmp_path: Path, origin: str, device: str, column: str, basis: str
+) -> None:
+    text = DIRECTION.replace("throughput_samples_per_s", column) + f"\n    origin: {origin}"
+    (found,) = verdicts(
+        study_with(tmp_path, text),
+        lambda run: {column: 0.5, "instrument.device_name": device, "repeat": run.spec.repeat},
+    )
+    assert (found.basis, found.origin) == (basis, origin)
+
+
+@pytest.mark.parametrize(("server", "verdict"), [(80.0, "passed"), (100.0, "failed")])
+def test_a_number_that_follows_from_a_setting_is_an_instrument_check(
+    tmp_path: Path, server: float, verdict: str
+) -> None:
+    (found,) = verdicts(study_with(tmp_path, DIRECTION + "\n    follows_from: train.epochs"), rates(server))
+    assert (found.basis, found.verdict) == ("instrument check", verdict)
+    assert found.sentence.startswith(f"{verdict.capitalize()}: the ratio of throughput")
 
 
 def test_claims_that_are_judged_together_are_decided_together(tmp_path: Path) -> None:

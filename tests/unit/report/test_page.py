@@ -107,8 +107,8 @@ def test_the_page_begins_with_the_verdicts_and_their_denominators(text: str) -> 
     first = text.partition("<h2")[2].partition("<h2")[0]
 
     assert "What was found" in first
-    assert "Judged on measured runs: 2 (1 not reproduced, 1 inconclusive)" in first
-    assert "reproduced on emulated compute" in first
+    assert "Measured: 2 (1 not reproduced; ours: 1 inconclusive)" in first
+    assert "reproduced with stand-ins" in first
     assert "changed after measuring" in first
     assert "runs disturbed" in first
 
@@ -126,7 +126,7 @@ def test_every_number_of_a_claim_leads_to_its_runs(text: str, study: Study) -> N
 
 
 def test_a_study_is_answered_by_its_claims_and_says_how_it_was_run(text: str) -> None:
-    assert '<strong class="reproduced">Reproduced on emulated compute:</strong> Statement of server (0.571' in text
+    assert '<strong class="reproduced">Reproduced with stand-ins:</strong> Statement of server (0.571' in text
     assert "snakemake scaling --cores 1 --config machine=fake scale=paper" in text
     assert "<dt>Emulated</dt><dd>nothing</dd>" in text
 

@@ -27,12 +27,12 @@ def test_an_answer_repeats_statements_with_their_numbers_and_counts_what_no_run_
     verdicts: tuple[Judged, ...],
 ) -> None:
     assert answer(verdicts) == [
-        ("reproduced on emulated compute", "Statement of server (0.571 [0.532 … 0.610])."),
+        ("reproduced with stand-ins", "Statement of server (0.571 [0.532 … 0.610])."),
         ("not reproduced", "Statement of slower (0.571 [0.532 … 0.610]; required: below 0.95)."),
         ("inconclusive", "Statement of unsure."),
-        ("not testable here", "1 claim."),
         ("consistent", "1 claim."),
         ("inconsistent", "1 claim."),
+        ("not testable here", "1 claim."),
     ]
 
 
@@ -43,10 +43,10 @@ def test_an_answer_repeats_three_statements_of_a_verdict_and_counts_the_others()
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:
     assert [str(tally) for tally in tallies(verdicts)] == [
-        "judged on measured runs: 2 (1 not reproduced, 1 inconclusive)",
-        "judged on emulated parts: 1 (1 reproduced)",
-        "arithmetic of published tables: 2 (1 consistent, 1 inconsistent)",
-        "not testable here: 1",
+        "measured: 2 (1 not reproduced; ours: 1 inconclusive)",
+        "with stand-ins: 1 (1 reproduced)",
+        "published arithmetic: 2 (1 consistent, 1 inconsistent)",
+        "elsewhere: 1 (1 not testable here)",
     ]
 
 
@@ -55,12 +55,6 @@ def test_a_finding_is_taken_apart_at_its_number_and_interval(verdicts: tuple[Jud
         "the ratio of throughput is ", "0.571 [0.532 … 0.610]", ", below 0.95 is claimed; 3 rounds",
     )  # fmt: skip
     assert verdicts[2].finding_parts == ("not run", "", "")
-
-
-def test_every_emulated_part_is_in_the_verdict() -> None:
-    parts = ["compute", "network", "storage"]
-    claim = Judged(**made("c", "inconclusive", emulated=True, emulated_parts=parts))
-    assert claim.label == "inconclusive on emulated compute, network and storage"
 
 
 @pytest.mark.parametrize("text", ['{"claims": [{"id": "a"}]}', '{"claims": 3}', "{", '{"claims": [{"id": "a b"}]}'])
@@ -72,7 +66,7 @@ def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) ->
         read_verdicts(MACHINE, study.scale, study.name)
 
 
-def test_a_verdict_that_is_none_of_the_six_is_refused(study: Study) -> None:
+def test_an_unknown_verdict_is_refused(study: Study) -> None:
     write_claims(study, [{**claims_of(study)[0], "verdict": "proved"}])
     with pytest.raises(UserError, match="verdict"):
         read_verdicts(MACHINE, study.scale, study.name)

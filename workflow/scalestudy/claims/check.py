@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scalestudy.claims.model import Claim, Comparison, Exact, Published, Sampled
+from scalestudy.claims.model import Claim, Comparison, Exact, OfRuns, Published, Sampled
 from scalestudy.claims.select import (
     ClaimPart,
     Row,
@@ -60,12 +60,12 @@ def _problems(claim: Claim, rows: list[Row]) -> Iterator[Problem]:
         yield from _published_problems(claim)
     elif isinstance(claim, Exact):
         found = list(_exact_problems(claim, rows))
-        yield from found or _judged_on_problems(claim, rows)
+        yield from found or _follows_problems(claim, rows)
     elif isinstance(claim, Sampled):
         found = (
             list(_column_problems(claim, rows)) or list(_side_problems(claim, rows)) or list(_margin_problems(claim))
         )
-        yield from found or _judged_on_problems(claim, rows)
+        yield from found or _follows_problems(claim, rows)  # type: ignore[arg-type]
 
 
 def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
@@ -147,7 +147,7 @@ def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], part:
 def _what_differs(side: Sequence[Row]) -> str:
     """The remedy: keys in which the configurations of a side differ, and their values."""
     seen = {key: list(dict.fromkeys(shown(row.get(key)) for row in side)) for key in side[0]}
-    ignored = ("seed", "repeat", "run", "configuration", "emulated_parts")
+    ignored = ("seed", "repeat", "run", "configuration")
     several = [key for key, values in seen.items() if len(values) > 1 and key not in ignored]
     varied = {key: seen[key] for key in several if not any(key.startswith(f"{above}.") for above in several)}
     said = [f"`{key}` ({', '.join(values[:MOST_SHOWN])})" for key, values in list(varied.items())[:3]]
@@ -165,14 +165,13 @@ def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
             yield Problem((*(path if problem.path[0] == "of" else ()), *problem.path), problem.what, problem.remedy)
 
 
-def _judged_on_problems(claim: Sampled | Exact, rows: list[Row]) -> Iterator[Problem]:
-    """A verdict must say where its runs are emulated."""
-    parts = sorted({part for row in rows_of_claim(claim, rows) for part in row["emulated_parts"]})  # type: ignore[arg-type]
-    if parts and claim.judged_on == "measured":
-        what = f"its runs have emulated {' and '.join(parts)}"
-        yield Problem(("judged_on",), what, "write `judged_on: emulated`")
-    if not parts and claim.judged_on == "emulated":
-        yield Problem(("judged_on",), "nothing is emulated in its runs", "write `judged_on: measured`")
+def _follows_problems(claim: OfRuns, rows: list[Row]) -> Iterator[Problem]:
+    """An instrument check names a key that its runs set."""
+    of_claim = rows_of_claim(claim, rows)
+    key = claim.follows_from
+    if key is not None and not any(row.get(key) for row in of_claim):
+        known = {name for row in of_claim for name, value in row.items() if value}
+        yield Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))
 
 
 def _published_problems(claim: Published) -> Iterator[Problem]:

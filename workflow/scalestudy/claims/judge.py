@@ -10,18 +10,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
 from scalestudy.claims import words
+from scalestudy.claims.basis import basis_of, stand_ins_of
 from scalestudy.claims.estimate import NotJudged, estimate
 from scalestudy.claims.facts import judge_exact, judge_published
 from scalestudy.claims.inference import ERROR, Estimate, Region, Tested, holm, rounds_needed, together
 from scalestudy.claims.model import AnyClaim, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row, parts_of, rows_of_claim
 from scalestudy.claims.verdict import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Verdict, absence
-from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.study import Study
 
 
@@ -42,7 +41,7 @@ def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, str]) -> list[V
 
     `frame` holds its rows, one per run; `fixed` the claims' digests when their first runs were made.
     """
-    rows = rows_for_claims(study, frame)
+    rows = rows_for_claims(frame)
     first = [_first(study, claim, rows) for claim in study.claims]
     tested = [each for each in first if isinstance(each, _Tested)]
     adjusted = holm(each.tested.p for each in tested)
@@ -63,11 +62,9 @@ def _with_change(verdict: Verdict, fixed: Mapping[str, str]) -> Verdict:
     return replace(verdict, changed_after_measuring=True, sentence=sentence)
 
 
-def rows_for_claims(study: Study, frame: pd.DataFrame) -> list[Row]:
-    """The rows of the study's rounds as maps, with their emulated parts."""
-    parts = {run.id: emulated_parts(run.spec) for run in study.runs}
-    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    return [{**row, "emulated_parts": parts[row["run"]]} for row in rows]
+def rows_for_claims(frame: pd.DataFrame) -> list[Row]:
+    """The rows of the study's rounds as maps."""
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tested:
@@ -78,10 +75,13 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tes
     if isinstance(claim, Published):
         return judge_published(study, claim, verdict)
     used = rows_of_claim(claim, rows)
+    made = {row["run"]: row.get("instrument.device_name") for row in used}
+    stand_ins = stand_ins_of(claim, [run.spec for run in study.runs if run.id in made], set(made.values()))
     verdict = replace(
         verdict,
-        runs=[row["run"] for row in used],
-        emulated_parts=sorted({part for row in used for part in row["emulated_parts"]}),
+        runs=list(made),
+        basis=basis_of(claim, stand_ins),
+        stand_ins=stand_ins,
         disturbed=sum(row.get("disturbed") is True for row in used),
     )
     if isinstance(claim, Exact):

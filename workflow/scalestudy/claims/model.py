@@ -17,7 +17,7 @@ ALL_SCALES: tuple[Scale, ...] = ("mini", "node", "paper")
 Text = Annotated[str, Field(min_length=1)]
 Where = dict[str, Any]
 
-NOT_JUDGED = ("source", "place", "scales", "not_testable", "margin_reason")
+NOT_JUDGED = ("origin", "source", "place", "scales", "not_testable", "margin_reason", "stand_ins")
 """Keys of a claim that say nothing of how it is decided: they are not part of its digest."""
 
 
@@ -31,6 +31,8 @@ class Claim(Spec):
     """Name of the claim, unique in its study."""
     statement: Text
     """What is claimed, in one sentence."""
+    origin: Literal["document", "ours"] = "document"
+    """Whether a document states it, or it is our own."""
     source: Text
     """The document that claims it."""
     place: Text
@@ -103,8 +105,11 @@ class Sampled(Comparison):
     sides: the slope of `column` over this column of `of` over that of `against`."""
     take: Literal["most", "least"] | None = None
     """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
-    judged_on: Literal["measured", "emulated"] = "measured"
-    """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
+    follows_from: Text | None = None
+    """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
+    passes or fails."""
+    stand_ins: tuple[Text, ...] = ()
+    """What stands for something else and is no setting of a run, a sentence each."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
     """Fewest rounds that decide it."""
 
@@ -226,8 +231,11 @@ class Exact(Claim):
     """Only runs with these values."""
     checks: Annotated[tuple[Check, ...], Field(min_length=1)] | None = None
     """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
-    judged_on: Literal["measured", "emulated"] = "measured"
-    """`emulated` where accelerator, storage or network of the runs is emulated; then the verdict says so."""
+    follows_from: Text | None = None
+    """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
+    passes or fails."""
+    stand_ins: tuple[Text, ...] = ()
+    """What stands for something else and is no setting of a run, a sentence each."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Fewest rounds that decide it."""
 

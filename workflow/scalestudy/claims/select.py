@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
 from scalestudy.spec.columns import METRICS, columns_of_runs
-from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.layout import REFERENCES
 from scalestudy.spec.matching import matches
 
@@ -86,7 +85,7 @@ def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
 def spec_rows(runs: Sequence[Run]) -> list[Row]:
     """What is known of each run before it is made."""
     return [
-        {**row, "run": run.id, "configuration": run.configuration, "emulated_parts": emulated_parts(run.spec)}
+        {**row, "run": run.id, "configuration": run.configuration}
         for run, row in zip(runs, columns_of_runs(runs), strict=True)
     ]
 

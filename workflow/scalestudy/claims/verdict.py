@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from scalestudy.claims import words
+from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, basis_of, label
 from scalestudy.claims.model import AnyClaim, Comparison, Published
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 NOT_HERE, CONSISTENT, INCONSISTENT = "not testable here", "consistent", "inconsistent"
+OF_INSTRUMENT = {REPRODUCED: "passed", NOT_REPRODUCED: "failed"}
+"""Verdicts of an instrument check."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class Verdict:
     place: str
     kind: str
     digest: str
+    origin: str
+    basis: str
+    stand_ins: list[str] = field(default_factory=list)
     verdict: str = INCONCLUSIVE
     sentence: str = ""
     estimate: float | None = None
@@ -33,7 +39,6 @@ class Verdict:
     threshold: str = ""
     margin_reason: str = ""
     n: int | None = None
-    emulated_parts: list[str] = field(default_factory=list)
     disturbed: int = 0
     runs: list[str] = field(default_factory=list)
     reason: str = ""
@@ -55,6 +60,8 @@ class Verdict:
             place=claim.place,
             kind=claim.kind,
             digest=claim.digest,
+            origin=claim.origin,
+            basis=basis_of(claim, ()),
             unit=words.unit_of_claim(compared) if compared else "",
             threshold=words.threshold_text(compared) if compared and claim.scales else "",
             margin_reason=(compared.margin_reason or "") if compared else "",
@@ -62,23 +69,17 @@ class Verdict:
         )
 
     @property
-    def emulated(self) -> bool:
-        """Whether a part of its runs is emulated."""
-        return bool(self.emulated_parts)
-
-    @property
     def plain(self) -> dict[str, Any]:
         """The stored form."""
-        return {**asdict(self), "emulated": self.emulated}
+        return asdict(self)
 
     def not_here(self, reason: str) -> Verdict:
         """*Not testable here*, with the reason."""
-        return replace(self, verdict=NOT_HERE, reason=reason, sentence=f"Not testable here: {reason}")
+        return replace(self, verdict=NOT_HERE, basis=ELSEWHERE, reason=reason, sentence=f"Not testable here: {reason}.")
 
     def inconclusive(self, reason: str, **more: Any) -> Verdict:
         """*Inconclusive*, with the reason."""
-        sentence = f"Inconclusive{words.emulated_text(self.emulated_parts)}: {reason}."
-        return replace(self, verdict=INCONCLUSIVE, reason=reason, sentence=sentence, **more)
+        return replace(self, verdict=INCONCLUSIVE, reason=reason, sentence=self._sentence(INCONCLUSIVE, reason), **more)
 
     def too_few_planned(self, rounds: int, needed: int, **more: Any) -> Verdict:
         """*Inconclusive*, because the study plans fewer rounds than the claim needs."""
@@ -87,8 +88,13 @@ class Verdict:
 
     def decided(self, verdict: str, said: str, **more: Any) -> Verdict:
         """Decided either way; `said` follows the colon of its sentence."""
-        head = f"{verdict.capitalize()}{words.emulated_text(self.emulated_parts)}"
-        return replace(self, verdict=verdict, sentence=f"{head}: {said}.", **more)
+        word = OF_INSTRUMENT.get(verdict, verdict) if self.basis == INSTRUMENT_CHECK else verdict
+        return replace(self, verdict=word, sentence=self._sentence(word, said), **more)
+
+    def _sentence(self, verdict: str, said: str) -> str:
+        """Verdict, finding, and what stands for something else."""
+        stand_ins = "".join(f" {sentence}." for sentence in self.stand_ins)
+        return f"{label(verdict, self.basis).capitalize()}: {said}.{stand_ins}"
 
 
 def absence(rows: Sequence[Any], planned: int, problem: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Direction, Equivalence, Published, Quantity, Sampled
@@ -144,14 +144,6 @@ def _values(study: Study, key: str, value: Any) -> str:
 def part_text(study: Study, each: str | None, value: Any) -> str:
     """` at strategy ring` for one of several comparisons."""
     return "" if each is None else f", at {_key(each)} {_values(study, each, value)}"
-
-
-def emulated_text(parts: Sequence[str]) -> str:
-    """` on emulated compute and storage`; empty where nothing is."""
-    if not parts:
-        return ""
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f" on emulated {listed}"
 
 
 def duration(seconds: float) -> str:

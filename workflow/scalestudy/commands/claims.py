@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
 Verdicts = list[dict[str, Any]]
-MARKS = {
-    "reproduced": "✓",
-    "not reproduced": "✗",
-    "inconclusive": "?",
-    "consistent": "=",
-    "inconsistent": "≠",
-    "not testable here": "–",
-}
-"""The mark of each verdict, in the order in which they are listed."""
 
 
 @click.command(name="claims")
@@ -87,36 +77,35 @@ def _stored(study: Study, machine: str) -> Verdicts | None:
 
 
 def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line per claim: mark, verdict, number, statement; what was decided comes first."""
+    """A line per claim: mark, verdict, number, statement; what was decided comes first, and documents' claims before ours."""
+    from scalestudy.claims.basis import BASES, MARKS, OURS, label
     from scalestudy.claims.words import interval_text
 
-    order = list(MARKS)
+    verdict_order, basis_order = list(MARKS), list(BASES)
+
+    def place(each: Mapping[str, Any]) -> tuple[int, int, bool]:
+        return verdict_order.index(each["verdict"]), basis_order.index(each["basis"]), each["origin"] == OURS
+
     said = []
-    for verdict in sorted(verdicts, key=lambda each: order.index(each["verdict"])):
-        word = verdict["verdict"] + (", emulated" if verdict["emulated"] else "")
+    for verdict in sorted(verdicts, key=place):
+        word = label(verdict["verdict"], verdict["basis"])
         number = interval_text(verdict["estimate"], verdict["low"], verdict["high"], verdict["unit"])
+        mine = "(ours) " if verdict["origin"] == OURS else ""
         why = f" ({verdict['reason']})" if verdict["reason"] else ""
         changed = " [changed after measuring]" if verdict["changed_after_measuring"] else ""
-        text = f"{MARKS[verdict['verdict']]} {word:26} {number:>26}  {verdict['statement']}{why}{changed}"
-        said.append(text)
+        said.append(f"{MARKS[verdict['verdict']]} {word:28} {number:>26}  {mine}{verdict['statement']}{why}{changed}")
     return said
 
 
 def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many claims there are, and how many of them runs on this machine could judge."""
+    """How many claims there are, and what their verdicts rest on."""
+    from scalestudy.claims.basis import OURS, tallies
     from scalestudy.claims.inference import ERROR, holm
 
-    by_runs = [each for each in verdicts if each["kind"] != "published" and each["verdict"] != "not testable here"]
-    tables = [each for each in verdicts if each["kind"] == "published" and each["verdict"] != "not testable here"]
-    groups = {
-        "judged here by measured runs": [each for each in by_runs if not each["emulated"]],
-        "judged here on emulated parts": [each for each in by_runs if each["emulated"]],
-        "published tables, their arithmetic": tables,
-        "to be judged elsewhere": [each for each in verdicts if each["verdict"] == "not testable here"],
-    }
-    said = [f"{len(verdicts)} claims"]
-    said += [f"  {len(group):3} {name}{_counted(group)}" for name, group in groups.items()]
-    tested = [each for each in by_runs if each["p"] is not None]
+    ours = sum(each["origin"] == OURS for each in verdicts)
+    said = [f"{len(verdicts)} claims: {len(verdicts) - ours} of documents, {ours} ours"]
+    said += [f"  {tally}" for tally in tallies((each["basis"], each["origin"], each["verdict"]) for each in verdicts)]
+    tested = [each for each in verdicts if each["p"] is not None]
     decided = [each["p_holm"] <= ERROR for each in tested]
     over_all = [p <= ERROR for p in holm(each["p"] for each in tested)]
     lost = sum(before and not after for before, after in zip(decided, over_all, strict=True))
@@ -125,9 +114,3 @@ def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
             f"Of {sum(decided)} decisions {lost} would not stand if all studies' claims were one family (Holm)."
         )
     return said
-
-
-def _counted(group: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(each["verdict"] for each in group)
-    listed = [f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict] and verdict != "not testable here"]
-    return f": {', '.join(listed)}" if listed else ""

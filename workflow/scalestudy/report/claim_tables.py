@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalestudy.claims.basis import OURS
 from scalestudy.claims.verdict import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.figures.tables import latex, markdown
@@ -15,7 +16,7 @@ from scalestudy.files import canonical_json, write_sealed, write_text
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
-HEAD = ("Claim", "Verdict", "Number", "Needed", "n", "Source")
+HEAD = ("Claim", "Verdict", "Basis", "Number", "Needed", "n", "Source")
 NOTE = "Number with its 95 % interval, of equivalences 90 %; n: rounds; consistent and inconsistent judge published rows alone"
 
 
@@ -41,10 +42,10 @@ def as_csv(verdicts: Sequence[Verdict]) -> str:
     columns = list(Verdict.__dataclass_fields__)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*columns, "emulated"])
+    writer.writerow(columns)
     for verdict in verdicts:
         plain = verdict.plain
-        writer.writerow([_cell(plain[column]) for column in (*columns, "emulated")])
+        writer.writerow([_cell(plain[column]) for column in columns])
     return text.getvalue()
 
 
@@ -58,11 +59,12 @@ def _lines(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return [
         [
             verdict.statement,
-            verdict.verdict + (" (emulated)" if verdict.emulated else ""),
+            verdict.verdict,
+            verdict.basis,
             interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit),
             verdict.threshold,
             "" if verdict.n is None else str(verdict.n),
-            f"{verdict.source}, {verdict.place}",
+            "ours" if verdict.origin == OURS else f"{verdict.source}, {verdict.place}",
         ]
         for verdict in verdicts
     ]
@@ -70,7 +72,7 @@ def _lines(verdicts: Sequence[Verdict]) -> list[list[str]]:
 
 def as_markdown(study: Study, verdicts: Sequence[Verdict]) -> str:
     """A pipe table, and below it a sentence per claim."""
-    rows = [list(HEAD), ["---", "---", "--:", "--:", "--:", "---"], *_lines(verdicts)]
+    rows = [list(HEAD), ["---", "---", "---", "--:", "--:", "--:", "---"], *_lines(verdicts)]
     text = [f"**{markdown(study.title)}: claims**", ""]
     text += [
         "| " + " | ".join(cell if set(cell) <= set("-:") else markdown(cell) for cell in row) + " |" for row in rows
@@ -84,7 +86,7 @@ def as_latex(study: Study, verdicts: Sequence[Verdict]) -> str:
     """A booktabs tabular with its note below."""
     text = [
         f"% {latex(study.title)}: claims. Needs \\usepackage{{booktabs}}.",
-        r"\begin{tabular}{p{6cm}lrrrp{4cm}}",
+        r"\begin{tabular}{p{6cm}llrrrp{4cm}}",
         r"\toprule",
         " & ".join(HEAD) + r" \\",
         r"\midrule",

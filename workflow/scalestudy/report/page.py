@@ -15,13 +15,14 @@ import jinja2
 from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
+from scalestudy.claims.basis import BASES, MARKS
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
 from scalestudy.figures.stacked import PARTS
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
-from scalestudy.report.verdicts import VERDICTS, capital, tallies
+from scalestudy.report.verdicts import capital, tallies
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study
 
@@ -43,6 +44,8 @@ VERDICT_MEANINGS = (
     ("reproduced", "the claim holds here, with its whole interval beyond the margin that was set before the runs"),
     ("not reproduced", "the opposite holds here, with the whole interval"),
     ("inconclusive", "the runs made so far cannot tell, or were not made"),
+    ("passed", "an instrument check came out as the setting says that it must"),
+    ("failed", "an instrument check came out otherwise: scalestudy or this machine is at fault"),
     ("not testable here", "this machine or this scale lacks what the claim is about"),
     ("consistent", "a published table's own numbers bear the claim out; nothing was measured"),
     ("inconsistent", "a published table's own numbers contradict the claim; nothing was measured"),
@@ -75,9 +78,9 @@ def write_report(
         parts=parts,
         claims=claims,
         tallies=tallies(claims),
-        verdicts=list(VERDICTS),
+        verdicts=list(MARKS),
         verdict_counts=Counter(claim.verdict for claim in claims),
-        verdict_meanings=VERDICT_MEANINGS,
+        verdict_meanings=(*VERDICT_MEANINGS, *BASES.items()),
         sources=sorted({claim.source for claim in claims if claim.source}),
         counts=counts_of(runs.values()),
         statuses=STATUSES,

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from scalestudy.claims import basis as bases
+from scalestudy.claims.basis import BASES, DOCUMENT, MARKS, OURS, Tally
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file
 
-VERDICTS = {
-    "reproduced": "✓",
-    "not reproduced": "✗",
-    "inconclusive": "?",
-    "not testable here": "–",
-    "consistent": "=",
-    "inconsistent": "≠",
-}
-"""Verdicts in the order in which they are told, each with the sign that stands before it."""
-OF_TABLES = ("consistent", "inconsistent")
-"""Verdicts on a published table's own arithmetic, which say nothing of any run."""
-NOT_HERE = "not testable here"
-ON_MEASURED, ON_EMULATED = "judged on measured runs", "judged on emulated parts"
-OF_PUBLISHED = "arithmetic of published tables"
-BASES = (ON_MEASURED, ON_EMULATED, OF_PUBLISHED, NOT_HERE)
 TOLD = ("reproduced", "not reproduced", "inconclusive")
 """Verdicts whose statements an answer repeats; of the others it says how many there are."""
 MOST_STATEMENTS = 3
@@ -49,7 +34,9 @@ class Judged(BaseModel):
     statement: str
     source: str = ""
     place: str = ""
-    verdict: str = Field(pattern=f"^({'|'.join(VERDICTS)})$")
+    origin: str = DOCUMENT
+    basis: str = Field(pattern=f"^({'|'.join(BASES)})$")
+    verdict: str = Field(pattern=f"^({'|'.join(MARKS)})$")
     sentence: str
     estimate: float | None = None
     low: float | None = None
@@ -58,8 +45,7 @@ class Judged(BaseModel):
     threshold: str = ""
     margin_reason: str = ""
     n: int | None = None
-    emulated: bool = False
-    emulated_parts: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
     disturbed: int = 0
     runs: tuple[str, ...] = ()
     changed_after_measuring: bool = False
@@ -67,16 +53,18 @@ class Judged(BaseModel):
 
     @property
     def label(self) -> str:
-        """The verdict in words; what was emulated is part of it."""
-        if self.basis != ON_EMULATED:
-            return self.verdict
-        *others, last = self.emulated_parts or ("parts",)
-        return f"{self.verdict} on emulated {', '.join(others)}{' and ' if others else ''}{last}"
+        """The verdict in words, with its stand-ins."""
+        return bases.label(self.verdict, self.basis)
+
+    @property
+    def cited(self) -> str:
+        """Who claims it, and where."""
+        return OURS if self.origin == OURS else ", ".join(filter(None, (self.source, self.place)))
 
     @property
     def sign(self) -> str:
         """One character for the verdict."""
-        return VERDICTS[self.verdict]
+        return MARKS[self.verdict]
 
     @property
     def finding(self) -> str:
@@ -92,15 +80,6 @@ class Judged(BaseModel):
         return (
             (self.finding[: found.start()], found[0], self.finding[found.end() :]) if found else (self.finding, "", "")
         )
-
-    @property
-    def basis(self) -> str:
-        """What the verdict rests on."""
-        if self.verdict in OF_TABLES:
-            return OF_PUBLISHED
-        if self.verdict == NOT_HERE:
-            return NOT_HERE
-        return ON_EMULATED if self.emulated else ON_MEASURED
 
 
 class _File(BaseModel):
@@ -123,30 +102,9 @@ def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None
         raise UserError(f"cannot be read: {what}", str(file), remedy) from None
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How many claims rest on one basis, and with which verdicts."""
-
-    basis: str
-    count: int
-    verdicts: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        """`judged on measured runs: 5 (3 reproduced, 2 inconclusive)`."""
-        same = len(self.verdicts) == 1 and self.verdicts[0][0] == self.basis
-        inside = "" if same else f" ({', '.join(f'{count} {verdict}' for verdict, count in self.verdicts)})"
-        return f"{self.basis}: {self.count}{inside}"
-
-
-def tallies(claims: Sequence[Judged]) -> list[Tally]:
-    """How many claims each basis bears: the denominators of all that is said of them."""
-    found = []
-    for basis in BASES:
-        counts = Counter(claim.verdict for claim in claims if claim.basis == basis)
-        if counts:
-            verdicts = tuple((verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict])
-            found.append(Tally(basis, counts.total(), verdicts))
-    return found
+def tallies(claims: Iterable[Judged]) -> list[Tally]:
+    """How many claims rest on each basis: the denominators of all that is said of them."""
+    return bases.tallies((claim.basis, claim.origin, claim.verdict) for claim in claims)
 
 
 def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
@@ -155,9 +113,14 @@ def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
     Statements end with a full stop. Empty without claims.
     """
     groups: dict[str, list[Judged]] = {}
-    for claim in sorted(claims, key=lambda claim: (list(VERDICTS).index(claim.verdict), claim.emulated, claim.label)):
+    for claim in sorted(claims, key=_place):
         groups.setdefault(claim.label, []).append(claim)
     return [(label, _told(group)) for label, group in groups.items()]
+
+
+def _place(claim: Judged) -> tuple[int, int, bool]:
+    """Decided claims first, by basis, those of documents before ours."""
+    return list(MARKS).index(claim.verdict), list(BASES).index(claim.basis), claim.origin == OURS
 
 
 def capital(text: str) -> str:
