@@ -36,9 +36,8 @@ from tests.unit.data import nginx
 from scalestudy.data.pagecache import resident_bytes, warm
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.copying import copy, digest_of
-from scalestudy.data.stage.journal import Journal
-from scalestudy.data.stage.source import Source
 from scalestudy.data.stage.wanted import WantedFiles
+from scalestudy.data.stores import store_at
 
 BLOCK_BYTES = 1 << 20
 Copy = Callable[[Path], None]
@@ -87,12 +86,9 @@ def ours(origin: str, case: Case, names: list[str], checks: np.ndarray, streams:
     wanted = WantedFiles(names.__getitem__, np.full(case.count, case.size), checks, "xxh3_64")
 
     def run(folder: Path) -> None:
-        source = Source(origin, [])
-        journal = Journal(folder.with_suffix(".journal"))
-        copy(source, wanted, np.arange(case.count), folder, journal, streams)
-        journal.close()
-        source.close()
-        folder.with_suffix(".journal").unlink()
+        store = store_at(origin, kept_open=False)
+        copy(store, wanted, np.arange(case.count), folder, streams)
+        store.close()
 
     return run
 

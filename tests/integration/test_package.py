@@ -162,7 +162,7 @@ def test_the_ranges_of_the_package_admit_what_is_locked() -> None:
         for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)", locks, re.M)
     }
     extras = project["optional-dependencies"]
-    named = [Requirement(text) for text in (*project["dependencies"], *extras["train"], *extras["stores"])]
+    named = [Requirement(text) for text in (*project["dependencies"], *extras["train"])]
     refused = [str(each) for each in named if not each.specifier.contains(pins[canonicalize_name(each.name)])]
     assert refused == []
 

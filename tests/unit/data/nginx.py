@@ -45,7 +45,7 @@ def serving(root: Path, folder: Path, workers: int = 1, log: str = "off", tls: b
     if tls:
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
+             "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
             check=True, capture_output=True,
         )  # fmt: skip
     (folder / "nginx.conf").write_text(

@@ -25,8 +25,7 @@ from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
-from scalestudy.data.stage.journal import WHOLE, Journal
-from scalestudy.data.stage.wanted import own_samples, wanted
+from scalestudy.data.stage.wanted import own_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data import nginx
@@ -109,7 +108,7 @@ def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_f
     manifest, facts = prepared(**TAR)
     with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
         options = StageOptions(origin=f"{address}/data/{facts.bulk}")
-        with pytest.raises(UserError, match="certificate verify failed"):
+        with pytest.raises(UserError, match="error sending request"):
             staged(manifest, options, Share(), site)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
         copies = staged(manifest, options, Share(), site)
@@ -117,32 +116,19 @@ def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_f
 
 
 @HTTP
-def test_large_files_come_in_pieces_and_those_that_came_are_not_asked_for_again(
-    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_large_files_come_in_pieces(
+    prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, facts = prepared(**TAR)
     monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
-    with nginx.serving(tmp_path, tmp_path / "nginx", log="access.log") as address:
-        options = StageOptions(origin=f"{address}/data/{facts.bulk}", streams=1)
-        victim = bulk_folder(manifest, facts) / "train-000001.tar"
-        good = victim.read_bytes()
-        victim.write_bytes(good[:4096])  # a server that has only the first piece
-        with pytest.raises(UserError, match=r"train-000001\.tar"):
-            staged(manifest, options, Share(), site)
-        victim.write_bytes(good)
-        came = (tmp_path / "nginx/access.log").read_text().count('" 206 ')
-        copies = staged(manifest, options, Share(), site)
-        asked = (tmp_path / "nginx/access.log").read_text().count('" 206 ')
+    copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}", streams=3), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-    all_pieces = sum(-(-len(data) // 4096) for data in contents(copies.manifest.parent).values())
-    assert came > 4 and asked == all_pieces
 
 
 @HTTP
 def test_copies_come_from_an_object_store_that_speaks_s3(
     prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("obstore")
     manifest, facts = prepared(**TAR)
     # GetObject of S3 is a GET of /bucket/key: obstore's own client asks nginx, unsigned.
     for name, value in {"ENDPOINT_URL": served, "ALLOW_HTTP": "true", "SKIP_SIGNATURE": "true", "REGION": "x"}.items():
@@ -272,16 +258,13 @@ def thesis_in(folder: Path) -> Path:
     return folder / "thesis.tex"
 
 
-@pytest.mark.parametrize("recorded", [False, True])
 def test_a_folder_without_our_marker_is_named_and_neither_emptied_nor_copied_into(
-    recorded: bool, prepared: Prepared, site: Site
+    prepared: Prepared, site: Site
 ) -> None:
     manifest, _ = prepared(**TAR)
     copies = staged(manifest, StageOptions(), Share(), site)
     copies.release(remove=True)
     thesis = thesis_in(copies.entry.folder)
-    if recorded:  # as after a crash of the machine while copies were made
-        copies.entry.record({"state": "copying", "bytes": 1, "boot": "another one"})
     with pytest.raises(UserError, match="it is left as it is") as raised:
         staged(manifest, StageOptions(), Share(), site)
     assert raised.value.where == str(copies.entry.folder)
@@ -309,15 +292,6 @@ def test_a_link_to_a_folder_is_not_followed_when_copies_are_removed(tmp_path: Pa
     (tmp_path / "staged/x").symlink_to(thesis.parent)
     assert cache.clean(tmp_path / "staged") == ([], [], ["x"])
     assert thesis.read_text() == "years of work"
-
-
-def test_copies_that_were_begun_are_made_anew_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(**TAR)
-    copies = staged(manifest, StageOptions(), Share(), site)
-    copies.release()
-    (copies.entry.folder / "manifest.json").unlink()
-    copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
-    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == copies.bytes
 
 
 def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
@@ -393,49 +367,18 @@ def test_copies_that_another_job_makes_and_keeps_using_are_shared_with_it(
 
 def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: Site, tmp_path: Path) -> None:
     manifest, facts = prepared(**{**TAR, "samples": 200})
-    total = sum(map(len, contents(bulk_folder(manifest, facts)).values()))
     process = command(manifest, site, tmp_path, "--mib-per-s", "0.4", "--streams", "2")
     root = Path(site.scratch or "") / f"scalestudy-staged-{os.getuid()}"
     deadline = time.monotonic() + 60
-    while sum(path.stat().st_size for path in root.glob("*.journal")) < 4 * 16:
+    while len(list(root.glob("*/*.tar"))) < 4:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (entry,) = (each for each in cache.entries(root))
-    assert entry.facts["state"] == "copying"
-    whole = len(Journal(entry.journal).whole)
+    whole = sum(path.stat().st_size for path in root.glob("*/*.tar"))
     copies = staged(manifest, StageOptions(), Share(), site)
-    needed = wanted(manifest, facts, Share(), lambda name: 0)
-    assert whole >= 4
-    assert copies.copied_bytes == total - _first(needed.sizes, entry, whole)
+    assert copies.copied_bytes == copies.bytes - whole
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-def _first(sizes: np.ndarray, entry: cache.CacheEntry, whole: int) -> int:
-    """Bytes of the files that the journal's first `whole` records name."""
-    records = np.frombuffer(entry.journal.read_bytes(), [("file", "<u4"), ("piece", "<u4"), ("digest", "<u8")])
-    return int(sizes[records["file"][:whole]].sum())
-
-
-def test_what_was_not_synced_is_not_trusted_after_a_crash_of_the_machine(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(**TAR)
-    copies = staged(manifest, StageOptions(), Share(), site)
-    copies.release()
-    copies.entry.record({**copies.entry.facts, "state": "copying", "boot": "another one"})
-    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == copies.bytes
-
-
-def test_a_torn_record_is_ignored(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
-    journal.add(3, WHOLE, 7)
-    journal.close()
-    with open(tmp_path / "journal", "ab") as stream:
-        stream.write(b"\1\2\3")
-    again = Journal(tmp_path / "journal")
-    again.add(4, WHOLE, 8)
-    again.close()
-    assert Journal(tmp_path / "journal").whole == {3: 7, 4: 8}
 
 
 def test_copies_may_be_dropped_from_the_page_cache_with_their_source(prepared: Prepared, site: Site) -> None:
@@ -459,7 +402,7 @@ def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_of_address_is_reported(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
-    with pytest.raises(UserError, match="nothing can be copied from"):
+    with pytest.raises(UserError, match="nothing can be read from"):
         staged(manifest, StageOptions(origin="ftp://somewhere/data"), Share(), site)
 
 

@@ -1,22 +1,25 @@
-"""Stores: named files of which ranges are read, from a folder or over HTTP, and either of them made slower."""
+"""Stores: named files of which ranges are read, from a folder, over HTTP or from a bucket, and each made slower."""
 
 from __future__ import annotations
 
-import http.client
+import datetime
 import os
 import resource
-import ssl
 import threading
-import time
-import urllib.parse
 from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
 
 from scalestudy.emulation.storage import Throttle
+from scalestudy.errors import UserError
 
-TIMEOUT_S = 6.0
-"""Longest wait for a server to answer, or to continue its answer."""
-TRIES = 3
-PAUSE_S = 0.5
+SCHEMES = ("http", "https", "s3", "s3a", "gs", "az", "abfs", "abfss")
+CLIENT: Any = {"allow_http": True, "connect_timeout": "5 s", "timeout": "30 s"}
+RETRIES: Any = {"max_retries": 2, "retry_timeout": datetime.timedelta(seconds=20)}
+"""A server that is gone is an error in under 30 seconds."""
+
+
+SAME_FILES = "prepare the data again, or check that `stage.from` holds the same files"
 
 
 class Store(ABC):
@@ -29,6 +32,10 @@ class Store(ABC):
     @abstractmethod
     def path(self, name: str) -> str:
         """The whole path or address of a file."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of a file; UserError where the storage does not report them."""
 
     local = False
     """Whether files go through this machine's page cache."""
@@ -55,19 +62,25 @@ class FolderStore(Store):
     local = True
 
     def __init__(self, folder: str, kept_open: bool) -> None:
-        self._folder, self._kept_open = folder, kept_open
+        self.folder, self._kept_open = folder, kept_open
         self._descriptors: dict[str, int] = {}
         self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._lock = threading.Lock()
 
     def path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return f"{self.folder}/{name}"
+
+    def size(self, name: str) -> int:
+        try:
+            return Path(self.path(name)).stat().st_size
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", self.path(name), SAME_FILES) from None
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
         if self._kept_open and (name in self._descriptors or len(self._descriptors) < self._most_kept):
             _fill(self._opened(name), start, out)
             return
-        descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _fill(descriptor, start, out)
         finally:
@@ -79,7 +92,7 @@ class FolderStore(Store):
             return found
         with self._lock:
             if name not in self._descriptors:
-                descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
                 # The order is random: pages read ahead are wasted, and no one counts them against a limit.
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
                 self._descriptors[name] = descriptor
@@ -95,17 +108,20 @@ class FolderStore(Store):
         self.close()
 
 
-class HttpStore(Store):
-    """Files below an http(s) address, by range requests; a connection per thread is kept.
+class ObjectStore(Store):
+    """Files below an http(s) address or in a bucket, by range requests.
 
-    A failed request is repeated, up to TRIES in all; a server that is gone is an error in under 30 seconds.
+    Credentials, regions and endpoints come from the environment, as obstore's documentation names them.
     """
 
     def __init__(self, address: str) -> None:
+        import obstore.store  # 30 MiB, needed by few runs
+
         self._address = address.rstrip("/")
-        parts = urllib.parse.urlsplit(self._address)
-        self._secure, self._host, self._base = parts.scheme == "https", parts.netloc, parts.path
-        self._local = threading.local()
+        try:
+            self._store: Any = obstore.store.from_url(self._address, client_options=CLIENT, retry_config=RETRIES)
+        except Exception as error:  # obstore's errors have no common base class
+            raise UserError(f"obstore cannot open it: {_first_line(error)}", self._address, SAME_FILES) from None
 
     def path(self, name: str) -> str:
         return f"{self._address}/{name}"
@@ -113,49 +129,34 @@ class HttpStore(Store):
     def read_into(self, name: str, start: int, out: memoryview) -> None:
         if not len(out):
             return
-        for attempt in range(TRIES):
-            try:
-                self._request(name, start, out)
-            except (OSError, http.client.HTTPException) as error:
-                self._forget()
-                if attempt == TRIES - 1:
-                    raise OSError(f"the server does not deliver it ({error or type(error).__name__})") from error
-                time.sleep(PAUSE_S)
-            else:
-                return
+        try:
+            data = memoryview(self._store.get_range(name, start=start, length=len(out)))
+        except Exception as error:
+            raise OSError(f"the server does not deliver it ({_first_line(error)})") from None
+        if len(data) != len(out):
+            raise EOFError(f"{len(data):,} bytes came, {len(out):,} are needed")
+        out[:] = data
 
-    def _request(self, name: str, start: int, out: memoryview) -> None:
-        connection = self._connection()
-        headers = {"Range": f"bytes={start}-{start + len(out) - 1}"}
-        connection.request("GET", f"{self._base}/{urllib.parse.quote(name)}", headers=headers)
-        answer = connection.getresponse()
-        whole = answer.status == 200 and start == 0 and answer.length == len(out)
-        if answer.status != 206 and not whole:
-            self._forget()
-            raise EOFError(f"the server answers {answer.status} {answer.reason} to a request for a range")
-        done = 0
-        while done < len(out):
-            count = answer.readinto(out[done:])
-            if not count:
-                raise http.client.IncompleteRead(b"", len(out) - done)
-            done += count
-        answer.read()  # at its end, so that the connection can be used again
+    def size(self, name: str) -> int:
+        try:
+            return int(self._store.head(name)["size"])
+        except Exception as error:
+            raise UserError(f"its size is unknown: {_first_line(error)}", self.path(name), SAME_FILES) from None
 
-    def _connection(self) -> http.client.HTTPConnection:
-        found: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if found is None:
-            if self._secure:
-                context = ssl.create_default_context()
-                found = http.client.HTTPSConnection(self._host, timeout=TIMEOUT_S, context=context)
-            else:
-                found = http.client.HTTPConnection(self._host, timeout=TIMEOUT_S)
-            self._local.connection = found
-        return found
 
-    def _forget(self) -> None:
-        if connection := getattr(self._local, "connection", None):
-            connection.close()
-            self._local.connection = None
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def store_at(address: str, kept_open: bool) -> Store:
+    """The store at a folder or an address; `kept_open`: as of FolderStore."""
+    scheme = address.partition("://")[0] if "://" in address else ""
+    if scheme in SCHEMES:
+        return ObjectStore(address)
+    if scheme:
+        remedy = "name a folder, or an address that begins with http, https, s3, gs or az"
+        raise UserError(f"nothing can be read from `{address}`", "loader.origin or stage.from", remedy)
+    return FolderStore(str(Path(address).absolute()), kept_open)
 
 
 class ThrottledStore(Store):
@@ -167,6 +168,9 @@ class ThrottledStore(Store):
 
     def path(self, name: str) -> str:
         return self._store.path(name)
+
+    def size(self, name: str) -> int:
+        return self._store.size(name)
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
         self._throttle.wait(len(out))

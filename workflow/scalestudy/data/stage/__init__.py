@@ -5,8 +5,8 @@
     ...
     copies.release()
 
-`wanted` lists the files, `source` reads them, `copying` copies them, `journal` records what is whole,
-`cache` keeps the copies. Imports no torch.
+`wanted` lists the files, `copying` copies them, `cache` keeps the copies. A file under its final name is whole: a kill
+loses those that are being copied. Imports no torch.
 """
 
 from __future__ import annotations
@@ -21,18 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scalestudy.data.disk import full_disk_reported
 from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
-from scalestudy.data.stage.copying import copy
-from scalestudy.data.stage.journal import Journal, missing
-from scalestudy.data.stage.source import Source
+from scalestudy.data.stage.copying import copy, missing
 from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
+from scalestudy.data.stores import FolderStore, Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
@@ -42,7 +38,6 @@ from scalestudy.spec.config import Site
 LOOKED_S = 600.0
 """Copies found whole so recently are not checked again: the ranks of a node come one after the other."""
 RETRY_S = 0.05
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -105,8 +100,8 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
     root = cache.scratch_folder(site)
     entry = CacheEntry(root, _name(manifest, share, options.label))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
-    with _source(origin, options) as source:
-        files = wanted(manifest_path, manifest, share, source.size)
+    with contextlib.closing(store_at(origin, kept_open=False)) as store:
+        files = wanted(manifest_path, manifest, share, store.size)
         copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which {entry.user} uses or makes")
         while not _usable(entry, files):
             # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
@@ -115,7 +110,7 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
                 continue
             try:
                 with full_disk_reported(entry.folder, cache.LARGER):
-                    copied += _completed(entry, manifest_path, manifest, files, source, options, site)
+                    copied += _completed(entry, manifest_path, manifest, files, store, options, site)
             finally:
                 # The lock cannot become a shared one without being released for a moment: check again.
                 entry.let_go()
@@ -133,39 +128,30 @@ def _name(manifest: Manifest, share: Share, label: str) -> str:
 
 
 @contextlib.contextmanager
-def _source(origin: str, options: StageOptions) -> Iterator[Source]:
-    throttles = [options.throttle] if options.throttle is not None else []
-    own = -1
-    if options.mib_per_s is not None:
-        own = os.memfd_create("scalestudy-stage")
-        throttles.append(Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}"))
-    source = Source(origin, throttles)
+def _throttles(options: StageOptions) -> Iterator[list[Throttle]]:
+    """The limits of the copying rate."""
+    given = [options.throttle] if options.throttle is not None else []
+    if options.mib_per_s is None:
+        yield given
+        return
+    own = os.memfd_create("scalestudy-stage")
+    limit = Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}")
     try:
-        yield source
+        yield [*given, limit]
     finally:
-        source.close()
-        if own >= 0:
-            throttles[-1].close()
-            os.close(own)
+        limit.close()
+        os.close(own)
 
 
 def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
     """Whether the copies are whole; then this process holds a shared lock on them."""
     entry.hold(fcntl.LOCK_SH)
     looked = time.time() - entry.last_used_s < LOOKED_S
-    if entry.facts.get("state") == "whole" and (looked or not len(_missing(entry, files))):
+    if entry.facts.get("state") == "whole" and (looked or not len(missing(files, entry.folder))):
         entry.used_now()
         return True
     entry.let_go()
     return False
-
-
-def _missing(entry: CacheEntry, files: WantedFiles) -> NDArray[np.int64]:
-    journal = Journal(entry.journal)
-    try:
-        return missing(files, entry.folder, journal)
-    finally:
-        journal.close()
 
 
 def _completed(
@@ -173,31 +159,22 @@ def _completed(
     manifest_path: Path,
     manifest: Manifest,
     files: WantedFiles,
-    source: Source,
+    store: Store,
     options: StageOptions,
     site: Site,
 ) -> int:
     """Make the copies whole, with the lock held; returns the bytes copied."""
-    boot = BOOT.read_text().strip() if BOOT.exists() else ""
-    facts = entry.facts
-    if facts.get("state") != "whole" and facts.get("boot") != boot:
-        # Files that were not synced may only seem whole after a crash of the machine.
-        entry.empty()
     entry.claim()
-    journal = Journal(entry.journal)
-    try:
-        numbers = missing(files, entry.folder, journal)
-        if facts.get("state") == "whole" and not len(numbers):
-            return 0  # another process was faster
-        limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
-        facts = {"state": "copying", "bytes": files.bytes, "boot": boot, "id": manifest.id, "from": source.address,
-                 "private": options.private}  # fmt: skip
-        cache.make_room(entry.root, entry, int(files.sizes[numbers].sum()), limit, facts)
-        if options.cold and source.folder:
-            drop([f"{source.folder}/{files.name(number)}" for number in numbers.tolist()])
-        copied = copy(source, files, numbers, entry.folder, journal, options.streams)
-    finally:
-        journal.close()
+    numbers = missing(files, entry.folder)
+    if entry.facts.get("state") == "whole" and not len(numbers):
+        return 0  # another process was faster
+    limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
+    facts = {"state": "copying", "bytes": files.bytes, "private": options.private}
+    cache.make_room(entry.root, entry, int(files.sizes[numbers].sum()), limit, facts)
+    if options.cold and isinstance(store, FolderStore):
+        drop([store.path(files.name(number)) for number in numbers.tolist()])
+    with _throttles(options) as throttles:
+        copied = copy(store, files, numbers, entry.folder, options.streams, throttles)
     local = dataclasses.replace(manifest, bulk=".", index="index.npz" if manifest.index else "")
     if manifest.index:
         shutil.copyfile(index_file(manifest_path, manifest), entry.folder / "index.npz")

@@ -1,8 +1,7 @@
 """The copies on one node: which processes use them, which make them, and which copies are removed for new ones.
 
-Next to each folder of copies lie `<name>.lock` (shared by users, exclusive for the process that copies or removes),
-`<name>.journal` (which files are whole) and `<name>.json` (the dataset, and its bytes when it is whole). In the folder,
-the empty file `.<name>.copies` marks it as made here: a folder without it, and without a manifest of that dataset, is
+Next to each folder of copies lie `<name>.lock` (shared by users, exclusive for the process that copies or removes) and
+`<name>.json` (its bytes, and whether it is whole). In the folder, the empty file `.<name>.copies` marks it as made here: a folder without it, and without a manifest of that dataset, is
 never emptied or written to. A lock ends with the process that holds it. All of it can be deleted while no run uses it.
 """
 
@@ -27,7 +26,7 @@ ROOM = "room.lock"
 WAIT_S = 0.02
 """How often who waits for copies looks whether they are there: it is part of the time that a run needs for them."""
 LARGER = "free some space there, or set `scratch` of the site to a larger place"
-FACTS: dict[str, Any] = {"state": "", "bytes": 0, "boot": "", "private": False}
+FACTS: dict[str, Any] = {"state": "", "bytes": 0, "private": False}
 """What is recorded about a set of copies, where nothing is."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -62,7 +61,7 @@ class CacheEntry:
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
-        self.folder, self.journal = root / name, root / f"{name}.journal"
+        self.folder = root / name
         self._facts, self._lock = root / f"{name}.json", root / f"{name}.lock"
         self._marker = self.folder / f".{name}.copies"
         self._held: IO[bytes] | None = None
@@ -70,10 +69,8 @@ class CacheEntry:
     @property
     def facts(self) -> dict[str, Any]:
         """What is recorded about it; FACTS where nothing is, or it is damaged: then copies are made anew."""
-        with contextlib.suppress(UserError, FileNotFoundError):
-            found = read_json(self._facts)
-            if isinstance(found, dict) and all(type(found.get(key, fact)) is type(fact) for key, fact in FACTS.items()):
-                return {**FACTS, **found}
+        with contextlib.suppress(UserError):
+            return {**FACTS, **read_json(self._facts)}
         return dict(FACTS)
 
     def record(self, facts: dict[str, Any]) -> None:
@@ -149,18 +146,12 @@ class CacheEntry:
         self._marker.touch()
         sync_directory(self.folder)
 
-    def empty(self) -> None:
-        """Delete all copies in the folder, and the journal; UserError where it holds something else."""
-        self.claim()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.journal.unlink(missing_ok=True)
-
     def remove(self) -> bool:
         """Delete it; False where another process uses it, or its folder is not ours."""
         if not self.ours or not self.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
         shutil.rmtree(self.folder, ignore_errors=True)
-        for file in (self.journal, self._facts, self._lock):
+        for file in (self._facts, self._lock):
             file.unlink(missing_ok=True)
         self.let_go()
         return True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.digests import unchanged
 from scalestudy.data.index import mapped_index
-from scalestudy.data.manifest import INDEX, Manifest, Split, shard_name
+from scalestudy.data.manifest import INDEX, Manifest, Split, bulk_folder
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
@@ -106,28 +106,12 @@ def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFile
     rows: list[tuple[str, int, int]] = []
     splits: tuple[Split, Split] = ("train", "test")
     for split in splits:
-        listed = _listed(unchanged(manifest_path, manifest, f"{split}.json"), split, manifest)
+        shards = read_json(bulk_folder(manifest_path, manifest) / f"{split}.json")["shards"]
+        listed = [(row["name"], row["bytes"], int(row["xxh3_64"], 16)) for row in shards]
         rows += listed[share.part :: share.of] if split == "train" else listed
     names = [name for name, _, _ in rows]
     sizes = np.array([size for _, size, _ in rows], np.int64)
     return WantedFiles(names.__getitem__, sizes, np.array([check for _, _, check in rows], np.uint64), "xxh3_64")
-
-
-def _listed(file: Path, split: Split, manifest: Manifest) -> list[tuple[str, int, int]]:
-    """Name, bytes and checksum of a split's shards; UserError where a list is not one that was written with them.
-
-    Copies get these names, so that one which leads out of the folder would be written elsewhere.
-    """
-    listed = read_json(file)
-    try:
-        rows = [(row["name"], int(row["bytes"]), int(row["xxh3_64"], 16)) for row in listed["shards"]]
-    except (KeyError, TypeError, ValueError):
-        rows = []
-    known = [shard_name(split, number, manifest.payload) for number in range(manifest.split(split).shards)]
-    if [name for name, _, _ in rows] != known or not all(size >= 0 and 0 <= check < 1 << 64 for _, size, check in rows):
-        what = f"is not the list of the {len(known):,} shards that the manifest names"
-        raise UserError(what, str(file), "prepare the data again")
-    return rows
 
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:

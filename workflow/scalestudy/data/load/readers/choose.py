@@ -10,7 +10,7 @@ from scalestudy.data.load.readers.stream import StreamReader
 from scalestudy.data.load.sample_locations import SampleLocations
 from scalestudy.data.manifest import Manifest, bulk_folder, database_path
 from scalestudy.data.modes import Mode
-from scalestudy.data.stores import FolderStore, HttpStore, Store, ThrottledStore
+from scalestudy.data.stores import ThrottledStore, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
@@ -27,7 +27,9 @@ def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, places: S
             )
         reader = DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
     else:
-        store = _store(how.origin or str(bulk_folder(handle.manifest, manifest).absolute()), manifest.format != "files")
+        store = store_at(
+            how.origin or str(bulk_folder(handle.manifest, manifest).absolute()), manifest.format != "files"
+        )
         if throttle is not None:
             store = ThrottledStore(store, throttle)
         starts = places.start if len(places.start) else None
@@ -38,9 +40,3 @@ def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, places: S
         assert isinstance(reader, IndexedReader)
         return StreamReader(reader, how.patience_s)
     return reader
-
-
-def _store(origin: str, large_files: bool) -> Store:
-    if origin.startswith(("http://", "https://")):
-        return HttpStore(origin)
-    return FolderStore(origin, kept_open=large_files)
