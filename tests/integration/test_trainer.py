@@ -58,6 +58,15 @@ def test_one_rank_and_two_ranks_of_half_the_batch_learn_the_same_in_float64(tmp_
     assert max((one[name] - two[name]).abs().max().item() for name in one) < 1e-11
 
 
+@pytest.mark.parametrize("warm", ["0", "1"])
+def test_every_run_keeps_freed_memory_also_under_a_warm_parent(tmp_path: Path, warm: str) -> None:
+    attempt(tmp_path, *SHORT, "strategy=parameter_server", "ranks=2", SCALESTUDY_WARM=warm)
+    found = result(tmp_path)
+    assert found["instrument"]["allocator"].endswith("freed memory kept")
+    assert found["metrics"]["minor_faults"] is not None
+    assert 0 <= found["metrics"]["system_share"] <= 1
+
+
 def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path) -> None:
     import pandas as pd
 

@@ -21,7 +21,7 @@ from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, extrapolation, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.validity import invalid_reason, unchecked
-from scalestudy.results.warnings import window_warnings
+from scalestudy.results.warnings import fault_warnings, window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
@@ -29,7 +29,7 @@ from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.optim import rate_at
 from scalestudy.training.replica import label_weights
-from scalestudy.training.report import Evaluation, Report, Staging
+from scalestudy.training.report import Evaluation, KernelUsage, Report, Staging
 
 
 def spec(**data: object) -> RunSpec:
@@ -92,6 +92,24 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     assert [values[f"{name}_s"] for name in names] == pytest.approx([0.04, 0.005, 0.01, 0.015, 0.025, 0.02, 0.0, 0.01])
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
+
+
+def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> None:
+    run = spec(strategy="halving_doubling", ranks=2, **CUT)
+    found = measured(run)
+    found.reports[0].window_usage, found.reports[0].window_usage_steps = KernelUsage(6.0, 2.0, 800, 8, 80), 8
+    assert metrics(job(run), found, manifest(640), 2.0, None)["system_share"] is None  # one of two ranks is not known
+    found.reports[1].window_usage, found.reports[1].window_usage_steps = KernelUsage(8.0, 4.0, 1600, 0, 0), 8
+    values = metrics(job(run), found, manifest(640), 2.0, None)
+    assert values["system_share"] == pytest.approx(0.3)
+    assert [values[name] for name in ("minor_faults", "major_faults", "involuntary_switches")] == [300.0, 1.0, 10.0]
+
+
+def test_page_faults_are_warned_of_from_a_tenth_of_the_cpu_time_on() -> None:
+    few, many = (Report(0, window_usage=KernelUsage(5.0, 5.0, faults, 0, 0)) for faults in (900_000, 2_400_000))
+    assert list(fault_warnings([few])) == []
+    (sentence,) = fault_warnings([many])
+    assert sentence.startswith("page faults (2,400,000 in the window) took at least 24% of the ranks' CPU time")
 
 
 def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:

@@ -8,7 +8,7 @@ from scalestudy.analysis.recorded import Recorded
 from scalestudy.errors import UserError, nearest
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "hardware": ("cpu", "cores", "device_name"),
+    "hardware": ("cpu", "cores", "device_name", "governor", "clock", "huge_pages"),
     "code": ("code", "question"),
     "data": ("data",),
 }

@@ -36,6 +36,10 @@ INSTRUMENT = {
     "driver": "driver",
     "python": "Python",
     "system": "system",
+    "allocator": "allocator",
+    "huge_pages": "transparent huge pages",
+    "governor": "governor",
+    "clock": "clock",
     "decoder": "images by",
     "code": "measuring code",
 }

@@ -21,6 +21,7 @@ from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
 from scalestudy.limits import free_memory_bytes
 from scalestudy.locks import Patience
+from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
 from scalestudy.training.job import Job
@@ -134,6 +135,7 @@ def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: in
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # the process that started it says why it ends
+    keep_freed_memory()  # as ranks do
     try:
         answer.send({"peak_bytes": _train(job, data, limit_bytes, batch)})
     except MemoryError:

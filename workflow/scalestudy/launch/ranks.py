@@ -22,6 +22,7 @@ from scalestudy.launch import binding
 from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
 from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.launch.keeper import IGNORED_SIGNALS
+from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.processes import die_with
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
@@ -141,6 +142,7 @@ class Ranks:
         devices = sum(other < job.spec.ranks for other in local_ranks) if job.resolved.device == "cuda" else 0
         os.environ.update(self.environment)
         os.environ.update(rendezvous.environment(job, rank, local_rank, len(local_ranks)))
+        keep_freed_memory()
         os._exit(self._train(rank, (local_rank, len(local_ranks), job.resolved.threads_per_rank, devices)))
 
     def _train(self, rank: int, place: tuple[int, int, int, int]) -> int:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
 from pathlib import Path
 from typing import Any
 
 from scalestudy.files import sha256_text
 from scalestudy.limits import usable_cores, usable_memory_bytes
+from scalestudy.measure import allocator
+from scalestudy.measure.placement import SYSTEM
 
 MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spec", "strategies", "training")
 """Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
+
+UNKNOWN = "not shown"
 
 
 @functools.lru_cache(maxsize=1)
@@ -44,16 +49,43 @@ def of_rank() -> dict[str, Any]:
     """What a rank reports: its host, and what `scalestudy train` does not import where other processes compute."""
     import torch
 
-    return {"torch": torch.__version__, **of_host()}
+    return {"torch": torch.__version__, "allocator": allocator.name(), **of_host()}
 
 
-def of_host() -> dict[str, Any]:
-    """Processor, memory and kernel of the machine that this process is on."""
+def of_host(system: Path = SYSTEM) -> dict[str, Any]:
+    """Processor, its clock, memory and kernel of the machine that this process is on."""
     return {
         "cpu": cpu_name(),
         "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
+        "huge_pages": _chosen(_read(system / "kernel/mm/transparent_hugepage/enabled")),
+        **cpu_clock(system),
     }
+
+
+def cpu_clock(system: Path = SYSTEM) -> dict[str, str]:
+    """Governor, highest clock and boost of the cores that this process may use; a virtual machine often shows none."""
+    folders = [system / f"devices/system/cpu/cpu{core}/cpufreq" for core in sorted(os.sched_getaffinity(0))]
+    governors = dict.fromkeys(filter(None, (_read(folder / "scaling_governor") for folder in folders)))
+    clocks = [int(khz) for folder in folders if (khz := _read(folder / "scaling_max_freq")).isdigit()]
+    boost = _read(system / "devices/system/cpu/cpufreq/boost")
+    off = boost == "0" or _read(system / "devices/system/cpu/intel_pstate/no_turbo") == "1"
+    return {
+        "governor": " / ".join(governors) or UNKNOWN,
+        "clock": f"{max(clocks) / 1e6:.2f} GHz at most{', no boost' if off else ''}" if clocks else UNKNOWN,
+    }
+
+
+def _chosen(text: str) -> str:
+    """The word in brackets, as the kernel writes the chosen one of several."""
+    return text.partition("[")[2].partition("]")[0] or UNKNOWN
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def cpu_name() -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import torch
 
+from scalestudy.measure.allocator import trim
+
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 """Written to clear_refs, it resets VmHWM (proc(5), since Linux 4.0)."""
-M_MMAP_THRESHOLD, RETURNED_FROM_BYTES = -3, 128 * 1024
-"""mallopt(3): setting the threshold, here to its initial value, keeps it from growing."""
 
 
 class PeakMemory:
@@ -30,7 +29,7 @@ class PeakMemory:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return
-        give_back()
+        trim()
         try:
             CLEAR.write_text(RESET_PEAK, encoding="ascii")
             self.counts = True
@@ -46,26 +45,6 @@ class PeakMemory:
             return None
         of_files = status.get("RssFile", 0) + status.get("RssShmem", 0)
         return max(0, status["VmHWM"] - of_files - self.baseline)
-
-
-def keep_no_freed_memory() -> None:
-    """From now on, have the C library return every block of 128 KiB or more to the system as soon as it is freed.
-
-    By default it keeps what it might need again, more the longer a process runs, and the resident set reflects that
-    rather than what is in use. Fresh memory costs time, so this is for runs whose memory is limited.
-    """
-    try:
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, RETURNED_FROM_BYTES)
-    except AttributeError:
-        pass  # not glibc
-
-
-def give_back() -> None:
-    """Let the C library return freed memory to the system, where it can."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except AttributeError:
-        pass  # not glibc
 
 
 def _status() -> dict[str, int]:

@@ -127,7 +127,9 @@ def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[s
     begun = sorted(str(row["started"])[:16].replace("T", " ") for row in made if row.get("started"))
     hardware = [_values(made, key) for key in ("cpu", "cores", "device_name")]
     versions = [
-        f"{notes.INSTRUMENT[key]} {value}" for key in ("torch", "python", "code") if (value := _values(made, key))
+        f"{notes.INSTRUMENT[key]} {value}"
+        for key in ("torch", "python", "allocator", "code")
+        if (value := _values(made, key))
     ]
     facts = [
         ("Machine", ", ".join(filter(None, [place, hardware[0], hardware[1] and f"{hardware[1]} cores", hardware[2]]))),

@@ -33,6 +33,7 @@ OF_STEADY_STEPS = (
     "accelerator_utilisation", "data_stall", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
 """What a window of steps says of all others; a run that is timed as a whole program has no such window."""
+OF_KERNEL = ("system_share", "minor_faults", "major_faults", "involuntary_switches")
 
 
 def metrics(
@@ -62,6 +63,7 @@ def metrics(
         "window_half_width": relative_half_width(measured.step_intervals),
         "foreign_cpu_share": foreign_cpu_share,
         "throttled_share": throttled_share,
+        **of_kernel(reports),
         "staleness": mean_staleness(job),
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
@@ -193,6 +195,21 @@ def stage_costs(reports: list[Report]) -> Values:
     return {
         "stage_s": max(stage.seconds for stage in found),
         "staged_bytes": float(sum(stage.copied_bytes for stage in found)),
+    }
+
+
+def of_kernel(reports: list[Report]) -> Values:
+    """What the kernel counted of all ranks in the window: share of CPU time in it; faults and switches per step."""
+    known = [(report.window_usage, report.window_usage_steps) for report in reports]
+    used = [usage for usage, steps in known if usage is not None and steps > 0]
+    if len(used) < len(reports):
+        return dict.fromkeys(OF_KERNEL)
+    cpu_s, steps = sum(usage.user_s + usage.system_s for usage in used), known[0][1]
+    return {
+        "system_share": sum(usage.system_s for usage in used) / cpu_s if cpu_s > 0 else None,
+        "minor_faults": sum(usage.minor_faults for usage in used) / steps,
+        "major_faults": sum(usage.major_faults for usage in used) / steps,
+        "involuntary_switches": sum(usage.involuntary_switches for usage in used) / steps,
     }
 
 

@@ -17,6 +17,7 @@ from scalestudy.training.report import Report
 
 def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
     """All warnings of a finished run."""
+    yield from fault_warnings(reports)
     if job.resolved.step_time_s is None:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
     if job.processes > 1:
@@ -24,6 +25,24 @@ def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
 
 
 # What happened in the window
+
+
+MIN_FAULT_S = 1e-6
+"""What a page fault takes at least; about 2 µs in docs/measured/allocator.txt."""
+MAX_FAULT_SHARE = 0.1
+"""Share of the CPU time that page faults may take."""
+
+
+def fault_warnings(reports: Sequence[Report]) -> Iterator[str]:
+    """Whether the ranks spent the window's CPU time on page faults."""
+    used = [report.window_usage for report in reports if report.window_usage is not None]
+    cpu_s = sum(usage.user_s + usage.system_s for usage in used)
+    faults = sum(usage.minor_faults for usage in used)
+    if cpu_s > 0 and faults * MIN_FAULT_S > MAX_FAULT_SHARE * cpu_s:
+        yield (
+            f"page faults ({faults:,.0f} in the window) took at least {faults * MIN_FAULT_S / cpu_s:.0%} of the ranks' CPU "
+            "time: unset MALLOC_* and GLIBC_TUNABLES, or see why memory is asked for anew in each step"
+        )
 
 
 def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iterator[str]:

@@ -143,6 +143,24 @@ METRICS: dict[str, Column] = {
         "Share of the window in which the processor was thermally throttled, mean over the cores that the run may use, "
         "largest of hosts; empty where the kernel does not count it",
     ),
+    "system_share": Column(
+        "System time",
+        "",
+        "Share of the ranks' CPU time that the kernel took in the window: page faults, messages, reads; worker processes left "
+        "out, evaluations included",
+    ),
+    "minor_faults": Column(
+        "Page faults per step",
+        "",
+        "Page faults of all ranks in the window that read nothing from a disk, per step; many are memory that the allocator "
+        "asks for anew in each step. A warning of the run where they take a tenth of the CPU time",
+    ),
+    "major_faults": Column("Page faults from disk per step", "", "The same of page faults that read from a disk"),
+    "involuntary_switches": Column(
+        "Involuntary switches per step",
+        "",
+        "How often the kernel took a core from a rank for another process, all ranks in the window, per step",
+    ),
     "device_utilisation": Column(
         "Device utilisation",
         "",
@@ -213,6 +231,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
+    "system_share",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 

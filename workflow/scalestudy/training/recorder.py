@@ -30,13 +30,13 @@ from scalestudy.training import staging
 from scalestudy.training.agreement import LIMIT, PRECISION
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
-from scalestudy.training.report import CheckpointCost, Report
+from scalestudy.training.report import CheckpointCost, KernelUsage, Report
 from scalestudy.training.schedule import Schedule
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
 OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
-                   "stage", "forward_apart", "window_clock", "uncounted_reads", "own_code", "imported")  # fmt: skip
+                   "stage", "forward_apart", "window_clock", "window_usage", "window_usage_steps", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
 MIN_PRECISE_STEPS = 20
@@ -82,6 +82,7 @@ class Recorder:
         """When the host had queued the last step before the window; on a CPU also when that step had ended."""
         self._steps_before_window = 0
         """Steps of this run that were timed before the window of this attempt."""
+        self._usage_before: KernelUsage | None = None
         self._bytes_before: int | None = None
         self._earlier_client_bytes = 0
         self._client_before: ClientBytes | None = None
@@ -115,6 +116,7 @@ class Recorder:
         if self._window_began is None and done >= self._counted_from:
             self._window_began = time.perf_counter()
             self._steps_before_window = self.timer.steps
+            self._usage_before = KernelUsage.now()
         if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
             self.window_end = time.perf_counter() + 60 * minutes
 
@@ -185,6 +187,9 @@ class Recorder:
             marks = self.timer.seconds()
             began = now - since_last_mark_s - float(marks[-1, -1] - marks[self._steps_before_window, 0])
         report.window_clock = None if began is None else (began, now)
+        if self._usage_before is not None:
+            report.window_usage = KernelUsage.now().since(self._usage_before)
+            report.window_usage_steps = self.timer.steps - self._steps_before_window
         report.epochs_done = self.schedule.epochs(report.steps_done)
         report.window = self.schedule.window(report.steps_done)
         report.readiness = loader.readiness

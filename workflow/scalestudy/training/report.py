@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any, Self
 
 
@@ -45,6 +46,27 @@ class Evaluation(_Plain):
         reason, each = plain.pop("invalid_reason"), plain.pop("auroc_per_label")
         plain |= {} if each is None else {"auroc_per_label": each}
         return plain if reason is None else {**plain, "doubt": reason}
+
+
+@dataclass(frozen=True)
+class KernelUsage(_Plain):
+    """What the kernel counted of one process between two moments (getrusage(2)), its worker processes left out."""
+
+    user_s: float
+    system_s: float
+    minor_faults: float
+    major_faults: float
+    involuntary_switches: float
+
+    @staticmethod
+    def now() -> KernelUsage:
+        """Since the process began."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return KernelUsage(used.ru_utime, used.ru_stime, used.ru_minflt, used.ru_majflt, used.ru_nivcsw)
+
+    def since(self, earlier: KernelUsage) -> KernelUsage:
+        """The difference to an earlier moment."""
+        return KernelUsage(*(now - then for now, then in zip(astuple(self), astuple(earlier), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -99,6 +121,10 @@ class Report(_Plain):
     """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
     window_clock: tuple[float, float] | None = None
     """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
+    window_usage: KernelUsage | None = None
+    """In the window of the last attempt, evaluations and checkpoints included."""
+    window_usage_steps: int = 0
+    """Steps of that window."""
     loop_s: float = 0.0
     """Time of the steps and what is between them, without the time from a stop to the resumption."""
     epochs_done: float = 0.0
@@ -164,6 +190,9 @@ class Report(_Plain):
         first, last = report.window
         report.window = (first, last)
         report.window_clock = None if report.window_clock is None else (report.window_clock[0], report.window_clock[1])
+        report.window_usage = (
+            None if plain.get("window_usage") is None else KernelUsage.from_plain(plain["window_usage"])
+        )
         report.left_out = [(first, last) for first, last in report.left_out]
         report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
         report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]

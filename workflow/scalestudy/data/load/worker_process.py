@@ -23,6 +23,7 @@ from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, ImageReader
 from scalestudy.data.load.readers import DatasetHandle
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
+from scalestudy.measure.allocator import keep_freed_memory
 
 PARENT_CHECK_S = 2.0
 
@@ -122,6 +123,7 @@ def main() -> None:
     """Make batches until the loader's process closes the connection or ends."""
     connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     # A worker that waits sees its connection end; one that hangs or computes does not.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:

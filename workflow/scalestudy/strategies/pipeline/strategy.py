@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.measure.memory import PeakMemory, give_back, keep_no_freed_memory
+from scalestudy.measure.allocator import return_freed_memory, trim
+from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
@@ -49,7 +50,7 @@ class Pipeline(Strategy):
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
         if self.options.memory_limit_mib is not None and world.device.type == "cpu":
-            keep_no_freed_memory()
+            return_freed_memory()
         load_lazily_loaded(world.device)
         self.memory = PeakMemory(world.device)
         self.peak_bytes: int | None = None
@@ -114,7 +115,7 @@ class Pipeline(Strategy):
         self.gradient = FlatBuffer(self.trainable)
         self._attach_gradients()
         self.optimiser = self.make_optimiser(self.trainable)
-        give_back()
+        trim()
         return self.module
 
     def _attach_gradients(self) -> None:

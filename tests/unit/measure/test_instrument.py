@@ -1,0 +1,28 @@
+"""What is said of the machine: its clock and its pages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from scalestudy.measure.instrument import cpu_clock, of_host
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_governor_clock_boost_and_huge_pages_are_those_of_the_kernel(tmp_path: Path) -> None:
+    for core in os.sched_getaffinity(0):
+        write(tmp_path / f"devices/system/cpu/cpu{core}/cpufreq/scaling_governor", "powersave\n")
+        write(tmp_path / f"devices/system/cpu/cpu{core}/cpufreq/scaling_max_freq", "3400000\n")
+    write(tmp_path / "devices/system/cpu/cpufreq/boost", "0\n")
+    write(tmp_path / "kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+    assert cpu_clock(tmp_path) == {"governor": "powersave", "clock": "3.40 GHz at most, no boost"}
+    assert of_host(tmp_path)["huge_pages"] == "madvise"
+
+
+def test_what_a_virtual_machine_does_not_show_is_not_made_up(tmp_path: Path) -> None:
+    assert cpu_clock(tmp_path) == {"governor": "not shown", "clock": "not shown"}
+    assert of_host(tmp_path)["huge_pages"] == "not shown"

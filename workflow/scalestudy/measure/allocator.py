@@ -1,0 +1,89 @@
+"""The C library's allocator: set up in every process of a run before its first tensor, and named in its instrument.
+
+As it is shipped, glibc maps each block above a threshold anew and unmaps it when it is freed, so that a training with
+large batches spends its time on page faults (docs/measured/allocator.txt). Environment variables come too late for
+processes that are forked, mallopt(3) does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+"""Parameters of mallopt(3)."""
+KEEP = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
+"""No block is mapped by itself, and no memory is returned to the system."""
+RETURN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 128 * 1024, M_TRIM_THRESHOLD: 128 * 1024}
+"""The initial values, which setting them keeps from growing."""
+OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
+MAPS = Path("/proc/self/maps")
+
+_of_process = {"name": "not set"}
+
+
+def name() -> str:
+    """The allocator of this process, as instruments name it."""
+    return _of_process["name"]
+
+
+def keep_freed_memory() -> None:
+    """Have the allocator keep freed blocks for the next step. One that the user chose or set by variables stays as it is."""
+    chosen, variables = _preloaded(), _user_settings()
+    if chosen is not None:
+        _of_process["name"] = chosen
+    elif variables:
+        _of_process["name"] = f"{_library()}, {' '.join(variables)}"
+    else:
+        _of_process["name"] = f"{_library()}, freed memory kept" if _set(KEEP) else _library()
+
+
+def return_freed_memory() -> None:
+    """Have the allocator return every block of 128 KiB or more to the system as soon as it is freed.
+
+    Otherwise the resident set reflects what it keeps rather than what is in use. Fresh memory costs time, so this is
+    for runs whose memory is limited.
+    """
+    if _set(RETURN):
+        _of_process["name"] = f"{_library()}, freed memory returned"
+
+
+def trim() -> None:
+    """Let the allocator return freed memory to the system once, where it can."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except AttributeError:
+        pass  # not glibc
+
+
+def _set(values: dict[int, int]) -> bool:
+    """Whether the C library took all values; one other than glibc has no mallopt."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return False
+    return sum(mallopt(parameter, value) for parameter, value in values.items()) == len(values)
+
+
+def _library() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "C library"
+    except (OSError, ValueError):
+        return "C library"
+
+
+def _user_settings() -> list[str]:
+    """Variables by which the user has set the allocator."""
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    named = [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("MALLOC_")]
+    return [*named, tunables] if "glibc.malloc" in tunables else named
+
+
+def _preloaded() -> str | None:
+    """An allocator that was loaded in place of the C library's."""
+    try:
+        maps = MAPS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return next((other for other in OTHERS if f"lib{other}" in maps), None)
