@@ -17,7 +17,7 @@ from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.hostlist import folded, short, slurm_hosts
+from scalestudy.spec.hostlist import folded, places, slurm_hosts
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.machine_axes import powers_of_two
@@ -259,8 +259,18 @@ def test_names_are_folded_into_ranges_that_unfold_to_the_same(names: Sequence[st
     assert slurm_hosts(",".join(text)) == list(names)
 
 
-def test_a_domain_is_no_part_of_a_short_name_and_an_address_has_none() -> None:
-    assert [short(host) for host in ("n1.site.org", "n1", "10.0.0.1", "fe80::1")] == ["n1", "n1", "10.0.0.1", "fe80::1"]
+@pytest.mark.parametrize(
+    ("names", "hosts", "found"),
+    [
+        (["n1", "n2"], ["n2.site.org", "n1.site.org"], [1, 0]),
+        (["c1.rack1", "c1.rack2"], ["c1.rack1", "c1.rack2"], [0, 1]),
+        (["c1"], ["c1.rack1", "c1.rack2"], [None]),
+        (["c1.rack1", "c1.rack2"], ["c1"], [None, None]),
+        (["10.0.0.1", "fe80::1"], ["10.0.0.2", "fe80::1"], [None, 1]),
+    ],
+)
+def test_hosts_are_told_apart_by_their_whole_names(names: list[str], hosts: list[str], found: list[int | None]) -> None:
+    assert places(names, hosts) == found
 
 
 def test_a_job_requests_the_nodes_that_its_run_names() -> None:

@@ -11,7 +11,7 @@ from scalestudy.errors import UserError
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import Site
-from scalestudy.spec.hostlist import short
+from scalestudy.spec.hostlist import places
 from scalestudy.spec.run import THIS_HOST, RunSpec
 
 
@@ -73,14 +73,14 @@ def _on_hosts(hosts: Sequence[str], wanted: str, mpi: bool, site: Site, environm
     """The machines that a run names. Raises UserError where the job does not have one of them."""
     found = allocation(environment, site)
     there = (platform.node(),) if found is None else found.hosts
-    names = {short(host): index for index, host in enumerate(there)}
-    if missing := [host for host in hosts if short(host) not in names]:
+    found_places = places(hosts, there)
+    if missing := [host for host, place in zip(hosts, found_places, strict=True) if place is None]:
         has = f"the job has {', '.join(there)}" if found is not None else f"this is {there[0]}"
         what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
     if found is None:
         return Allocation((platform.node(),), "mpirun" if mpi else "local")
-    return _on_nodes(found, [names[short(host)] for host in hosts], wanted, mpi, environment)
+    return _on_nodes(found, [place for place in found_places if place is not None], wanted, mpi, environment)
 
 
 def _on_nodes(

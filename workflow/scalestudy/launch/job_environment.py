@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scalestudy.errors import UserError
 from scalestudy.site_fault import JOB_IDS
-from scalestudy.spec.hostlist import short, slurm_hosts
+from scalestudy.spec.hostlist import places, slurm_hosts
 
 NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
 """Where each scheduler lists the nodes of a job, and what starts processes on them."""
@@ -105,11 +105,9 @@ class JobEnvironment:
 
         A job's script starts on its first node.
         """
-        known = {short(host): host for host in hosts}
-        for name in (self.variables.get("SLURMD_NODENAME", ""), platform.node()):
-            if short(name) in known:
-                return known[short(name)]
-        return hosts[0]
+        names = (self.variables.get("SLURMD_NODENAME", ""), platform.node())
+        known = [place for name in names for place in places([name], hosts) if place is not None]
+        return hosts[known[0] if known else 0]
 
     def first_lines(self, hosts: tuple[str, ...]) -> list[int]:
         """The first line of each host in the node file of PBS, which has a host once per slot: pbsdsh counts lines."""

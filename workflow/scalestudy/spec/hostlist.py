@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 MOST_HOSTS = 100_000
 """More names than that are a mistake, and would fill the memory."""
@@ -62,6 +63,23 @@ def _follows(before: tuple[str, str, str], prefix: str, number: str, rest: str) 
     return same and int(number) == int(last or first) + 1 and number == f"{int(number):0{len(first)}d}"
 
 
-def short(host: str) -> str:
-    """A host's name without its domain; an address of numbers stays whole."""
+def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:
+    """Find each name among hosts; its index, or None.
+
+    Whole names are compared first. A first label decides only where it is unique among the names and among the hosts:
+    c1.rack1 and c1.rack2 are two nodes.
+    """
+    whole = {host: index for index, host in enumerate(hosts)}
+    labels = {_first_label(host): index for index, host in enumerate(hosts)}
+    counts = Counter(map(_first_label, whole))
+    asked = Counter(map(_first_label, dict.fromkeys(names)))
+
+    def place(name: str) -> int | None:
+        label = _first_label(name)
+        return whole.get(name, labels.get(label) if counts[label] == asked[label] == 1 else None)
+
+    return [place(name) for name in names]
+
+
+def _first_label(host: str) -> str:
     return host if re.fullmatch(r"[\d.]+|.*:.*", host) else host.partition(".")[0]
