@@ -78,7 +78,7 @@ def test_what_make_run_measures_on_a_gpu_is_sampled_often_enough_and_takes_ten_m
 
 def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
     see(0)
-    assert chosen().config == ("studies=worker_items,loader_workers,gpu_scaling", "scale=mini", "machine=local")
+    assert chosen().config == ("studies=second_rank,noise,loader_workers,small_files", "scale=mini", "machine=local")
     with pytest.raises(UserError, match="scale `node` needs an accelerator"):
         chosen("node")
 
@@ -96,7 +96,7 @@ def test_that_there_is_no_accelerator_is_said_once(monkeypatch: pytest.MonkeyPat
 def test_the_cpu_can_be_asked_for(see: See) -> None:
     see(2)
     found = chosen("mini")
-    assert found == MachineChoice("mini", "local", ("worker_items", "loader_workers", "gpu_scaling"), found.why)
+    assert found == MachineChoice("mini", "local", ("second_rank", "noise", "loader_workers", "small_files"), found.why)
 
 
 def test_an_accelerator_that_runs_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

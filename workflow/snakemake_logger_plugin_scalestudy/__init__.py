@@ -73,6 +73,8 @@ class LogHandler(LogHandlerBase):
         self.is_run = not OTHER_MODES & {word.partition("=")[0] for word in sys.argv[1:]}
         self.changes, self.ended = threading.RLock(), threading.Event()
         self.said_at = self.kept_at = 0.0
+        self.summaries: dict[int, tuple[str, str]] = {}
+        """Machine and study of each summary that is being made."""
         self.varied: dict[str, list[str]] = {}
         if Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
@@ -199,6 +201,8 @@ class LogHandler(LogHandlerBase):
         facts = record.__dict__
         rule, wildcards = facts["rule_name"], dict(facts["wildcards"] or {})
         outputs = [str(path).removesuffix(UPDATED) for path in facts["output"]]
+        if rule == "summarise":
+            self.summaries[int(facts["jobid"])] = wildcards["machine"], wildcards["study"]
         if rule not in RULES or not outputs:
             return
         task, logs = self.task(rule, wildcards, outputs[0]), [str(path) for path in facts["log"]]
@@ -220,6 +224,8 @@ class LogHandler(LogHandlerBase):
 
     def finish(self, jobid: int) -> None:
         """A job succeeded."""
+        if jobid in self.summaries and self.project is not None:
+            self.answer(*self.summaries.pop(jobid))
         job = self.jobs.pop(jobid, None)
         if job is None:
             return
@@ -235,6 +241,15 @@ class LogHandler(LogHandlerBase):
             shown = next((path for path in job.outputs if path.endswith((".svg", ".md", ".html"))), task.output)
             self.say(f"{task.rule}: {shown}")
         self.keep()
+
+    def answer(self, machine: str, name: str) -> None:
+        """Print the answer to a study's question as soon as its runs are summarised."""
+        from scalestudy.report.answers import answer_of
+
+        for study in self.project.chosen:
+            if study.name == name:
+                for sentence in answer_of(study, machine).sentences:
+                    self.say(f"=> {study.title}: {sentence}")
 
     def fail(self, record: LogRecord) -> None:
         """A job failed: the reason, and the last lines of the log that this attempt wrote."""

@@ -25,21 +25,25 @@ Verdicts = list[dict[str, Any]]
 @click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
 def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
-    """Print the verdict on each claim, with its number, and how many could be judged here.
+    """Print each study's answer, the verdict on each claim with its number, and how many could be judged here.
 
     Example: scalestudy claims --study gpu_scaling
     """
+    from scalestudy.report.answers import answer_of
     from scalestudy.spec.config import read_machine
     from scalestudy.spec.read_study import read_studies
 
     studies = read_studies(None if study is None else [study], scale, read_machine(machine), machine_name=machine)
     found = {each.name: verdicts_of(each, machine) for each in studies}
+    questions = {each.name: each for each in studies}
     if as_json:
         click.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
     for name, verdicts in found.items():
         if verdicts:
-            click.echo(f"\n{name}")
+            click.echo(f"\n{name}: {questions[name].question}")
+            for sentence in answer_of(questions[name], machine).sentences:
+                click.echo(f"  → {sentence}")
             for line in lines(verdicts):
                 click.echo(f"  {line}")
     click.echo("")

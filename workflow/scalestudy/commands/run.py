@@ -16,8 +16,8 @@ import click
 from scalestudy.commands.options import BUDGET, CONFIG, PROFILE, SCALE_IF_NAMED, SET
 from scalestudy.errors import UserError
 
-ON_CPU = ("worker_items", "loader_workers", "gpu_scaling")
-"""What `make run` runs on a machine without an accelerator, at scale `mini`."""
+ON_CPU = ("second_rank", "noise", "loader_workers", "small_files")
+"""What `make run` runs on a machine without an accelerator, at scale `mini`: what it measures of this machine itself."""
 ON_GPU = ("batch_and_precision", "loader_workers")
 """What it runs on one with an accelerator, at scale `node`: meant for ten minutes at most, which no GPU has shown yet."""
 

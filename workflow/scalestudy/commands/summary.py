@@ -1,7 +1,9 @@
-"""What there is at the end: figures, tables, report, what is left out and why."""
+"""What there is at the end: files, answers, verdicts, what is left out and why."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -22,6 +24,8 @@ UNTOLD = ("finished", "its command failed")
 """Ends of jobs that say nothing about the cause of a missing result."""
 MOST_OF_A_LINE = 200
 """Characters of a log's line that a summary shows."""
+MAX_REFUTED = 3
+"""Claims named that do not hold here."""
 
 
 @click.command(name="summary")
@@ -30,7 +34,7 @@ MOST_OF_A_LINE = 200
 @click.option("--studies", default="all", help="Names, separated by commas, or all.")
 @click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
 def command(machine: str, scale: str, studies: str, since: float | None) -> None:
-    """List what there is: figures, tables, report, what is left out and why.
+    """Answer the studies' questions, count the verdicts, and say what is left out and why.
 
     Example: scalestudy summary
     """
@@ -38,24 +42,25 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
-    """Print a short account of the studies' results."""
+    """Print a short account of the studies' results: files first, so that the answers stand where the terminal ends."""
     from scalestudy.spec.capacity import left_out_of
     from scalestudy.spec.config import read_machine
     from scalestudy.spec.read_study import read_studies
 
     studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
-    _print_verdicts(studies, machine)
     left_out: Counter[str] = Counter()
-    beyond = left_out_of(studies)
     for study in studies:
         left_out += _print_study(study, machine, scale)
+    _print_devices(studies, machine)
+    _print_answers(studies, machine)
+    _print_verdicts(studies, machine)
+    beyond = left_out_of(studies)
     if left_out or beyond:
         click.echo("\nLeft out:")
         for sentence in beyond:
             click.echo(f"  {sentence}")
         for reason, count in left_out.items():
             click.echo(f"  {count} × {reason}")
-    _print_devices(studies, machine)
     click.echo("")
     if holds(report_file(machine, scale), studies):
         _line("report", report_file(machine, scale), *studies, machine=machine)
@@ -63,18 +68,38 @@ def print_summary(machine: str, scale: str, names: list[str] | None, since: floa
         click.echo(f"  took    {time.time() - since:,.0f} s")
 
 
+def _print_answers(studies: list[Study], machine: str) -> None:
+    """The answers to the studies' questions; of many studies, those of the first."""
+    from scalestudy.report.answers import first_answers, this_machine
+
+    click.echo(f"\n{this_machine(studies, machine)}")
+    shown, left_out = first_answers(studies, machine)
+    for title, sentence in shown:
+        click.echo(wrapped(f"{title}: {sentence}"))
+    for said in left_out:
+        click.echo(wrapped(f"Not answered: {said}"))
+
+
+def wrapped(text: str) -> str:
+    """A sentence over lines of the terminal's width, indented."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+
+
 def _print_verdicts(studies: list[Study], machine: str) -> None:
-    """What was found: a line per claim that the runs or published rows decide, and how many there are in all."""
+    """How many claims there are, on which basis their verdicts stand, and each that does not hold here."""
     from scalestudy.commands.claims import denominator, lines, verdicts_of
 
     verdicts = [verdict for study in studies for verdict in verdicts_of(study, machine)]
     if not verdicts:
         return
-    click.echo("\nVerdicts:")
-    for line in lines(verdict for verdict in verdicts if verdict["verdict"] != "not testable here"):
-        click.echo(f"  {line}")
+    click.echo("")
     for line in denominator(verdicts):
+        click.echo(line)
+    refuted = [verdict for verdict in verdicts if verdict["verdict"] == "not reproduced"]
+    for line in lines(refuted[:MAX_REFUTED]):
         click.echo(f"  {line}")
+    click.echo("  each, with its reason: scalestudy claims")
 
 
 def _print_devices(studies: list[Study], machine: str) -> None:
@@ -108,15 +133,18 @@ def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
         elif status != "valid":
             left_out[f"{study.name}: {status}: {result['reason']}"] += 1
     counts = ", ".join(f"{count} {status}" for status, count in states.items())
-    click.echo(f"\n{study.title}: {counts} of {len(study.runs)} runs")
-    for figure in study.figures:
-        _line("figure", figure_file(machine, scale, study.name, figure.file_name), study, machine=machine)
+    files = [figure_file(machine, scale, study.name, figure.file_name) for figure in study.figures]
+    files += [table_file(machine, scale, study.name, table.name, "md") for table in study.tables]
+    drawn = [file for file in files if file.exists()]
+    click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {len(drawn)} of {len(files)} figures and tables")
+    for file in files:
+        if file not in drawn or not is_current(study, machine, file):
+            _line("", file, study, machine=machine)
     for table in study.tables:
         file = table_file(machine, scale, study.name, table.name, "md")
-        _line("table", file, study, machine=machine)
-        if table.decide and is_current(study, machine, file):
+        if table.decide and file.exists() and is_current(study, machine, file):
             for sentence in _decided(study, machine, table):
-                click.echo(f"          {sentence}")
+                click.echo(f"  {sentence}")
     return left_out
 
 

@@ -12,6 +12,7 @@ from scalestudy.claims.check import claim_problems
 from scalestudy.claims.read import claim_on, claims_at, raise_claim_problems
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
+from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, at_scale, combinations, merged, override, place_of
 from scalestudy.spec.base import KeyPath, parse, shown
 from scalestudy.spec.capacity import InfeasibleRuns, capacity_problems
@@ -110,6 +111,7 @@ def expand(
         tables=tuple(where_in_bytes(table, machine) for table in at_scale(spec, scale, "tables")[0]),
         # With other values for keys, the runs of a claim need not be there.
         claims=() if changes else tuple(claim_on(claim, capacity) for claim in claims_at(document, scale)),
+        answers=tuple(at_scale(spec, scale, "answers")[0]),
         target_accuracy=at_scale(spec, scale, "target_accuracy")[0],
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
         left_out=(*dict.fromkeys(found.lacks), *expansion.infeasible.sentences),
@@ -121,10 +123,10 @@ def expand(
 def _check(document: YamlDocument, spec: StudySpec, study: Study, found: Combinations) -> None:
     """Raise UserError with everything that is wrong beyond the runs."""
     errors = [UserError(p.what, document.where(p.path), p.remedy) for p in empty_sections(spec)]
-    for problem in figure_problems(study):
+    depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in found.settings)
+    for problem in (*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)):
         place: KeyPath = (*at_scale(spec, study.scale, str(problem.path[0]))[1], *problem.path[1:])
         errors.append(UserError(problem.what, document.where(place), problem.remedy))
-    depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in found.settings)
     raise_all(errors)
     raise_claim_problems(claim_problems(study, depends_on_machine), document, study.scale)
 

@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag
 from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
+from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.base import Spec
 from scalestudy.spec.config import Name
 from scalestudy.spec.machine_axes import HostWord, MachineAxis
@@ -61,6 +62,8 @@ class ScaleSpec(Spec):
     """Replaces `figures`."""
     tables: list[TableSpec] | None = None
     """Replaces `tables`."""
+    answers: list[AnswerSpec] | None = None
+    """Replaces `answers`."""
     claims: list[dict[str, Any]] = []
     """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
     target_accuracy: TargetAccuracy | None = None
@@ -102,6 +105,8 @@ class StudySpec(Spec):
     """What is drawn."""
     tables: list[TableSpec] = []
     """What is tabulated."""
+    answers: list[AnswerSpec] = []
+    """The answer to the question, one sentence or two; without any, the first figure of lines or bars is put into words."""
     claims: list[AnyClaim] = []
     """Published statements that the runs, or published rows, are judged against."""
     target_accuracy: TargetAccuracy | None = None
@@ -141,6 +146,7 @@ class Study:
     figures: tuple[FigureSpec, ...]
     tables: tuple[TableSpec, ...]
     claims: tuple[AnyClaim, ...] = ()
+    answers: tuple[AnswerSpec, ...] = ()
     target_accuracy: float | None = None
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""

@@ -1,0 +1,161 @@
+"""The answer to a study's question is made from its summary's numbers, or is left out with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalestudy.analysis.summarise import summarise
+from scalestudy.commands.run import ON_CPU
+from scalestudy.errors import UserError
+from scalestudy.report.answers import MAX_SENTENCES, Number, answer_of, first_answers, this_machine
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.layout import study_folder
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import Run, Study
+from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
+
+ROOT = Path(__file__).resolve().parents[3]
+
+DECLARED = """
+answers:
+  - say: "Two ranks train {gain} times as fast as one; a GPU takes {gpu}."
+    numbers:
+      one: {column: throughput_samples_per_s, where: {strategy: allreduce, ranks: 1}}
+      two: {column: throughput_samples_per_s, where: {strategy: allreduce, ranks: 2}}
+      gain: {ratio: [two, one]}
+      gpu: {accelerator: a100, model: resnet50, batch: 128}
+  - say: "An exchange takes {exchange:ms}, known to {exchange:±%}."
+    numbers: {exchange: {column: exchange_s, where: {strategy: parameter_server, ranks: 2}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tsubame_resnet50", "step_times"):
+        file = tmp_path / f"config/reference/{name}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text((ROOT / f"config/reference/{name}.csv").read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("scalestudy.spec.step_times.STEP_TIMES", Path("config/reference/step_times.csv"))
+
+
+def summarised(change: Any = lambda run: {}, more: str = DECLARED) -> Study:
+    study = read_study(Path.cwd(), SCALING + more)
+    write_results(study, change)
+    summarise(study, MACHINE)
+    return study
+
+
+def of_server(run: Run) -> bool:
+    return run.spec.strategy.name == "parameter_server" and run.spec.ranks == 2
+
+
+def test_a_sentence_has_the_numbers_of_the_summary_with_their_intervals() -> None:
+    def exchange(run: Run) -> dict[str, Any]:
+        return {"metrics": {"exchange_s": 0.1 + 0.01 * run.spec.repeat}}
+
+    answer = answer_of(summarised(exchange), MACHINE)
+    # 161 over 101 samples/s: 1.594, with half-widths of 1.5 % and 2.5 %, which together are 2.9 %.
+    assert answer.sentences[0] == "Two ranks train 1.594 ± 0.047 times as fast as one; a GPU takes 938."
+    assert answer.sentences[1] == "An exchange takes 110 [87, 138] ms, known to 25 %."
+    assert answer.left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"status": "invalid", "reason": "its loss is not finite"}, "1 of 3 runs invalid"),
+        (None, "1 of 3 runs missing"),
+        ({"metrics": {"exchange_s": None}}, "not all of its runs have exchange_s"),
+    ],
+)
+def test_a_number_with_an_invalid_or_missing_run_gives_no_sentence(change: Any, reason: str) -> None:
+    def of(run: Run) -> Any:
+        return change if of_server(run) and run.spec.repeat == 1 else {}
+
+    answer = answer_of(summarised(of), MACHINE)
+    assert len(answer.sentences) == 1
+    assert answer.left_out == (f"“An exchange takes …”: {reason}",)
+
+
+def test_a_study_without_a_summary_is_not_answered() -> None:
+    study = read_study(Path.cwd(), SCALING + DECLARED)
+    assert answer_of(study, MACHINE).left_out == ("its runs are not summarised",)
+    study_folder(MACHINE, study.scale, study.name).mkdir(parents=True)
+    assert answer_of(study, MACHINE).sentences == ()
+
+
+def test_disturbed_runs_are_marked_in_the_sentence() -> None:
+    answer = answer_of(summarised(lambda run: {"disturbed": of_server(run)}), MACHINE)
+    assert "disturbed" not in answer.sentences[0]
+    assert answer.sentences[1].endswith("(with disturbed runs).")
+
+
+def test_without_declared_answers_the_first_figure_is_put_into_words() -> None:
+    answer = answer_of(summarised(more=""), MACHINE)
+    assert answer.declared is False
+    assert [said.partition(": ")[0] for said in answer.sentences] == ["ring & all_reduce", "parameter server"]
+    assert answer.sentences[0] == (
+        "ring & all_reduce: training time goes from 2.475 ± 0.062 min at 1 rank to 1.553 ± 0.024 min at 2 ranks: "
+        "0.627 ± 0.018 times."
+    )
+
+
+def test_a_ratio_without_an_interval_has_none_and_one_of_independent_means_is_as_wide_as_both() -> None:
+    exact, wide = Number(2.0, 2.0, 2.0), Number(4.0, 3.6, 4.4, n=5)
+    ratio = wide.over(exact)
+    assert (ratio.mean, round(ratio.low or 0, 3), round(ratio.high or 0, 3)) == (2.0, 1.8, 2.2)
+    assert wide.over(Number(2.0, None, None, n=2)).low is None
+    both = wide.over(wide)
+    assert both.low is not None and both.low < 0.9 and both.mean == 1.0
+
+
+def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> None:
+    declared = summarised()
+    figures = read_study(Path.cwd(), SCALING, "drawn")
+    summarise(figures, MACHINE)
+    shown, _ = first_answers([figures, declared], MACHINE)
+    assert [title for title, _ in shown[:2]] == ["scaling", "scaling"]
+    shown, left_out = first_answers([figures, declared] * 5, MACHINE)
+    assert len(shown) == MAX_SENTENCES and "12 more sentences" in left_out[-1]
+
+
+def test_the_machine_is_named_with_its_valid_and_disturbed_runs() -> None:
+    study = summarised(lambda run: {"disturbed": of_server(run)} if run.spec.ranks == 2 else {"status": "invalid"})
+    said = this_machine([study], MACHINE)
+    assert said == "This machine: a CPU, 2 cores, 8.0 GiB. 6 of 12 runs valid, 3 disturbed by other programs."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("{gain}", "{gian}", "no number is named `gian`"),
+        ("{exchange:ms}", "{exchange:mss}", "`mss` is no format"),
+        ("exchange_s, where", "exchnge_s, where", "`exchnge_s` is not measured"),
+        ("[two, one]", "[two, three]", "no number above is named `three`"),
+        ("strategy: parameter_server, ranks: 2", "ranks: 2", "chooses 2 configurations, not one"),
+        ("accelerator: a100", "accelerator: a101", "no step times are known for accelerator `a101`"),
+        (
+            "{exchange: {column: exchange_s,",
+            "{exchange: {accelerator: a100, column: exchange_s,",
+            "needs one of column",
+        ),
+        ("exchange takes {", "exchange } takes {", "cannot be read"),
+    ],
+)
+def test_an_answer_that_cannot_be_made_is_refused_before_any_run(wrong: str, right: str, said: str) -> None:
+    assert wrong in DECLARED
+    with pytest.raises(UserError, match=said):
+        read_study(Path.cwd(), SCALING + DECLARED.replace(wrong, right, 1))
+
+
+def test_every_study_of_make_run_declares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    studies = read_studies(list(ON_CPU), "mini", read_machine("local"), machine_name="local")
+    assert all(study.answers for study in studies)
+    assert 5 <= sum(len(study.answers) for study in studies) <= MAX_SENTENCES
+    # A run takes five or six seconds here: ten minutes at most.
+    assert sum(len(study.runs) for study in studies) <= 100

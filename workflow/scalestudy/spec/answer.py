@@ -1,0 +1,111 @@
+"""Answer: a sentence that a study's numbers complete, and the problems of one before any run is made."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from scalestudy.errors import Problem, UserError
+from scalestudy.spec.base import Spec, shown, suggest
+from scalestudy.spec.columns import MEASURED, columns_of
+from scalestudy.spec.matching import matches
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.step_times import published_step_time
+
+UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
+"""Units that a number may be written in, each as a factor on the column's own unit."""
+HALF_WIDTH = "±%"
+"""Format of a number's half-width alone, in per cent of the number."""
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+
+
+class NumberSpec(Spec):
+    """One number of an answer: a measured `column`, a published training rate (`accelerator`), or a `ratio` of two numbers."""
+
+    column: str | None = None
+    """Measured column, as its mean over the runs of one configuration."""
+    where: dict[str, Any] = {}
+    """Values of keys that choose the one configuration of `column`."""
+    accelerator: str | None = None
+    """Name in config/reference/step_times.csv: its published training rate, samples/s."""
+    model: str | None = None
+    """Model of `accelerator`."""
+    batch: Annotated[int, Field(ge=1)] | None = None
+    """Batch of `accelerator`."""
+    ratio: tuple[Name, Name] | None = None
+    """Names of two numbers that stand above: the first over the second."""
+
+
+class AnswerSpec(Spec):
+    """One sentence of the answer to a study's question. It is left out where one of its numbers is missing or invalid."""
+
+    say: Annotated[str, Field(min_length=1, max_length=400)]
+    """The sentence, with `{name}` where a number stands; `{name:ms}` and `{name:%}` write it in that unit, `{name:±%}` writes
+    its half-width alone."""
+    numbers: dict[Name, NumberSpec] = {}
+    """The numbers by name."""
+
+
+def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
+    """Text, name of a number and its format, in turn; after the last text no name. ValueError for a lone brace."""
+    for text, name, form, _ in string.Formatter().parse(say):
+        yield text, name, form or ""
+
+
+def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
+    """The configurations of a study's runs that agree with `where`."""
+    specs: dict[str, RunSpec] = {}
+    for run in runs:
+        specs.setdefault(run.configuration, run.spec)
+    rows = {configuration: columns_of(spec) for configuration, spec in specs.items()}
+    return [name for name, row in rows.items() if all(matches(row.get(key), wanted) for key, wanted in where.items())]
+
+
+def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machine: bool) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns and configurations that no run has."""
+    for index, answer in enumerate(answers):
+        try:
+            asked = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
+        except ValueError as error:
+            yield Problem(("answers", index, "say"), f"cannot be read: {error}", "write {{ for a brace")
+            continue
+        for name, form in asked:
+            if name not in answer.numbers:
+                what = f"no number is named {shown(name)}"
+                yield Problem(("answers", index, "say"), what, suggest(name, answer.numbers))
+            if form not in UNITS and form != HALF_WIDTH:
+                what = f"{shown(form)} is no format of a number"
+                yield Problem(("answers", index, "say"), what, f"there is {', '.join([*UNITS, HALF_WIDTH][1:])}")
+        above: list[str] = []
+        for name, number in answer.numbers.items():
+            for problem in _number_problems(runs, number, above, depends_on_machine):
+                yield Problem(("answers", index, "numbers", name, *problem.path), problem.what, problem.remedy)
+            above.append(name)
+
+
+def _number_problems(runs: Any, number: NumberSpec, above: list[str], depends_on_machine: bool) -> Iterator[Problem]:
+    kinds = [kind for kind in ("column", "accelerator", "ratio") if getattr(number, kind) is not None]
+    if len(kinds) != 1:
+        yield Problem((), "needs one of column, accelerator and ratio", "set one of them")
+    elif number.column is not None:
+        known = columns_of(runs[0].spec)
+        unknown = [key for key in number.where if key not in known]
+        if number.column not in MEASURED:
+            yield Problem(("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED))
+        elif unknown:
+            yield Problem(("where", unknown[0]), "no run of this study has this key", suggest(unknown[0], known))
+        elif (count := len(configurations(runs, number.where))) != 1 and not (depends_on_machine and count == 0):
+            yield Problem(("where",), f"chooses {count} configurations, not one", "name what tells it from the others")
+    elif number.ratio is not None:
+        for name in number.ratio:
+            if name not in above:
+                yield Problem(("ratio",), f"no number above is named {shown(name)}", suggest(name, above))
+    elif number.accelerator is not None:
+        try:
+            published_step_time(number.model or "", number.accelerator, number.batch or 1)
+        except UserError as error:
+            yield Problem(("accelerator",), error.what, error.remedy)
