@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.claims.judge import judge
 from scalestudy.cli import run_command
 from scalestudy.commands.claims import denominator, lines, verdicts_of
 from scalestudy.commands.summary import print_summary
@@ -18,7 +17,7 @@ from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import result_of
-from tests.unit.claims.made_claims import DIRECTION, frame_of, study_with
+from tests.unit.claims.made_claims import DIRECTION, study_with, verdicts
 from tests.unit.claims.test_judge import rates
 
 ELSEWHERE = "kind: exact\n    scales: []\n    not_testable: needs a network"
@@ -32,9 +31,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     (tmp_path / "config/machines").mkdir(parents=True)
     (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
     study = study_with(tmp_path / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION)
-    fixed = {claim.id: claim.digest for claim in study.claims}
     summarise(study, "local")
-    write_verdicts(study, "local", judge(study, frame_of(study, rates(80.0)), fixed))
+    write_verdicts(study, "local", verdicts(study, rates(80.0)))
     return study
 
 

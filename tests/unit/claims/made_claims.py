@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalestudy.claims.fixed import Fixed, with_plan
 from scalestudy.claims.judge import judge
 from scalestudy.claims.select import spec_rows
 from scalestudy.claims.verdict import Verdict
@@ -64,7 +65,12 @@ def frame_of(study: Study, numbers: Numbers) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def verdicts(study: Study, numbers: Numbers, fixed: Mapping[str, str] | None = None) -> list[Verdict]:
+def as_fixed(study: Study) -> dict[str, Fixed]:
+    """What a driver writes of the study's claims before the first run."""
+    planned = [with_plan(claim, spec_rows(study.runs), {}) for claim in study.claims]
+    return {claim.id: Fixed(claim.digest, getattr(claim, "looks", ())) for claim in planned}
+
+
+def verdicts(study: Study, numbers: Numbers, fixed: Mapping[str, Fixed] | None = None) -> list[Verdict]:
     """The verdicts on a study's claims, which were fixed before its runs unless `fixed` says otherwise."""
-    known = {claim.id: claim.digest for claim in study.claims} if fixed is None else fixed
-    return judge(study, frame_of(study, numbers), known)
+    return judge(study, frame_of(study, numbers), as_fixed(study) if fixed is None else fixed)

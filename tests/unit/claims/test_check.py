@@ -12,6 +12,7 @@ from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Study
+from tests.unit.claims.made_claims import as_fixed
 
 STUDY = """question: How?
 vary: {ranks: [1, 2], strategy: [allreduce, ring]}
@@ -175,19 +176,19 @@ def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     study = read(tmp_path)
     fix_claims([study], "here")
-    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+    assert fixed_claims(study, "here") == as_fixed(study)
     changed = read(tmp_path, STUDY.replace("above: 1.1", "above: 1.2"))
     fix_claims([changed], "here")
-    assert fixed_claims(study, "here") == {"faster": changed.claims[0].digest}
+    assert fixed_claims(study, "here") == as_fixed(changed) != as_fixed(study)
 
     ring = next(run for run in study.runs if run.spec.strategy.name == "ring")
     of_claim = next(run for run in study.runs if run.spec.strategy.name == "allreduce")
     _make_result(ring.id)
     fix_claims([study], "here")
-    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+    assert fixed_claims(study, "here") == as_fixed(study)
     _make_result(of_claim.id)
     fix_claims([changed], "here")
-    assert fixed_claims(study, "here") == {"faster": study.claims[0].digest}
+    assert fixed_claims(study, "here") == as_fixed(study)
 
 
 def test_a_claim_that_is_declared_after_its_first_run_is_not_fixed(

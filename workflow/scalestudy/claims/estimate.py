@@ -1,20 +1,23 @@
-"""From the runs of a claim's sides to one estimate: a number per round, and the rounds' mean with its standard error."""
+"""From the runs of a claim's sides to one estimate: a number per round."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from scipy.special import ndtri
 
-from scalestudy.claims.inference import ERROR, Estimate, of_rounds, of_two_samples
+from scalestudy.claims.inference import ERROR, Estimate
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.spec.columns import base_column
+from scalestudy.spec.columns import SHARES, base_column
 
 FEWEST = 2
 """One round has no spread."""
+INSTRUMENT = ("code", "python", "torch", "cpu")
+"""Parts of an instrument in which two sides may not differ; what else is recorded may follow from what a run is."""
 
 
 @dataclass(frozen=True)
@@ -33,32 +36,79 @@ class NotJudged(Exception):
     """Why runs that are there give no estimate."""
 
 
+class MeasuredApart(NotJudged):
+    """Sides of unlike periods or instruments, whose difference may be that of the machine."""
+
+
 def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     """What the valid runs of a part say. Raises NotJudged where they are too few or have no such number.
 
-    Sides are compared round by round, because runs of one round share their seed and were made one after the other; where
-    too few rounds have both, as two independent samples.
+    Sides are compared round by round, because runs of one round share their seed and were made one after the other. Rounds
+    in which they were not, or by another instrument, do not count.
     """
-    log = claim.is_log
     _one_base(claim, part)
+    rounds, own = _of_part(claim, part)
+    if len(rounds) < max(FEWEST, claim.repeats):
+        raise NotJudged(f"{len(rounds)} of at least {max(FEWEST, claim.repeats)} rounds have the number")
+    grid = _grid(claim, part, rounds) if claim.column in SHARES and claim.over is None else 0.0
+    return Estimate(tuple(rounds), math.hypot(own, grid), claim.is_log, len(claim.looks))
+
+
+def _of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
+    """The number of each round, and the standard error that they share."""
     if claim.over is not None:
-        return _slope(claim, part)
-    of = _rounds(claim, part.of, log)
-    if part.against is None:
-        one = _one_configuration(claim, of, part.of)
-        _enough(claim, len(one))
-        return of_rounds([number.value for number in one.values()], _own(one), log=log)
+        return _slopes_of_part(claim, part)
     if claim.compared_as == "share":
-        return _share(claim, part)
-    against = _rounds(claim, part.against, log)
-    sides = [_one_configuration(claim, of, part.of), _one_configuration(claim, against, part.against)]
-    own = math.hypot(*(_own(side) for side in sides))
-    pairs = sorted(set(sides[0]) & set(sides[1]))
-    if len(pairs) >= max(FEWEST, claim.repeats):
-        return of_rounds([sides[0][key].value - sides[1][key].value for key in pairs], own, log=log)
-    _enough(claim, min(map(len, sides)))
-    left, right = ([number.value for number in side.values()] for side in sides)
-    return of_two_samples(left, right, own, log=log)
+        return _share(claim, part), 0.0
+    of = _one_configuration(claim, _rounds(claim, part.of, claim.is_log), part.of)
+    if part.against is None:
+        return [number.value for number in of.values()], _own(of)
+    against = _one_configuration(claim, _rounds(claim, part.against, claim.is_log), part.against)
+    paired = _paired(claim, part, of, against)
+    return [of[key].value - against[key].value for key in paired], math.hypot(_own(of), _own(against))
+
+
+def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> list[int]:
+    """The rounds that all sides have, measured in one period with one instrument.
+
+    Raises MeasuredApart where too few are left because of that.
+    """
+    shared = sorted(set(sides[0]).intersection(*sides[1:]))
+    places: dict[int, set[tuple[str, ...]]] = {}
+    for row in part.rows:
+        if row["status"] == "valid":
+            place = (str(row.get("period")), *(str(row.get(f"instrument.{key}")) for key in INSTRUMENT))
+            places.setdefault(int(row["repeat"]), set()).add(place)
+    together = [key for key in shared if len(places[key]) == 1]
+    if len(together) < max(FEWEST, claim.repeats) <= len(shared):
+        apart = len(shared) - len(together)
+        raise MeasuredApart(f"in {apart} of {len(shared)} rounds the sides have unlike periods or instruments")
+    return together
+
+
+def _grid(claim: Sampled, part: ClaimPart, rounds: Sequence[float]) -> float:
+    """The standard error by counting, where rounds have equal shares: each side lies anywhere within a step.
+
+    The step is the smallest distance between two numbers of the part. Raises NotJudged where all are equal.
+    """
+    if not _steps(rounds, ties=True):
+        return 0.0
+    sides = [side for side in (part.of, part.against) if side is not None]
+    steps = _steps(
+        number.value
+        for side in sides
+        for found in _rounds(claim, side, claim.is_log).values()
+        for number in found.values()
+    )
+    if not steps:
+        raise NotJudged(f"all runs have the same `{claim.column}`: their spread is below its steps, and not known")
+    return min(steps) * math.sqrt(len(sides) / 12)
+
+
+def _steps(values: Iterable[float], ties: bool = False) -> list[float]:
+    """The distances between neighbours among the values: those that are 0 but for rounding, or the others."""
+    gaps = [high - low for low, high in pairwise(sorted(values))]
+    return [gap for gap in gaps if (gap <= 1e-12) is ties]
 
 
 def _one_base(claim: Sampled, part: ClaimPart) -> None:
@@ -68,11 +118,6 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
             ranks = sorted({int(row[name]) for row in part.rows if row["status"] == "valid" and _finite(row.get(name))})
             if len(ranks) > 1:
                 raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
-
-
-def _enough(claim: Sampled, rounds: int) -> None:
-    if rounds < max(FEWEST, claim.repeats):
-        raise NotJudged(f"{rounds} of at least {max(FEWEST, claim.repeats)} rounds have the number")
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
@@ -90,7 +135,8 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
             continue
         if log and value <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
-        number = Number(math.log(value) if log else value, _own_error(row, wanted, log))
+        own = _own_error(row, wanted, log) / (1.0 if log or not per else abs(float(row[per])))
+        number = Number(math.log(value) if log else value, own)
         found.setdefault(int(row["repeat"]), {})[row["configuration"]] = number
     if not found:
         raise NotJudged(f"no valid run has a `{wanted}`")
@@ -144,37 +190,32 @@ def _own(side: Mapping[int, Number]) -> float:
     return math.sqrt(math.fsum(number.own**2 for number in side.values()) / len(side)) if side else 0.0
 
 
-def _share(claim: Sampled, part: ClaimPart) -> Estimate:
+def _share(claim: Sampled, part: ClaimPart) -> list[float]:
     """The difference in `column` over the difference in `per`, round by round."""
     assert part.against is not None and claim.per is not None
     parts, whole = (
         [_one_configuration(claim, _rounds(claim, side, False, column), side) for side in (part.of, part.against)]
         for column in (claim.column, claim.per)
     )
-    shared = sorted(set(parts[0]) & set(parts[1]) & set(whole[0]) & set(whole[1]))
+    shared = _paired(claim, part, *parts, *whole)
     differences = {key: whole[0][key].value - whole[1][key].value for key in shared}
-    shares = [
+    return [
         (parts[0][key].value - parts[1][key].value) / difference
         for key, difference in differences.items()
         if difference
     ]
-    _enough(claim, len(shares))
-    return of_rounds(shares)
 
 
-def _slope(claim: Sampled, part: ClaimPart) -> Estimate:
+def _slopes_of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
     """The slope of each round's least-squares line; of two sides the ratio of their slopes, on logarithms."""
+    sides = [_slopes(claim, side, log=part.against is None) for side in (part.of, part.against) if side is not None]
+    paired = _paired(claim, part, *sides)
     if part.against is None:
-        slopes = _slopes(claim, part.of, log=True)
-        _enough(claim, len(slopes))
-        return of_rounds([number.value for number in slopes.values()], _own(slopes))
-    sides = [_slopes(claim, side, log=False) for side in (part.of, part.against)]
-    pairs = sorted(set(sides[0]) & set(sides[1]))
-    _enough(claim, len(pairs))
-    if any(side[key].value <= 0 for side in sides for key in pairs):
+        return [sides[0][key].value for key in paired], _own(sides[0])
+    if any(side[key].value <= 0 for side in sides for key in paired):
         raise NotJudged(f"`{claim.column}` does not grow over `{claim.over}`: its slopes have no ratio")
     own = math.hypot(*(_own({key: Number(0, n.own / n.value) for key, n in side.items()}) for side in sides))
-    return of_rounds([math.log(sides[0][key].value / sides[1][key].value) for key in pairs], own, log=True)
+    return [math.log(sides[0][key].value / sides[1][key].value) for key in paired], own
 
 
 def _slopes(claim: Sampled, side: Sequence[Row], log: bool) -> dict[int, Number]:

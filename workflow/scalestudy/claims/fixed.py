@@ -1,20 +1,30 @@
 """What claims were when the first of their runs was made: a claim changed later is marked in its verdict.
 
-A driver writes the digests of its studies' claims when it begins. A digest is replaced as long as none of the claim's runs
-has a result, and stays from then on. No run depends on this file.
+A driver writes the digests of its studies' claims when it begins, with the rounds at which each is judged. They are replaced
+as long as none of the claim's runs has a result, and stay from then on. No run depends on this file.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-from scalestudy.claims.model import AnyClaim, Published
+from scalestudy.claims.model import AnyClaim, Published, Sampled
 from scalestudy.claims.select import Row, rows_of_claim, spec_rows
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.spec.layout import fixed_claims_file, result_file
 from scalestudy.spec.study import Study
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A claim's digest, and the numbers of rounds at which it is judged; none of a claim about facts."""
+
+    digest: str
+    looks: tuple[int, ...] = ()
 
 
 def fix_claims(studies: Iterable[Study], machine: str) -> None:
@@ -24,20 +34,30 @@ def fix_claims(studies: Iterable[Study], machine: str) -> None:
         made = {run.id for run in study.runs if result_file(machine, run.id).exists()}
         before = fixed_claims(study, machine)
         known = {claim.id: _fixed(claim, rows, made, before) for claim in study.claims if judged_by_runs(claim, study)}
-        found = {name: digest for name, digest in known.items() if digest is not None}
+        found = {name: fixed for name, fixed in known.items() if fixed is not None}
         if found != before:
-            content = {"study": study.name, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "claims": found}
+            claims = {name: asdict(fixed) for name, fixed in found.items()}
+            content = {"study": study.name, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "claims": claims}
             write_json(fixed_claims_file(machine, study.scale, study.name), content)
 
 
-def fixed_claims(study: Study, machine: str) -> dict[str, str]:
-    """The digests that were fixed, by the claims' ids; none where the file is missing or damaged."""
+def fixed_claims(study: Study, machine: str) -> dict[str, Fixed]:
+    """What was fixed, by the claims' ids; nothing where the file is missing or damaged."""
     try:
-        content = read_json(fixed_claims_file(machine, study.scale, study.name))
-    except (UserError, OSError):
+        claims = read_json(fixed_claims_file(machine, study.scale, study.name))["claims"]
+        return {name: Fixed(each["digest"], tuple(map(int, each["looks"]))) for name, each in claims.items()}
+    except (UserError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return {}
-    claims = content.get("claims") if isinstance(content, dict) else None
-    return {str(name): str(digest) for name, digest in claims.items()} if isinstance(claims, dict) else {}
+
+
+def with_plan(claim: AnyClaim, rows: Sequence[Row], fixed: Mapping[str, Fixed]) -> AnyClaim:
+    """The claim with the rounds at which it is judged: those that were fixed, its own, or all that the study plans."""
+    if not isinstance(claim, Sampled):
+        return claim
+    before = fixed.get(claim.id)
+    counts = Counter(row["configuration"] for row in rows_of_claim(claim, rows))
+    looks = before.looks if before and before.looks else claim.looks or tuple(sorted(counts.values())[:1])
+    return claim.model_copy(update={"looks": looks})
 
 
 def judged_by_runs(claim: AnyClaim, study: Study) -> bool:
@@ -45,9 +65,10 @@ def judged_by_runs(claim: AnyClaim, study: Study) -> bool:
     return study.scale in claim.scales and not isinstance(claim, Published)
 
 
-def _fixed(claim: AnyClaim, rows: list[Row], made: set[str], before: dict[str, str]) -> str | None:
-    """The digest that a claim keeps: today's while nothing is measured, then the one that was fixed; None where none was."""
+def _fixed(claim: AnyClaim, rows: list[Row], made: set[str], before: dict[str, Fixed]) -> Fixed | None:
+    """What is kept of a claim: today's while nothing is measured, then what was fixed; None where nothing was."""
     assert not isinstance(claim, Published)
     if any(row["run"] in made for row in rows_of_claim(claim, rows)):
         return before.get(claim.id)
-    return claim.digest
+    planned = with_plan(claim, rows, {})
+    return Fixed(planned.digest, getattr(planned, "looks", ()))

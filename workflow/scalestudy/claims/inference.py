@@ -1,77 +1,114 @@
-"""Estimates with intervals and p-values: what one claim's rounds say of one number.
+"""The decision rule: estimates with intervals and p-values, from the numbers of rounds.
 
-A ratio is treated on logarithms, where the noise of times is closer to normal. `own` is the standard error that all rounds
-share, such as that of an extrapolation: repeating does not reduce it. An interval's half width is
-sqrt((t·se)² + (z·own)²), and the p-value of a limit is the error probability at which the interval's end meets it, so that
-interval and p-value decide alike.
+A claim is about the median round, and a round is one number: the ratio of two sides, on logarithms, or their difference. Two
+intervals have to agree, Student's of the mean and that of the median by order statistics (Conover, Practical Nonparametric
+Statistics, 3rd ed. 1999, section 3.2), which no skew and no second state of the machine can deceive. The interval shown
+encloses both, so that it and the p-value decide alike.
+
+`own` is the standard error that all rounds share, such as that of an extrapolation: repeating does not reduce it. Half of
+Student's interval is then sqrt((t·se)² + (z·own)²).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from scipy.special import ndtri, stdtrit
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import bdtr, bdtrik, ndtr, ndtri, stdtr, stdtrit
 
 ERROR = 0.05
 """Probability of a false decision that a claim may have."""
-MOST_REPEATS = 1000
-"""More rounds than this are not counted up to."""
-SMALLEST_P = 1e-15
+POWER = 0.8
+"""Probability with which the recommended rounds decide, if mean and spread are those found so far."""
+MAX_ROUNDS = 1000
+MIN_P = 1e-15
+FENCE = 1.5
+"""Interquartile ranges beyond the quartiles from which on a round lies apart (Tukey, Exploratory Data Analysis, 1977)."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` independent rounds with its standard error and degrees of freedom; on logarithms if `log`."""
+    """What two or more independent rounds say of one number; `rounds` are logarithms if `log`."""
 
-    mean: float
-    se: float
-    df: float
-    n: int
+    rounds: tuple[float, ...]
     own: float = 0.0
     log: bool = False
+    looks: int = 1
+    """How often the claim is judged, at most: each time with this part of the permitted error."""
+
+    @property
+    def n(self) -> int:
+        """Number of rounds."""
+        return len(self.rounds)
 
     @property
     def value(self) -> float:
-        """The estimate in its own unit."""
-        return self._back(self.mean)
+        """The median round, in its own unit."""
+        return self._back(float(np.median(self.rounds)))
+
+    @property
+    def apart(self) -> int:
+        """Rounds beyond Tukey's fences: slow or fast ones, of which the median says nothing."""
+        low, high = np.quantile(self.rounds, (0.25, 0.75))
+        reach = FENCE * (high - low) + 1e-9 * abs(self.mean)
+        return sum(not low - reach <= each <= high + reach for each in self.rounds)
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of the rounds, on logarithms if `log`."""
+        return math.fsum(self.rounds) / self.n
+
+    @cached_property
+    def spread(self) -> float:
+        """Standard deviation of the rounds; 0 where they differ by rounding only."""
+        squares = math.fsum((each - self.mean) ** 2 for each in self.rounds)
+        return 0.0 if squares <= (1e-12 * abs(self.mean)) ** 2 * self.n else math.sqrt(squares / (self.n - 1))
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """The two-sided interval, in the estimate's own unit."""
-        half = self._half(1 - confidence)
-        return self._back(self.mean - half), self._back(self.mean + half)
+        """The two-sided interval in the number's own unit, around Student's and that of the median."""
+        half = self._half((1 - confidence) / 2)
+        left_out = int(_exceptions(self.n, self.looks))
+        least, most = sorted(self.rounds)[left_out], sorted(self.rounds)[-1 - left_out]
+        return self._back(min(self.mean - half, least)), self._back(max(self.mean + half, most))
 
-    def beyond(self, limit: float) -> float:
-        """How far the mean lies above a limit; negative where it lies below."""
-        return self.mean - self._onto(limit)
+    def p_above(self, limit: float) -> float:
+        """One-sided p-value for "the number lies above the limit"."""
+        return self._p(1, limit)
 
-    def p(self, limit: float) -> float:
-        """Two-sided p-value of "the true number is `limit`"; 0 or 1 where nothing varies."""
-        distance = abs(self.beyond(limit))
-        if self.se == 0 and self.own == 0:
-            return 0.0 if distance > 1e-12 else 1.0
-        if math.isinf(distance):
-            return 0.0
-        low, high = math.log(SMALLEST_P), 0.0
-        if distance >= self._half(SMALLEST_P):
-            return SMALLEST_P
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._half(math.exp(middle)) < distance else (middle, high)
-        return math.exp(high)
+    def p_below(self, limit: float) -> float:
+        """One-sided p-value for "the number lies below the limit"."""
+        return self._p(-1, limit)
 
-    def with_rounds(self, n: int) -> Estimate:
-        """The same mean and spread, had there been `n` rounds."""
-        return replace(self, se=self.se * math.sqrt(self.n / n), df=self.df * (n - 1) / max(1, self.n - 1), n=n)
+    def _p(self, side: int, limit: float) -> float:
+        """Student's p-value, or that of the sign test where too many rounds lie on the other side of the limit."""
+        end = self.onto(limit)
+        against = sum(side * (each - end) <= 0 for each in self.rounds)
+        p = self._p_of_mean(side * (self.mean - end))
+        return max(p, float(bdtr(against, self.n, 0.5))) if against > _exceptions(self.n, self.looks) else p
 
-    def _half(self, error: float) -> float:
-        """Half the interval that is wrong with this probability."""
-        t = float(stdtrit(self.df, 1 - error / 2)) if self.se else 0.0
-        z = float(ndtri(1 - error / 2)) if self.own else 0.0
-        return math.hypot(t * self.se, z * self.own)
+    def _p_of_mean(self, distance: float) -> float:
+        """Probability of a mean so far beyond a limit, were the limit the true mean."""
+        if distance <= 0:
+            return 1.0 if distance == 0 else 1 - self._p_of_mean(-distance)
+        if math.isinf(distance) or distance >= self._half(MIN_P):
+            return MIN_P
+        if not self.own:
+            return float(stdtr(self.n - 1, -distance * math.sqrt(self.n) / self.spread))
+        tail = brentq(lambda tail: self._half(math.exp(tail)) - distance, math.log(MIN_P), math.log(0.5))
+        return math.exp(tail)
 
-    def _onto(self, limit: float) -> float:
+    def _half(self, tail: float) -> float:
+        """Half of Student's interval that is wrong with this probability at each end."""
+        t = float(stdtrit(self.n - 1, 1 - tail)) if self.spread else 0.0
+        z = float(ndtri(1 - tail)) if self.own else 0.0
+        return math.hypot(t * self.spread / math.sqrt(self.n), z * self.own)
+
+    def onto(self, limit: float) -> float:
+        """A limit on the scale of the rounds."""
         if not self.log:
             return limit
         return math.log(limit) if limit > 0 else -math.inf
@@ -82,31 +119,9 @@ class Estimate:
         return math.exp(value) if value < 700 else math.inf
 
 
-def of_rounds(values: Sequence[float], own: float = 0.0, *, log: bool = False) -> Estimate:
-    """The mean of independent rounds, already on logarithms where `log`; Student's t with n - 1 degrees of freedom."""
-    n = len(values)
-    assert n >= 2
-    mean = math.fsum(values) / n
-    return Estimate(mean, math.sqrt(_variance(values, mean) / n), n - 1, n, own, log)
-
-
-def of_two_samples(of: Sequence[float], against: Sequence[float], own: float = 0.0, *, log: bool = False) -> Estimate:
-    """The difference of the means of two independent samples of any spread, by Welch's t.
-
-    It has the degrees of freedom of the smaller sample: Satterthwaite's are estimated too high from so few values (three
-    against five of unlike spread were covered in 92.7 % of simulations, these in 95 % or more).
-    """
-    means = [math.fsum(values) / len(values) for values in (of, against)]
-    parts = [_variance(values, mean) / len(values) for values, mean in zip((of, against), means, strict=True)]
-    total = math.fsum(parts)
-    least = min(len(of), len(against))
-    return Estimate(means[0] - means[1], math.sqrt(total), least - 1, least, own, log)
-
-
-def _variance(values: Sequence[float], mean: float) -> float:
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    # What rounding leaves of equal numbers is no spread.
-    return 0.0 if squares <= (1e-12 * abs(mean)) ** 2 * len(values) else squares / (len(values) - 1)
+def _exceptions(rounds: int | np.ndarray, looks: int) -> np.ndarray:
+    """Rounds that may lie on the other side of a limit that the median is beyond; below five rounds none may."""
+    return np.floor(bdtrik(ERROR / looks, np.asarray(rounds, float), 0.5))
 
 
 @dataclass(frozen=True)
@@ -120,26 +135,22 @@ class Region:
     high: float = math.inf
     one_sided: bool = False
 
-    def holds(self, found: Estimate) -> bool:
-        """Whether the estimate lies in the region."""
-        return self._depth(found) > 0
+    def p_inside(self, found: Estimate) -> float:
+        """The p-value for "it lies in the region": the larger of its ends'."""
+        return self._adjusted(max(self._ends(found, found.p_above, found.p_below)), found)
 
-    def p(self, found: Estimate) -> float:
-        """The p-value of what the estimate says: that the number lies in the region, or that it lies outside."""
-        ends = [end for end in (self.low, self.high) if math.isfinite(end)]
-        if not self.holds(found):
-            ends = [min(ends, key=lambda end: abs(found.beyond(end)))]
-        return min(1.0, max(found.p(end) for end in ends) / (2 if self.one_sided else 1))
+    def p_outside(self, found: Estimate) -> float:
+        """The p-value for "it lies outside": the smaller of its ends'."""
+        return self._adjusted(min(self._ends(found, found.p_below, found.p_above)), found)
 
-    def p_holding(self, found: Estimate) -> float:
-        """The p-value for "it lies in the region"; at least one half where the estimate does not."""
-        return self.p(found) if self.holds(found) else max(0.5, 1 - self.p(found))
+    def _ends(
+        self, found: Estimate, at_low: Callable[[float], float], at_high: Callable[[float], float]
+    ) -> list[float]:
+        ends = ((self.low, at_low), (self.high, at_high))
+        return [p(end) for end, p in ends if math.isfinite(end)]
 
-    def _depth(self, found: Estimate) -> float:
-        """How far inside the nearest end the estimate lies; not positive outside."""
-        above = math.inf if math.isinf(self.low) else found.beyond(self.low)
-        below = math.inf if math.isinf(self.high) else -found.beyond(self.high)
-        return min(above, below)
+    def _adjusted(self, p: float, found: Estimate) -> float:
+        return min(1.0, p * found.looks * (1 if self.one_sided else 2))
 
 
 @dataclass(frozen=True)
@@ -157,25 +168,27 @@ def together(region: Region, found: Sequence[Estimate]) -> Tested:
     That all hold has the largest of their p-values (intersection-union test, Berger 1982); that one does not, the smallest
     times their number (Bonferroni).
     """
-    holding = [region.p_holding(one) for one in found]
-    worst = max(range(len(found)), key=lambda index: (holding[index], -region._depth(found[index])))
-    if all(region.holds(one) for one in found):
-        return Tested(True, holding[worst], worst)
-    against = {index: region.p(one) for index, one in enumerate(found) if not region.holds(one)}
-    deciding = min(against, key=lambda index: against[index])
-    return Tested(False, min(1.0, against[deciding] * len(found)), deciding)
+    inside, outside = [region.p_inside(one) for one in found], [region.p_outside(one) for one in found]
+    holding, against = max(inside), min(1.0, min(outside) * len(found))
+    if holding <= against:
+        return Tested(True, holding, inside.index(holding))
+    return Tested(False, against, outside.index(min(outside)))
 
 
 def rounds_needed(region: Region, found: Estimate, error: float = ERROR) -> int | None:
-    """The fewest rounds that would decide, were mean and spread to stay; None where no number up to 1000 would."""
-    few = found.n + 1
-    if region.p(found.with_rounds(MOST_REPEATS)) > error:
-        return None
-    many = MOST_REPEATS
-    while few < many:
-        middle = (few + many) // 2
-        few, many = (few, middle) if region.p(found.with_rounds(middle)) <= error else (middle + 1, many)
-    return many
+    """The fewest rounds that would decide in 80 % of cases, were mean and spread the true ones; None where over 1,000.
+
+    Student's interval of the mean and the sign test of the median have to reach it, each by itself.
+    """
+    n = np.arange(found.n + 1, MAX_ROUNDS + 1)
+    distance = min(abs(found.mean - found.onto(end)) for end in (region.low, region.high) if math.isfinite(end))
+    se = found.spread / np.sqrt(n)
+    tail = error / found.looks / (1 if region.one_sided else 2)
+    half = np.hypot(stdtrit(n - 1, 1 - tail) * se, float(ndtri(1 - tail)) * found.own)
+    beyond = float(ndtr(distance / found.spread)) if found.spread else 1.0
+    by_median = bdtr(_exceptions(n, found.looks), n, 1 - beyond) >= POWER
+    enough = by_median & (distance - half >= stdtrit(n - 1, POWER) * se)
+    return int(n[enough.argmax()]) if enough.any() else None
 
 
 def holm(ps: Iterable[float]) -> list[float]:

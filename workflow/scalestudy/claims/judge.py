@@ -15,9 +15,10 @@ import pandas as pd
 
 from scalestudy.claims import words
 from scalestudy.claims.basis import basis_of, stand_ins_of
-from scalestudy.claims.estimate import NotJudged, estimate
+from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
 from scalestudy.claims.facts import judge_exact, judge_published
-from scalestudy.claims.inference import ERROR, Estimate, Region, Tested, holm, rounds_needed, together
+from scalestudy.claims.fixed import Fixed, with_plan
+from scalestudy.claims.inference import ERROR, POWER, Estimate, Region, Tested, holm, rounds_needed, together
 from scalestudy.claims.model import AnyClaim, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row, parts_of, rows_of_claim
 from scalestudy.claims.verdict import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Verdict, absence
@@ -32,17 +33,19 @@ class _Tested:
     verdict: Verdict
     region: Region
     parts: list[ClaimPart]
+    look: int
+    """Rounds that were looked at."""
     found: list[Estimate]
     tested: Tested
 
 
-def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, str]) -> list[Verdict]:
+def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, Fixed]) -> list[Verdict]:
     """A verdict for each claim of a study, in the order of the file.
 
-    `frame` holds its rows, one per run; `fixed` the claims' digests when their first runs were made.
+    `frame` holds its rows, one per run; `fixed` the claims as they were when their first runs were made.
     """
     rows = rows_for_claims(frame)
-    first = [_first(study, claim, rows) for claim in study.claims]
+    first = [_first(study, with_plan(claim, rows, fixed), rows) for claim in study.claims]
     tested = [each for each in first if isinstance(each, _Tested)]
     adjusted = holm(each.tested.p for each in tested)
     undecided = sum(p > ERROR for p in adjusted)
@@ -52,10 +55,10 @@ def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, str]) -> list[V
     return [_with_change(verdict, fixed) if measured & set(verdict.runs) else verdict for verdict in verdicts]
 
 
-def _with_change(verdict: Verdict, fixed: Mapping[str, str]) -> Verdict:
+def _with_change(verdict: Verdict, fixed: Mapping[str, Fixed]) -> Verdict:
     """The verdict, marked where its claim is not the one that was fixed before its first run."""
     before = fixed.get(verdict.id)
-    if before == verdict.digest:
+    if before is not None and before.digest == verdict.digest:
         return verdict
     how = "declared" if before is None else "changed"
     sentence = f"{verdict.sentence} The claim was {how} after its first run was made."
@@ -96,23 +99,40 @@ def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | 
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
     planned = min(Counter(row["configuration"] for row in _once(parts)).values())
-    if planned < claim.repeats:
-        return verdict.too_few_planned(planned, claim.repeats, repeats_needed=claim.repeats)
+    needed = max(claim.repeats, claim.looks[0])
+    if planned < needed:
+        return verdict.too_few_planned(planned, needed, repeats_needed=needed)
+    missing = (row["repeat"] for row in _once(parts) if row["status"] == "missing")
+    complete = min(missing, default=planned)
+    look = max((look for look in claim.looks if look <= complete), default=claim.looks[0])
+    parts = [_before(part, look) for part in parts]
+    if look > complete:
+        return verdict.inconclusive(absence(_once(parts), len(_once(parts)), "not complete"), n=0)
     found = []
     for part in parts:
         try:
             found.append(estimate(claim, part))
+        except MeasuredApart as problem:
+            return verdict.inconclusive(f"measured apart: {problem}", n=0)
         except NotJudged as problem:
             used = _once([part])
             return verdict.inconclusive(absence(used, len(used), problem), n=0)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
-    return _Tested(claim, verdict, region, parts, found, together(region, found))
+    return _Tested(claim, verdict, region, parts, look, found, together(region, found))
 
 
 def _is_skipped(part: ClaimPart) -> bool:
     """Whether this machine has no runs of a side, or the same ones on both."""
     sides = (part.of, part.against or part.of)
     return part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides)
+
+
+def _before(part: ClaimPart, look: int) -> ClaimPart:
+    """The rows of the rounds up to a look: later ones decide nothing before the next."""
+    of, against = (
+        None if side is None else tuple(row for row in side if row["repeat"] < look) for side in (part.of, part.against)
+    )
+    return ClaimPart(part.value, of or (), against)
 
 
 def _once(parts: Sequence[ClaimPart]) -> list[Row]:
@@ -124,7 +144,7 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verd
     """The verdict of a claim with estimates, now that the other p-values are known."""
     deciding = each.found[each.tested.deciding]
     # Two one-sided tests at 5 % decide an equivalence, and show as an interval of 90 %.
-    confidence = 1 - ERROR * (2 if each.region.one_sided else 1)
+    confidence = 1 - ERROR * (2 if each.region.one_sided else 1) / deciding.looks
     low, high = deciding.interval(confidence)
     verdict = replace(
         each.verdict,
@@ -135,6 +155,9 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verd
         n=deciding.n,
         p=each.tested.p,
         p_holm=p_holm,
+        apart=deciding.apart,
+        look=each.claim.looks.index(each.look) + 1,
+        looks=list(each.claim.looks),
     )
     outcome = INCONCLUSIVE
     if p_holm <= ERROR:
@@ -146,7 +169,7 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verd
 
 
 def _with_rounds(each: _Tested, deciding: Estimate, verdict: Verdict, error: float) -> Verdict:
-    """The verdict with the rounds that would decide it, from the spread so far, and the cost of the missing ones."""
+    """The verdict with the rounds of a new campaign that would decide it, from the spread so far, and their cost."""
     reason = "interval too wide"
     if each.tested.p <= ERROR:
         reason = "decided alone, and not together with the study's other claims"
@@ -154,14 +177,16 @@ def _with_rounds(each: _Tested, deciding: Estimate, verdict: Verdict, error: flo
     if needed is None:
         own = "; the number's own error does not shrink with rounds" if deciding.own else ""
         return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
-    seconds, device_hours = _cost(each.parts, needed - deciding.n)
+    seconds, device_hours = _cost(each.parts, needed)
     cost = f"{words.duration(seconds)}" + (f", {device_hours:.2g} GPU h" if device_hours else "")
-    reason = f"{reason}: about {words.rounds(needed)} would decide it, {needed - deciding.n} more, {cost}"
+    reason = (
+        f"{reason}: {words.rounds(needed)} of a new campaign would decide it with a probability of {POWER:.0%}, {cost}"
+    )
     return replace(verdict, reason=reason, repeats_needed=needed, cost_s=seconds, cost_device_hours=device_hours)
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
-    """Wall time in seconds and GPU hours of more rounds of all configurations, each as long as its runs so far."""
+    """Wall time in seconds and GPU hours of so many rounds of all configurations, each as long as its runs so far."""
     seconds = hours = 0.0
     by_configuration: dict[str, list[Row]] = {}
     for row in _once(parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -95,6 +96,8 @@ MAX_FACTOR = 100.0
 """Largest ratio that a margin may allow for: two ways of one thing do not differ by more."""
 MAX_SLOPE = 10.0
 """Largest exponent that a margin may allow for."""
+MAX_LOOKS = 5
+"""Times that a claim may be judged: with more, each has too little of the permitted error to decide anything."""
 
 
 class Sampled(Comparison):
@@ -112,6 +115,16 @@ class Sampled(Comparison):
     """What stands for something else and is no setting of a run, a sentence each."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
     """Fewest rounds that decide it."""
+    looks: Annotated[tuple[int, ...], Field(max_length=MAX_LOOKS)] = ()
+    """Numbers of rounds at which it may be judged, as `[5, 10]`; each time with its part of the permitted error. Unset: once,
+    at the rounds that the study plans when the first run is made. Rounds beyond the last decide nothing."""
+
+    @model_validator(mode="after")
+    def _has_ascending_looks(self) -> Self:
+        if any(few >= more for few, more in pairwise((self.repeats - 1, *self.looks))):
+            what = f"`looks` {list(self.looks)} are not ascending numbers of rounds from {self.repeats} on"
+            raise refused(what, "order them, and leave out what is below `repeats`", "looks")
+        return self
 
     @property
     def is_log(self) -> bool:

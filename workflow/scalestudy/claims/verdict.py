@@ -48,6 +48,12 @@ class Verdict:
     changed_after_measuring: bool = False
     p: float | None = None
     p_holm: float | None = None
+    apart: int = 0
+    """Rounds far from the others, as slow ones are: the number is that of the median round."""
+    look: int | None = None
+    """Which of the planned looks this is, from 1."""
+    looks: list[int] = field(default_factory=list)
+    """Numbers of rounds at which it is judged."""
 
     @classmethod
     def of(cls, claim: AnyClaim) -> Verdict:

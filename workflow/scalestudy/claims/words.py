@@ -96,7 +96,9 @@ def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> 
     """The number of a judged claim with its sides, limit, rounds and reason; `value` is that of the deciding `each`."""
     number = interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
     said = f"{number_text(claim)}{sides_text(study, claim, value)} is {number}; required: {verdict.threshold}"
-    said += f"; {rounds(verdict.n or 0)}"
+    said += f"; {rounds(verdict.n or 0)} of this campaign"
+    said += f", {verdict.apart} far from the others" if verdict.apart else ""
+    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
     if verdict.disturbed:
         said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
     return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")

@@ -14,6 +14,7 @@ from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file
 
 if TYPE_CHECKING:
+    from scalestudy.claims.fixed import Fixed
     from scalestudy.spec.study import Study
 
 Verdicts = list[dict[str, Any]]
@@ -53,22 +54,26 @@ def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
 
 def verdicts_of(study: Study, machine: str) -> Verdicts:
     """The stored verdicts on a study's claims; judged now where there are none, or claims or results have changed."""
-    stored = _stored(study, machine)
     from scalestudy.analysis.summarise import is_current, study_rows
     from scalestudy.claims.fixed import fixed_claims
     from scalestudy.claims.judge import judge
 
+    fixed = fixed_claims(study, machine)
+    stored = _stored(study, machine, fixed)
     if stored is not None and is_current(study, machine, claims_file(machine, study.scale, study.name)):
         return stored
     from scalestudy.files import finite
 
     if not study.claims:
         return []
-    verdicts = judge(study, study_rows(study, machine), fixed_claims(study, machine))
+    verdicts = judge(study, study_rows(study, machine), fixed)
     return [finite(verdict.plain) for verdict in verdicts]
 
 
-def _stored(study: Study, machine: str) -> Verdicts | None:
+def _stored(study: Study, machine: str, fixed: Mapping[str, Fixed]) -> Verdicts | None:
+    from scalestudy.claims.fixed import with_plan
+    from scalestudy.claims.select import spec_rows
+
     try:
         content = read_sealed(claims_file(machine, study.scale, study.name), "")
     except (OSError, UserError):
@@ -76,8 +81,9 @@ def _stored(study: Study, machine: str) -> Verdicts | None:
     claims = content.get("claims")
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         return None
-    same = [(claim.get("id"), claim.get("digest")) for claim in claims] == [(c.id, c.digest) for c in study.claims]
-    return claims if same else None
+    rows = spec_rows(study.runs)
+    today = [(claim.id, with_plan(claim, rows, fixed).digest) for claim in study.claims]
+    return claims if [(claim.get("id"), claim.get("digest")) for claim in claims] == today else None
 
 
 def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
