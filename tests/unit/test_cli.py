@@ -115,10 +115,10 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
             "out of memory: no more could be allocated\n    close other programs, or raise the limit (ulimit -v",
         ),
         (ImportError("a.so: failed to map segment from shared object"), "out of memory: a.so: failed to map segment"),
-        (
-            RuntimeError("can't start new thread"),
-            "no thread can be started: memory or processes ran out\n    close other",
-        ),
+        (RuntimeError("can't start new thread"), "no process or thread can be started: at most "),
+        (RuntimeError("Resource temporarily unavailable"), "no process or thread can be started: at most "),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "no process or thread can be started: at most "),
+        (ValueError("std::bad_alloc"), "out of memory: std::bad_alloc\n    close other programs"),
     ],
 )
 def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
@@ -132,6 +132,18 @@ def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
     message = capsys.readouterr().err
     assert message.startswith(f"scalestudy: {said}")
     assert message.endswith("then run the same command again\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [("b cannot reach port 1 of a", 1, "b cannot reach port 1 of a\n"), (None, 0, ""), (3, 3, "")],
+)
+def test_the_text_of_an_exit_reaches_the_user(
+    code: str | int | None, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_called", lambda _: sys.exit(code))
+    assert cli.run_command(["agent"]) == status
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

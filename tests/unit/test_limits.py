@@ -36,8 +36,9 @@ def test_limits_of_parents_hold_in_version_2(groups: Path) -> None:
     (groups / "self").write_text("0::/user/job\n")
     write(groups / "user", cpu__max="250000 100000", memory__max=str(900 * MIB), memory__current=str(700 * MIB),
           memory__stat=f"anon 1\ninactive_file {400 * MIB}")  # fmt: skip
-    write(groups / "user/job", cpu__max="max 100000", memory__max="max", memory__current="0")
+    write(groups / "user/job", cpu__max="max 100000", memory__max="max", memory__current="0", pids__max="60")
     assert limits.usable_cores() == 2
+    assert limits.max_processes() == 60
     assert limits.usable_memory_bytes() == 900 * MIB
     assert limits.free_memory_bytes() == 600 * MIB
 

@@ -67,8 +67,10 @@ def run_command(arguments: list[str]) -> int:
         click.echo(f"scalestudy: stopped by {number.name}\n    to resume, run the same command again", err=True)
         return 128 + number
     except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
-    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        if isinstance(error.code, str):
+            click.echo(error.code, err=True)
+        return 1 if isinstance(error.code, str) else error.code or 0
+    except Exception as error:
         if (told := of_system(error)) is None:
             raise
         click.echo(f"scalestudy: {told}", err=True)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from scalestudy.limits import max_processes
+
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a terminal acts on or shows elsewhere than where it is: control characters, marks of writing direction, halves of
 characters. Names of files can hold them."""
@@ -87,27 +89,30 @@ REMEDIES = {
     errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
     errno.ENOMEM: MORE_MEMORY,
 }
-NO_THREAD = "can't start new thread"
-"""What Python says, and not as an OSError, where the system has no memory or no process left for a thread."""
-NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
-"""What the loader says of a library that memory does not suffice for."""
+NO_PROCESS = "no process or thread can be started"
+MORE_PROCESSES = f"close other programs, or raise the limits of processes and memory (ulimit -u, ulimit -v), {AGAIN}"
+REFUSALS = {
+    "can't start new thread": (NO_PROCESS, MORE_PROCESSES),
+    os.strerror(errno.EAGAIN): (NO_PROCESS, MORE_PROCESSES),
+    "std::bad_alloc": ("out of memory", MORE_MEMORY),
+    "failed to map segment": ("out of memory", MORE_MEMORY),
+    "cannot allocate memory": ("out of memory", MORE_MEMORY),
+    **{os.strerror(number): ("", remedy) for number, remedy in REMEDIES.items()},
+}
+"""Words in errors of Python, torch, gloo and the loader of libraries, which have no number of an error."""
 
 
-def of_system(error: OSError | MemoryError | ImportError | RuntimeError) -> UserError | None:
-    """What the system refused, and what to do; None where the error says nothing of the kind."""
-    if isinstance(error, OSError):
-        remedy = REMEDIES.get(error.errno or 0, f"fix this, {AGAIN}")
-        return UserError(error.strerror or str(error), str(error.filename or ""), remedy)
+def of_system(error: BaseException) -> UserError | None:
+    """Return the refusal of the operating system behind an error, with its remedy; None for another error."""
     text = str(error)
-    if isinstance(error, RuntimeError):
-        remedy = f"close other programs, or raise the limits of memory and processes (ulimit -v, ulimit -u), {AGAIN}"
-        return (
-            UserError("no thread can be started: memory or processes ran out", remedy=remedy)
-            if NO_THREAD in text
-            else None
-        )
-    if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY_TO_LOAD):
+    if isinstance(error, MemoryError):
         return UserError(f"out of memory: {text or 'no more could be allocated'}", remedy=MORE_MEMORY)
-    # The loader of libraries has no number of an error, only its words.
-    number = next((number for number in REMEDIES if os.strerror(number) in text), None)
-    return None if number is None else UserError(text, remedy=REMEDIES[number])
+    if isinstance(error, OSError) and error.errno != errno.EAGAIN:
+        remedy = REMEDIES.get(error.errno or 0, f"fix this, {AGAIN}")
+        return UserError(error.strerror or text, str(error.filename or ""), remedy)
+    for words, (cause, remedy) in REFUSALS.items():
+        if words.lower() in text.lower():
+            if cause == NO_PROCESS:
+                text = f"at most {max_processes():,} are allowed here"
+            return UserError(f"{cause}: {text}" if cause else text, remedy=remedy)
+    return None

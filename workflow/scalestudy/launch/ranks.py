@@ -156,20 +156,17 @@ class Ranks:
         except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
             status = SKIPPED if isinstance(error, Skipped) else USER_ERROR
-        except (OSError, MemoryError) as error:
-            traceback.print_exc()  # for its log; people are told what the system refused
-            status = self._refused(error, rank)
         except BaseException as error:
             traceback.print_exc()
             gone = isinstance(error, RuntimeError) and any(words in str(error).lower() for words in PARTNER_IS_GONE)
-            status = LOST_PARTNER if gone else 1
+            status = LOST_PARTNER if gone else self._refused(error, rank)
         # Threads of libraries are not waited for: everything of value has been written.
         sys.stdout.flush()
         sys.stderr.flush()
         return status
 
-    def _refused(self, error: OSError | MemoryError, rank: int) -> int:
-        """The exit status after an error of the system: with a message, where it is one of a disk or a limit."""
+    def _refused(self, error: BaseException, rank: int) -> int:
+        """Return the exit status after an error; with a message where a disk or a limit of the system caused it."""
         told = of_system(error)
         if told is None or (isinstance(error, OSError) and error.errno not in REMEDIES):
             return 1
