@@ -60,9 +60,30 @@ def test_a_changed_label_draws_again_and_trains_nothing(project: Project) -> Non
     assert project.planned() == DRAWN
 
 
-def test_a_changed_figure_draws_only_that_figure(project: Project) -> None:
+def test_a_new_title_draws_only_that_figure(project: Project) -> None:
     project.edit("config/studies/tiny.yaml", "name: time}", "name: time, title: Time}")
     assert project.planned() == {"figure": 1, "report": 1}
+    done = project.snakemake("results/local/mini/figures/tiny/time.svg")
+    assert done.returncode == 0, done.stdout
+    assert "Time" in (project.folder / "results/local/mini/figures/tiny/time.txt").read_text()
+    assert project.planned() == {"report": 1}
+
+
+def test_a_comment_in_a_study_draws_nothing(project: Project) -> None:
+    project.study.write_text(project.study.read_text() + "# a comment\n")
+    assert project.planned() == {}
+
+
+def test_changes_of_the_command_line_are_in_what_is_drawn_and_fix_no_claim(project: Project) -> None:
+    done = project.snakemake("tiny", "--config", "set=strategy=ring")
+    assert done.returncode == 0, done.stdout
+    assert len(project.results()) == 6
+    assert "tiny: 2 valid of 2 runs" in done.stdout
+    assert "ring" in (project.folder / "results/local/mini/studies/tiny/summary.csv").read_text()
+    assert project.planned() == DRAWN
+    assert project.snakemake("tiny").returncode == 0
+    (claim,) = project.verdicts("tiny")
+    assert (claim["verdict"], claim["changed_after_measuring"]) == ("reproduced", False)
 
 
 def test_a_changed_claim_is_judged_again_marked_and_trains_nothing(project: Project) -> None:
@@ -183,7 +204,7 @@ def test_from_results_alone_everything_is_drawn_and_nothing_trained(project: Pro
         if file.is_file() and file.name != "result.json":
             file.unlink()
     shutil.rmtree(project.folder / ".snakemake")
-    assert project.planned() == DRAWN
+    assert project.planned() == {"study": 1, **DRAWN}
 
 
 def test_a_deleted_figure_is_drawn_alone_by_its_path(project: Project) -> None:
@@ -206,7 +227,7 @@ def test_an_exported_study_is_drawn_in_a_fresh_clone_without_training(project: P
     fresh = make_project(tmp_path / "fresh", forked=True)
     done = fresh.run("scalestudy", "import", str(project.folder / "tiny.zip"))
     assert done.returncode == 0, done.stdout
-    assert fresh.planned() == DRAWN
+    assert fresh.planned() == {"study": 1, **DRAWN}
     done = fresh.snakemake("results/local/mini/figures/tiny/time.svg")
     assert done.returncode == 0, done.stdout
     drawn = [(clone.folder / "results/local/mini/figures/tiny/time.svg").read_bytes() for clone in (project, fresh)]

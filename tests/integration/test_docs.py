@@ -23,7 +23,7 @@ from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import ScaleSpec, StudySpec
+from scalestudy.spec.study_file import ScaleSpec, StudySpec
 from tests.browser import chromium
 from tests.integration.project import ROOT, Project, make_project
 from tests.unit.report.made_claims import made

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from snakemake import cli
 
 from scalestudy.commands.run import configuration, snakemake_command
 from scalestudy.errors import UserError
-from scalestudy.spec.config import CHANGES, changes_of, changes_of_call, read_config
+from scalestudy.spec.config import changes_of, read_config
 
 
 def test_all_that_was_given_stands_in_one_config_that_snakemake_reads_back() -> None:
@@ -29,13 +27,6 @@ def test_without_options_the_command_is_the_plain_one() -> None:
 def test_a_change_that_is_none_is_refused_before_anything_starts() -> None:
     with pytest.raises(UserError, match="is not a setting"):
         configuration([], None, ["repeats"], None)
-
-
-def test_commands_that_a_rule_starts_know_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CHANGES, json.dumps(["repeats=5"]))
-    assert changes_of_call() == {"repeats": 5}
-    monkeypatch.delenv(CHANGES)
-    assert changes_of_call() == {}
 
 
 def test_changes_are_no_key_of_the_selection() -> None:

@@ -1,7 +1,25 @@
+rule study:
+    """A study at one scale, expanded. It has no inputs and no params, for Snakemake looks at no params of what is made from
+    a file that is made again: the params of figures and tables tell what has changed, and their commands expand it again.
+    """
+    output:
+        "results/{machine}/{scale}/studies/{study}/study.json",
+    log:
+        "results/{machine}/{scale}/studies/{study}/study.log",
+    localrule: True
+    priority: 3_000_000
+    conda:
+        "../../envs/conda.yaml"
+    shell:
+        "scalestudy expand --machine {wildcards.machine} --scale {wildcards.scale}"
+        " --study {wildcards.study} > {log} 2>&1"
+
+
 rule summarise:
     """The results of a study as one table: a row per run, and a row per configuration."""
     input:
         results=ask.results,
+        study=ancient(rules.study.output),
         code=dag.code("analysis"),
     output:
         runs="results/{machine}/{scale}/studies/{study}/runs.parquet",
@@ -23,6 +41,7 @@ rule judge:
     """The claims of a study, judged by its runs. No run depends on a claim."""
     input:
         runs=rules.summarise.output.runs,
+        study=ancient(rules.study.output),
         reference=ask.claim_references,
         code=dag.code("analysis", "figures", "report"),
     output:

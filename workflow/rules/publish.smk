@@ -2,6 +2,7 @@ rule figure:
     """One figure, in three formats side by side, and its caption."""
     input:
         runs=rules.summarise.output.runs,
+        study=ancient(rules.study.output),
         reference=ask.reference,
         code=dag.code("figures"),
     output:
@@ -34,6 +35,7 @@ rule table:
     """One table, in three formats side by side."""
     input:
         runs=rules.summarise.output.runs,
+        study=ancient(rules.study.output),
         code=dag.code("figures"),
     output:
         csv=report(

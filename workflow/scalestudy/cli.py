@@ -16,7 +16,7 @@ from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
 VERBS = (
-    "agent", "check", "claims", "compare", "doctor", "explain", "export", "figure", "forget", "import", "judge", "largest-batch",
+    "agent", "check", "claims", "compare", "doctor", "expand", "explain", "export", "figure", "forget", "import", "judge", "largest-batch",
     "new", "plan", "prepare", "report", "results", "run", "stage", "status", "summarise", "summary", "table", "train", "try",
     "unstage",
 )  # fmt: skip

@@ -17,6 +17,8 @@ Lackable = Literal["mpirun", "mpi4py", "c++", "gpu"]
 """What a site can say that none of its nodes has."""
 SITE = "SCALESTUDY_SITE"
 """Environment variable by which commands that a rule starts learn the site file of the profile."""
+CHANGES = "SCALESTUDY_SET"
+"""And the keys that `set` of Snakemake's `--config` changes in every study, one `KEY=VALUE` a line."""
 
 
 def site_file() -> str:

@@ -15,7 +15,7 @@ from scalestudy.spec.config import checked, read_config, read_machine
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
-from scalestudy.spec.study import RESERVED, StudySpec
+from scalestudy.spec.study_file import RESERVED, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
 LAB = Machine(nodes=2, devices_per_node=4, memory_gib=16.0)
@@ -62,10 +62,10 @@ BAD: list[tuple[str, str, str]] = [
     ("vary: {batch: {per_rank: [8]}}", "2: vary.batch", "a list, not"),
     ("vary: {ranks: []}", "2: vary.ranks", "at least 1 item"),
     ("vary: {repeat: [0, 1]}", "2: vary.repeat", "`repeats`"),
-    ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
+    ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks[1]", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
     ("vary: {ranks: {to: moon}}", "2: vary.ranks.to", "valid: machine, node"),
     ("vary: {seed: {to: machine}}", "2: vary.seed", "no end that a machine sets"),
-    ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
+    ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks[0]", "machine `lab` has 2"),
     ("vary: {seed: [0]}\nzip: {seed: [2]}", "2: vary.seed", "varies twice"),
     ("vary: {seed: [0, 100000], ranks: [1, 2, 3]}\nrepeats: 10000", "2: vary", "at most 50,000"),
     ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),

@@ -23,7 +23,8 @@ from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.machine_axes import powers_of_two
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import Study, StudySpec
+from scalestudy.spec.study import Study
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 
 FOUR = Machine(nodes=4, hosts=("node[1-3]", "spare"), devices_per_node=2, device="cuda", memory_gib=16.0)

@@ -18,7 +18,8 @@ from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.schema import key_reference, schemas, write_schemas
-from scalestudy.spec.study import Study, StudySpec
+from scalestudy.spec.study import Study
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parents[3]

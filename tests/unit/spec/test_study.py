@@ -15,7 +15,8 @@ from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.matching import matches
 from scalestudy.spec.read_study import read_studies
-from scalestudy.spec.study import Study, StudySpec, label_of
+from scalestudy.spec.study import Study, label_of
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -241,7 +242,7 @@ import sys, time
 from scalestudy.spec.config import checked
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.study import StudySpec
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 text = "question: q\\nbase: {strategy: allreduce, model: resnet50}\\nrepeats: 10\\nvary:\\n"
 text += f"  ranks: {list(range(1, 21))}\\n  batch.per_rank: {list(range(1, 11))}\\n  seed: [0, 100, 200, 300, 400]\\n"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from scalestudy.spec.config import find_machine
-from scalestudy.spec.machine import Prices
+if TYPE_CHECKING:
+    from scalestudy.spec.prices import Prices
 
 HOUR_S = 3600.0
 
 
-def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
+def with_cost(rows: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
     """`rows` with the columns `device_hours` and `cost`, of the whole training and of the staging before it.
 
     A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
@@ -21,8 +22,6 @@ def with_cost(rows: pd.DataFrame, machine: str) -> pd.DataFrame:
     what the machine would take.
     """
     rows = rows.copy()
-    found = find_machine(machine)
-    prices = None if found is None else found.prices
     for end in ("", "_low", "_high"):
         hours = (rows[f"time_to_train_s{end}"] / HOUR_S).where(rows["status"] == "valid")
         rows[f"device_hours{end}"] = rows["ranks"].astype(float) * hours

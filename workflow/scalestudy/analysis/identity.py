@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import columns_of
 from scalestudy.spec.study import Study
 
 
 def varied_columns(study: Study) -> list[str]:
     """The fewest columns that tell a study's configurations apart: varied keys, or what varies below them."""
-    rows = [columns_of(run.spec) for run in study.runs if run.spec.repeat == 0]
+    rows = [run.columns for run in study.runs if run.repeat == 0]
 
     def told_apart(columns: list[str]) -> int:
         return len({canonical_json([row.get(column) for column in columns]) for row in rows})

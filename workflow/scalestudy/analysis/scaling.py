@@ -68,8 +68,8 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
         if base.kind == "single":
             alone |= dict.fromkeys(members["run"], base_runs)
     series = pd.Series(series_of(study))
-    planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(series).nunique()
-    idle = {run.id for run in study.runs if run.spec.strategy.idle_alone}
+    planned = pd.Series({run.id: run.columns["ranks"] for run in study.runs}).groupby(series).nunique()
+    idle = {run.id for run in study.runs if run.idle_alone}
     for name, members in usable.groupby(usable["run"].map(series), sort=False):
         first = members["run"].iloc[0]
         own = members[members["ranks"] == members["ranks"].min()]
@@ -89,11 +89,11 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
     that they differ by noise only.
     """
     workload = workload_of(study)
-    idle = {run.id for run in study.runs if run.spec.ranks == 1 and run.spec.strategy.idle_alone}
+    idle = {run.id for run in study.runs if run.columns["ranks"] == 1 and run.idle_alone}
     found = {}
     usable = _usable(rows)
     exchanges_nothing = usable["run"].isin(idle)
-    planned = pd.Series({run.id: run.spec.ranks for run in study.runs}).groupby(pd.Series(workload)).nunique()
+    planned = pd.Series({run.id: run.columns["ranks"] for run in study.runs}).groupby(pd.Series(workload)).nunique()
     for name, members in usable.groupby(usable["run"].map(workload), sort=False):
         if planned[name] < 2:
             continue

@@ -22,7 +22,6 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
-from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.study import Run, Study, label_of
 
@@ -67,9 +66,9 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
         elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
             rows[column] = rows[column].fillna("")
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
-    rows["round"] = [run.spec.repeat for run in study.runs]
+    rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
-    return with_cost(with_scaling(_with_drift(rows), study), machine)
+    return with_cost(with_scaling(_with_drift(rows), study), study.prices)
 
 
 def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
@@ -193,7 +192,7 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "reason": result.get("reason") or "",
         "unchecked": len(result.get("unchecked") or ()),
         "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
-        "emulated": is_emulated(run.spec),
+        "emulated": bool(run.emulated),
         "oversubscribed": bool(result.get("oversubscribed", False)),
         "exchange_shares_cores": exchange_shares_cores(run, result),
         "disturbed": bool(result.get("disturbed", False)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import columns_of
 from scalestudy.spec.study import Study
 
 GEOMETRY = {"ranks", "nodes", "ranks_per_node", "seed", "repeat"}
@@ -26,8 +25,8 @@ def workload_of(study: Study) -> dict[str, str]:
 
 def _groups(study: Study, left_out: tuple[str, ...]) -> dict[str, str]:
     # Repeats of a configuration differ in what is dropped.
-    specs = {run.configuration: run.spec for run in study.runs}
-    columns = {configuration: columns_of(spec) for configuration, spec in specs.items()}
+    runs = {run.configuration: run for run in study.runs}
+    columns = {configuration: run.columns for configuration, run in runs.items()}
     drop = GEOMETRY | _in_step(study, list(columns.values()))
     group = {configuration: _group(row, drop, left_out) for configuration, row in columns.items()}
     return {run.id: group[run.configuration] for run in study.runs}

@@ -72,5 +72,6 @@ def claim_on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
         update = {key: resolved(side) for key, side in sides.items() if side is not None}
     elif isinstance(claim, Exact):
         update = {"where": resolved(claim.where)}
-        update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks or ())
+        if claim.checks is not None:
+            update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
     return claim.model_copy(update=update)

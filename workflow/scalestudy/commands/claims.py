@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.commands.options import MACHINE, SCALE
+from scalestudy.commands.options import MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file
@@ -31,10 +31,8 @@ def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
     Example: scalestudy claims --study gpu_scaling
     """
     from scalestudy.report.answers import answer_of
-    from scalestudy.spec.config import read_machine
-    from scalestudy.spec.read_study import read_studies
 
-    studies = read_studies(None if study is None else [study], scale, read_machine(machine), machine_name=machine)
+    studies = studies_of(machine, scale, None if study is None else [study])
     found = {each.name: verdicts_of(each, machine) for each in studies}
     questions = {each.name: each for each in studies}
     if as_json:

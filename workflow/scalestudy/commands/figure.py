@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+from scalestudy.commands.options import MACHINE, SCALE, STUDY
 
 
 @click.command(name="figure")
@@ -19,7 +19,8 @@ def command(machine: str, scale: str, study: str, name: str) -> None:
     """
     from scalestudy.figures.kinds import draw
     from scalestudy.host_lock import beside_measured_runs
+    from scalestudy.spec.study_json import expanded_study
 
     with beside_measured_runs():
-        found = one_study(machine, scale, study)
+        found = expanded_study(machine, scale, study)
         draw(found, machine, name)

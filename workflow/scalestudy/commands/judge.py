@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+from scalestudy.commands.options import MACHINE, SCALE, STUDY
 
 
 @click.command(name="judge")
@@ -21,8 +21,9 @@ def command(machine: str, scale: str, study: str) -> None:
     from scalestudy.claims.judge import judge
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.report.claim_tables import write_verdicts
+    from scalestudy.spec.study_json import expanded_study
 
     with beside_measured_runs():
-        found = one_study(machine, scale, study)
+        found = expanded_study(machine, scale, study)
         verdicts = judge(found, read_rows(found, machine), fixed_claims(found, machine))
         write_verdicts(found, machine, verdicts)

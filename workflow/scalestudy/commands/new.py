@@ -21,11 +21,11 @@ def command(name: str) -> None:
     Example: scalestudy new batch_size
     """
     from scalestudy.spec.config import NAME
-    from scalestudy.spec.read_study import FOLDER
-    from scalestudy.spec.study import RESERVED
+    from scalestudy.spec.layout import STUDIES
+    from scalestudy.spec.study_file import RESERVED
 
-    file = FOLDER / f"{name}.yaml"
-    if not FOLDER.is_dir():
+    file = STUDIES / f"{name}.yaml"
+    if not STUDIES.is_dir():
         raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
     if not re.fullmatch(NAME, name) or name in RESERVED:
         remedy = "use lower-case letters, digits and `_`, starting with a letter; not the name of a rule"

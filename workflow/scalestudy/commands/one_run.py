@@ -22,8 +22,8 @@ from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
-from scalestudy.spec.ids import EXTENSIONS, dataset_id, run_id
-from scalestudy.spec.layout import CHECKPOINTS, RESULTS, manifest_file
+from scalestudy.spec.ids import dataset_id, run_id
+from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes

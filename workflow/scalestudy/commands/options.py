@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ FILE = click.Path(path_type=Path)
 
 def _named(context: click.Context, option: click.Parameter, value: str) -> str:
     """The machine that `auto` is; every other name as it is."""
-    from scalestudy.spec.auto_machine import AUTO, auto_machine
-
     name, between, campaign = value.partition("+")
-    return f"{auto_machine()}{between}{campaign}" if name == AUTO else value
+    if name != "auto":
+        return value
+    from scalestudy.spec.auto_machine import auto_machine
+
+    return f"{auto_machine()}{between}{campaign}"
 
 
 MACHINE = click.option(
@@ -47,10 +50,20 @@ CONFIG = click.option(
 
 def one_study(machine: str, scale: str, name: str) -> Study:
     """The study of that name at one scale."""
-    from scalestudy.spec.config import read_machine
+    return studies_of(machine, scale, [name])[0]
+
+
+def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[Study]:
+    """Studies as study.json has them; all, and those whose file has changed since, are expanded again."""
+    from scalestudy.spec.study_json import stored_study
+
+    stored = [stored_study(machine, scale, name) for name in names or ()]
+    if stored and None not in stored:
+        return [study for study in stored if study is not None]
+    from scalestudy.spec.config import changes_of_call, read_machine
     from scalestudy.spec.read_study import read_studies
 
-    return read_studies([name], scale, read_machine(machine), machine_name=machine)[0]
+    return read_studies(names, scale, read_machine(machine), machine_name=machine, changes=changes_of_call())
 
 
 def in_warm_parent(*arguments: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import MACHINE, OUT, SCALE, one_study
+from scalestudy.commands.options import MACHINE, OUT, SCALE
 
 
 @click.command(name="report")
@@ -21,7 +21,8 @@ def command(machine: str, scale: str, out: Path, studies: str) -> None:
     """
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.report.page import write_report
+    from scalestudy.spec.study_json import expanded_study
 
     with beside_measured_runs():
-        found = [one_study(machine, scale, name) for name in studies.split(",")]
+        found = [expanded_study(machine, scale, name) for name in studies.split(",")]
         write_report(found, machine, scale, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from scalestudy.commands.options import MACHINE, SCALE, STUDY, one_study
+from scalestudy.commands.options import MACHINE, SCALE, STUDY
 
 
 @click.command(name="summarise")
@@ -18,6 +18,7 @@ def command(machine: str, scale: str, study: str) -> None:
     """
     from scalestudy.analysis.summarise import summarise
     from scalestudy.host_lock import beside_measured_runs
+    from scalestudy.spec.study_json import expanded_study
 
     with beside_measured_runs():
-        summarise(one_study(machine, scale, study), machine)
+        summarise(expanded_study(machine, scale, study), machine)

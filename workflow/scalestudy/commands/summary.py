@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.commands.options import MACHINE, SCALE
+from scalestudy.commands.options import MACHINE, SCALE, studies_of
 from scalestudy.errors import visible
 from scalestudy.spec.layout import figure_file, report_file, run_folder, table_file
 
@@ -44,10 +44,8 @@ def command(machine: str, scale: str, studies: str, since: float | None) -> None
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
     """Print a short account of the studies' results: files first, so that the answers stand where the terminal ends."""
     from scalestudy.spec.capacity import left_out_of
-    from scalestudy.spec.config import read_machine
-    from scalestudy.spec.read_study import read_studies
 
-    studies = read_studies(names, scale, read_machine(machine), machine_name=machine)
+    studies = studies_of(machine, scale, names)
     left_out: Counter[str] = Counter()
     for study in studies:
         left_out += _print_study(study, machine, scale)

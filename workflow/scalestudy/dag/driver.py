@@ -24,8 +24,6 @@ from scalestudy.dag.project import Project
 from scalestudy.dag.rules import PACKAGE, end
 from scalestudy.errors import UserError
 from scalestudy.spec.capacity import left_out_of
-from scalestudy.spec.config import read_machine
-from scalestudy.spec.read_study import find_studies
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 
 SOURCE = PACKAGE.parents[1]
@@ -67,12 +65,12 @@ def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
 def fix_claims(workflow: Any, project: Project) -> None:
     """Where runs are about to be made: write what the claims are that they will judge.
 
-    Studies share runs, so it is done for every study of this scale, configured or not.
+    Studies share runs, so it is done for every study of this scale, configured or not, as its file has it: `set` makes
+    runs that claims may share, and judges none.
     """
     if any(job.rule.name == "train" for job in workflow.dag.needrun_jobs()):
-        name, scale = project.config.folder, project.config.scale
-        found = find_studies(None, scale, read_machine(name), machine_name=name)
-        fixed.fix_claims(found.studies, name)
+        machine = project.config.folder
+        fixed.fix_claims(project.runs.all_studies(machine, project.config.scale, changed=False), machine)
 
 
 def say_left_out(workflow: Any, project: Project) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Iterable, Mapping
@@ -12,11 +11,10 @@ from typing import Any
 from scalestudy.dag.job_resources import JobResources
 from scalestudy.dag.run_index import RunIndex
 from scalestudy.dag.targets import Targets
-from scalestudy.site_fault import SITE
+from scalestudy.site_fault import CHANGES, SITE
 from scalestudy.spec import layout
 from scalestudy.spec.config import (
     BUDGET,
-    CHANGES,
     DATA_FOLDER,
     FOR_EXECUTOR,
     Config,
@@ -41,8 +39,10 @@ class Project:
         self.prepares_data = there and checked(Site, read_yaml(str(site))).prepare == "driver"
         """Whether the driver prepares data itself, in place of jobs."""
         self.config: Config = read_config("config/config.yaml", config)
-        self.set = config.get("set")
-        self.runs = RunIndex(self.config, changes_of(self.set))
+        changes = config.get("set") or ()
+        self.changes: list[str] = [changes] if isinstance(changes, str) else list(changes)
+        """Settings that hold for every study, as `--config set=…` gives them."""
+        self.runs = RunIndex(self.config, changes_of(changes))
         self.targets = Targets(self.runs)
         self.resources = JobResources(self.runs, caps or {})
 
@@ -72,8 +72,8 @@ class Project:
         found = {DATA_FOLDER: self.config.paths.data or "", **FOR_EXECUTOR}
         if self.site is not None:
             found[SITE] = str(self.site)
-        if self.set:
-            found[CHANGES] = json.dumps([self.set] if isinstance(self.set, str) else list(self.set))
+        if self.changes:
+            found[CHANGES] = "\n".join(self.changes)
         if self.config.budget_gpu_hours is not None:
             found[BUDGET] = str(self.config.budget_gpu_hours)
         return found
@@ -89,4 +89,5 @@ class Project:
         if not names:
             return "true"
         config = self.config
-        return f"scalestudy summary --machine {config.folder} --scale {config.scale} --studies {','.join(names)} --since {self.begin}"
+        where = f"--machine {config.folder} --scale {config.scale}"
+        return f"scalestudy summary {where} --studies {','.join(names)} --since {self.begin}"

@@ -11,7 +11,8 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.spec.config import NAME, SCALES, Config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
-from scalestudy.spec.study import RESERVED, Run, Study
+from scalestudy.spec.study import Run, Study
+from scalestudy.spec.study_file import RESERVED
 
 
 class IndexedRun(NamedTuple):
@@ -32,7 +33,7 @@ class RunIndex:
     """The configured studies, and those of any machine and scale that a path names."""
 
     def __init__(self, config: Config, changes: dict[str, Any] | None = None) -> None:
-        self.config = config
+        self.config, self.changes = config, changes or None
         names = None if config.studies == "all" else config.studies
         self._machines: dict[str, Machine] = {}
         found = find_studies(
@@ -82,7 +83,7 @@ class RunIndex:
                 if study.name == name:
                     return study
         if (machine, scale, name) not in self._studies:
-            found = read_studies([name], scale, self.machine(machine), machine_name=machine)[0]
+            found = read_studies([name], scale, self.machine(machine), machine_name=machine, changes=self.changes)[0]
             self._studies[machine, scale, name] = found
         return self._studies[machine, scale, name]
 
@@ -126,15 +127,18 @@ class RunIndex:
         if machine not in self._runs:
             found = self._runs.setdefault(machine, {})
             for scale in [self.config.scale, *(scale for scale in SCALES if scale != self.config.scale)]:
-                for position, study in enumerate(self._studies_at(machine, scale)):
+                for position, study in enumerate(self.all_studies(machine, scale)):
                     for planned in _planned(position, study):
                         found.setdefault(planned.run.id, planned)
         return self._runs[machine]
 
-    def _studies_at(self, machine: str, scale: str) -> list[Study]:
-        if self.is_configured(machine, scale):
+    def all_studies(self, machine: str, scale: str, *, changed: bool = True) -> list[Study]:
+        """Every study of a machine and scale, configured or not; with the changes of `set`, or as its file has it."""
+        changes = self.changes if changed else None
+        is_chosen = self.is_configured(machine, scale) and self.config.studies == "all" and not self.config.tags
+        if is_chosen and changes == self.changes:
             return self.chosen
-        return find_studies(None, scale, self.machine(machine), machine_name=machine).studies
+        return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies
 
     def _most_likely_first(self) -> Iterator[dict[str, IndexedRun]]:
         """Runs of the configuration, then of paths seen so far, then of any study."""

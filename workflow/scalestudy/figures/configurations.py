@@ -10,8 +10,9 @@ from scalestudy.errors import UserError
 from scalestudy.figures.words import value_text
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import SCALES, read_machine
+from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.read_study import FOLDER, find_studies
+from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.study import Run, Study
 
 
@@ -34,7 +35,7 @@ def configuration_names(machine_name: str, study: str | None = None) -> dict[str
 
     Empty where there are no studies here, as when results of others are read.
     """
-    if study is None and not any(FOLDER.glob("*.yaml")):
+    if study is None and not any(STUDIES.glob("*.yaml")):
         return {}
     try:
         machine = read_machine(machine_name)

@@ -25,8 +25,7 @@ from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import write_result
 from scalestudy.spec.config import machine_file
-from scalestudy.spec.ids import EXTENSIONS
-from scalestudy.spec.layout import machine_of
+from scalestudy.spec.layout import EXTENSIONS, machine_of
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job

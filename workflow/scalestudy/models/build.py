@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from scalestudy.errors import UserError
 from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
+from scalestudy.spec.layout import EXTENSIONS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from scalestudy.models.outputs import Task
-
-EXTENSIONS = Path("config/extensions")
 
 
 def build(

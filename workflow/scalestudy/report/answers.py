@@ -19,7 +19,7 @@ from scalestudy.figures.words import column_label, friendly, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MEASURED, columns_of
+from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.layout import study_folder
 from scalestudy.spec.matching import matches
@@ -219,7 +219,7 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
-    specs = {run.configuration: columns_of(run.spec) for run in study.runs if run.spec.repeat == 0}
+    specs = {run.configuration: run.columns for run in study.runs if run.repeat == 0}
     chosen = {
         name: row
         for name, row in specs.items()

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
-from scalestudy.spec.columns import MEASURED, columns_of
+from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.matching import matches
-from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import published_step_time
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
@@ -58,10 +57,8 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
 
 def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
     """The configurations of a study's runs that agree with `where`."""
-    specs: dict[str, RunSpec] = {}
-    for run in runs:
-        specs.setdefault(run.configuration, run.spec)
-    rows = {configuration: columns_of(spec) for configuration, spec in specs.items()}
+    first = {run.configuration: run for run in reversed(runs)}
+    rows = {configuration: run.columns for configuration, run in reversed(first.items())}
     return [name for name, row in rows.items() if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 
@@ -92,7 +89,7 @@ def _number_problems(runs: Any, number: NumberSpec, above: list[str], depends_on
     if len(kinds) != 1:
         yield Problem((), "needs one of column, accelerator and ratio", "set one of them")
     elif number.column is not None:
-        known = columns_of(runs[0].spec)
+        known = runs[0].columns
         unknown = [key for key in number.where if key not in known]
         if number.column not in MEASURED:
             yield Problem(("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED))

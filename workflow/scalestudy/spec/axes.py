@@ -12,7 +12,7 @@ from scalestudy.errors import UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.base import KeyPath, Spec, parse, printable, shown
 from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
-from scalestudy.spec.study import MAX_REPEATS, StudySpec
+from scalestudy.spec.study_file import MAX_REPEATS, StudySpec
 from scalestudy.spec.yamlfile import OPTION, YamlDocument, dotted
 
 
@@ -25,6 +25,8 @@ class Setting:
     label: str | None = None
     of_machine: bool = False
     """Whether the machine chose the value."""
+    place: KeyPath = ()
+    """The value in the study file; empty where the command line or the machine set it."""
 
 
 class LabelledValue(Spec):
@@ -160,18 +162,28 @@ class _Reader:
 
     def setting(self, key: str, value: Any, place: KeyPath) -> Setting:
         if not isinstance(value, dict) or "value" not in value:
-            return Setting(key, value)
+            return Setting(key, value, place=place)
         labelled, problems = parse(LabelledValue, value)
         raise_all([UserError(p.what, self.document.where((*place, *p.path)), p.remedy) for p in problems])
         assert labelled is not None
-        return Setting(key, labelled.value, None if labelled.label is None else str(labelled.label))
+        return Setting(key, labelled.value, None if labelled.label is None else str(labelled.label), place=place)
 
 
-def place_of(document: YamlDocument, scale: str, path: KeyPath, changes: Mapping[str, Any], entry: KeyPath = ()) -> str:
-    """Place that sets a key of a run: the command line, the combination's entry, an axis, or `base`."""
+def place_of(
+    document: YamlDocument,
+    scale: str,
+    path: KeyPath,
+    changes: Mapping[str, Any],
+    entry: KeyPath = (),
+    point: Point = (),
+) -> str:
+    """Place that sets a key of a run: the command line, the combination's entry, a value of an axis, or `base`."""
     key = dotted(path)
     if changed := next((name for name in changes if key == name or key.startswith(f"{name}.")), None):
         return f"{OPTION} {changed}"
+    for setting in point:
+        if setting.place and (key == setting.key or key.startswith((f"{setting.key}.", f"{setting.key}["))):
+            return document.where(setting.place)
     for place, keys in _maps(document, scale, entry):
         for name in keys:
             if key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes"):

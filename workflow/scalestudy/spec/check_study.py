@@ -10,7 +10,8 @@ from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.axes import Combination, Combinations, place_of
 from scalestudy.spec.base import dotted_keys, key_problem, shown
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import Run, Study, StudySpec
+from scalestudy.spec.study import Run, Study
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import YamlDocument, dotted
 
 MAX_RUNS = 50_000

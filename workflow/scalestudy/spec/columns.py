@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scalestudy.spec.run import RunSpec
-
 if TYPE_CHECKING:
+    from scalestudy.spec.run import RunSpec
     from scalestudy.spec.study import Run
 
 
@@ -321,8 +320,8 @@ def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         if run.configuration not in known:
-            known[run.configuration] = columns_of(run.spec)
-        found.append({**known[run.configuration], "seed": run.spec.seed, "repeat": run.spec.repeat})
+            known[run.configuration] = run.columns
+        found.append({**known[run.configuration], "seed": run.seed, "repeat": run.repeat})
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,10 +12,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.site_fault import SITE, Lackable
+from scalestudy.site_fault import CHANGES, SITE, Lackable
 from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable, shown
-from scalestudy.spec.layout import folder_name, machine_and_campaign
+from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
@@ -128,9 +127,6 @@ def checked(model: type[M], document: YamlDocument) -> M:
     return value
 
 
-MACHINES = "config/machines"
-
-
 def machine_file(name: str) -> str:
     """The file of a machine, as messages name it; a folder of results that names a campaign too has its machine's."""
     return f"{MACHINES}/{machine_and_campaign(name)[0]}.yaml"
@@ -146,12 +142,6 @@ def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
         remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(campaign)}` cannot be the name of a campaign", name, remedy)
     return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
-
-
-def find_machine(name: str, folder: Path | str = MACHINES) -> Machine | None:
-    """The machine of that name, or of `name+campaign`; None where results were brought here without its file."""
-    name = name.partition("+")[0]
-    return read_machine(name, folder) if (Path(folder) / f"{name}.yaml").is_file() else None
 
 
 def read_site() -> Site:
@@ -175,11 +165,6 @@ FOR_EXECUTOR = {"MULTINODE_FOLDER": ".scalestudy"}
 """Environment variable that gives the executor the folder of its records, which a driver without it locks as well."""
 
 
-CHANGES = "SCALESTUDY_SET"
-"""Environment variable by which they learn the keys that `set` of Snakemake's `--config` changes in every study: a JSON
-list of `KEY=VALUE`."""
-
-
 def changes_of(given: object) -> dict[str, Any]:
     """`["repeats=5", "train.epochs=10"]`, or one of these alone, by dotted key. UserError where it is something else."""
     texts = [given] if isinstance(given, str) else [] if given is None else given
@@ -191,13 +176,7 @@ def changes_of(given: object) -> dict[str, Any]:
 
 def changes_of_call() -> dict[str, Any]:
     """Those of the Snakemake call that started this command; none outside one."""
-    try:
-        given = json.loads(os.environ.get(CHANGES, "[]"))
-    except (ValueError, RecursionError):
-        raise UserError(
-            "cannot be read as JSON", CHANGES, "unset this variable: `set` of `--config` fills it"
-        ) from None
-    return changes_of(given)
+    return changes_of(os.environ.get(CHANGES, "").splitlines())
 
 
 def data_folder() -> Path | None:

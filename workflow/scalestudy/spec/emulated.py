@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scalestudy.spec.run import RunSpec
+if TYPE_CHECKING:
+    from scalestudy.spec.run import RunSpec
 
 
 def emulated_parts(spec: RunSpec) -> tuple[str, ...]:

@@ -27,13 +27,15 @@ from scalestudy.spec.check_study import (
     repeat_problems,
 )
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.ids import EXTENSIONS, configuration_id, dataset_id, own_code_problems, run_id
+from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
+from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.matching import matches
 from scalestudy.spec.run import RunSpec, one_or_more
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
-from scalestudy.spec.study import Run, Study, StudySpec
+from scalestudy.spec.study import Run, Study
+from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import YamlDocument
 
 
@@ -60,7 +62,7 @@ class _Expansion:
 
     def error(self, problem: Problem, entry: Combination) -> UserError:
         """A problem of a run, with the place of its key and the combination that has it."""
-        where = place_of(self.document, self.scale, problem.path, self.changes, entry.place)
+        where = place_of(self.document, self.scale, problem.path, self.changes, entry.place, entry.point)
         settings = f" (with {entry})" if entry.point else ""
         return UserError(f"{problem.what}{settings}", where, problem.remedy)
 
@@ -115,6 +117,7 @@ def expand(
         target_accuracy=at_scale(spec, scale, "target_accuracy")[0],
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
         left_out=(*dict.fromkeys(found.lacks), *expansion.infeasible.sentences),
+        prices=machine.prices,
     )
     _check(document, spec, study, found)
     return study

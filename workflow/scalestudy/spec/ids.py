@@ -12,6 +12,7 @@ from scalestudy.data.catalogue import DatasetSpec, OwnData
 from scalestudy.errors import Problem, UserError
 from scalestudy.files import canonical_json, sha256_file, sha256_text
 from scalestudy.models.catalogue import OwnModel
+from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 
@@ -24,8 +25,6 @@ KNOWN_VERSIONS = 100
 
 DATA_VERSION = 1
 """Raised by hand when a commit changes the bytes that a dataset is made of."""
-
-EXTENSIONS = Path("config/extensions")
 
 
 def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:

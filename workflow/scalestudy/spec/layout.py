@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+STUDIES = Path("config/studies")
+MACHINES = Path("config/machines")
+EXTENSIONS = Path("config/extensions")
+"""The user's own models and data sources."""
 RESULTS = Path("results")
 REFERENCES = Path("config/reference")
 """Published numbers, one CSV file each."""
@@ -61,7 +65,7 @@ def manifest_file(dataset: str) -> Path:
 
 
 def study_folder(machine: str, scale: str, study: str) -> Path:
-    """runs.parquet and summary.csv of a study."""
+    """study.json, runs.parquet and summary.csv of a study."""
     return RESULTS / machine / scale / "studies" / study
 
 

@@ -11,15 +11,14 @@ from typing import Any
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import shown
 from scalestudy.spec.check_study import check_collisions
-from scalestudy.spec.config import MAX_NAME, NAME, changes_of_call, checked
+from scalestudy.spec.config import MAX_NAME, NAME, checked
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.ids import EXTENSIONS
+from scalestudy.spec.layout import EXTENSIONS, STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.machine_axes import NoHosts
-from scalestudy.spec.study import RESERVED, Study, StudySpec
+from scalestudy.spec.study import Study
+from scalestudy.spec.study_file import RESERVED, StudySpec
 from scalestudy.spec.yamlfile import read_yaml
-
-FOLDER = Path("config/studies")
 
 
 class NoScale(UserError):
@@ -51,7 +50,7 @@ def read_studies(
     machine: Machine,
     *,
     tags: Iterable[str] = (),
-    folder: Path | str = FOLDER,
+    folder: Path | str = STUDIES,
     machine_name: str = "local",
     extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,
@@ -59,8 +58,7 @@ def read_studies(
     """The studies of that name (None: all) and scale, expanded; raises UserError with the errors of all of them.
 
     A study without a `mini` or `node` part is left out at that scale, unless its name is given. `changes` hold for
-    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over; unset: those of the
-    Snakemake call that started this command.
+    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over.
     """
     found = find_studies(
         names,
@@ -70,7 +68,7 @@ def read_studies(
         folder=folder,
         machine_name=machine_name,
         extensions=extensions,
-        changes=changes_of_call() if changes is None else changes,
+        changes=changes,
     )
     found.raise_errors()
     if not found.studies:
@@ -85,7 +83,7 @@ def find_studies(
     machine: Machine,
     *,
     tags: Iterable[str] = (),
-    folder: Path | str = FOLDER,
+    folder: Path | str = STUDIES,
     machine_name: str = "local",
     extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,

@@ -22,7 +22,7 @@ from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import StudySpec
+from scalestudy.spec.study_file import StudySpec
 
 Schema = dict[str, Any]
 

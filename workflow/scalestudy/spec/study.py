@@ -1,122 +1,22 @@
-"""Study: one question, what is varied to answer it, and its figures. One file in config/studies/."""
+"""Study: one question at one scale, expanded into its runs; what is made after the runs reads it from study.json."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-from pydantic import Discriminator, Field, Tag
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
-from scalestudy.spec.base import Spec
-from scalestudy.spec.config import Name
-from scalestudy.spec.machine_axes import HostWord, MachineAxis
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.emulated import emulated_parts
 
-Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
-
-
-def _kind(axis: Any) -> str:
-    """Tag of a member of `VaryAxis`."""
-    is_machine = isinstance(axis, MachineAxis) or (isinstance(axis, dict) and "to" in axis)
-    return "machine" if is_machine else "hosts" if isinstance(axis, str) else "list"
-
-
-VaryAxis = Annotated[
-    Annotated[list[Any], Field(min_length=1), Tag("list")]
-    | Annotated[MachineAxis, Tag("machine")]
-    | Annotated[HostWord, Tag("hosts")],
-    Discriminator(_kind),
-]
-VaryAxes = dict[str, VaryAxis | None]
-"""As `Axes`; the machine may set the values."""
-MAX_REPEATS = 10_000
-TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
-Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
-
-RESERVED = ("all", "claims", "dataset", "figure", "judge", "report", "spec", "summarise", "table", "train")
-"""Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
-
-
-class ScaleSpec(Spec):
-    """What one scale changes: maps are merged, lists replaced, null removes."""
-
-    base: dict[str, Any] = {}
-    """Changes to `base`; a map with another `source` or `name` replaces that of the file."""
-    vary: VaryAxes = {}
-    """Axes replaced or, by null, removed."""
-    zip: list[Axes] | Axes | None = None
-    """Replaces `zip`."""
-    exclude: list[dict[str, Any]] | None = None
-    """Replaces `exclude`."""
-    include: list[dict[str, Any]] | None = None
-    """Replaces `include`."""
-    repeats: Repeats | None = None
-    """Replaces `repeats`."""
-    figures: list[FigureSpec] | None = None
-    """Replaces `figures`."""
-    tables: list[TableSpec] | None = None
-    """Replaces `tables`."""
-    answers: list[AnswerSpec] | None = None
-    """Replaces `answers`."""
-    claims: list[dict[str, Any]] = []
-    """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
-    target_accuracy: TargetAccuracy | None = None
-    """Replaces `target_accuracy`."""
-    cannot_show: str | None = None
-    """What of the question this scale cannot answer, and why; a sentence."""
-
-
-class StudySpec(Spec):
-    """A study file."""
-
-    question: str
-    """What the study answers, as a question."""
-    title: str | None = None
-    """Its name in reports; unset: the file's name."""
-    source: str = ""
-    """Where the experiment comes from: document, section, figure."""
-    tags: tuple[Name, ...] = ()
-    """Words to select studies by."""
-    base: dict[str, Any] = {}
-    """The run that everything else is a variation of: keys of a run."""
-    vary: VaryAxes = {}
-    """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
-    `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has.
-    `nodes: each` is every node of the machine by name, `nodes: pairs` every two of them; each run has `ranks_per_node`
-    ranks on each, or one per device, where the study sets no `ranks`."""
-    zip: list[Axes] | Axes = []
-    """Dotted keys that vary together: one axis, or a list of axes."""
-    exclude: list[dict[str, Any]] = []
-    """Combinations left out: each a map of dotted keys to values that must all agree."""
-    include: list[dict[str, Any]] = []
-    """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough.
-    With `nodes: each` or `pairs`, one for each of these."""
-    repeats: Repeats = 1
-    """How often each configuration is measured."""
-    scales: dict[Literal["mini", "node"], ScaleSpec] = {}
-    """`mini` and `node`, as changes to the rest of the file, which is `paper`."""
-    figures: list[FigureSpec] = []
-    """What is drawn."""
-    tables: list[TableSpec] = []
-    """What is tabulated."""
-    answers: list[AnswerSpec] = []
-    """The answer to the question, one sentence or two; without any, the first figure of lines or bars is put into words."""
-    claims: list[AnyClaim] = []
-    """Published statements that the runs, or published rows, are judged against."""
-    target_accuracy: TargetAccuracy | None = None
-    """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
-    cannot_show: str | None = None
-    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
-
-    def at(self, scale: str) -> ScaleSpec:
-        """Changes of one scale."""
-        return next((change for name, change in self.scales.items() if name == scale), ScaleSpec())
+if TYPE_CHECKING:
+    from scalestudy.spec.prices import Prices
+    from scalestudy.spec.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -127,6 +27,31 @@ class Run:
     spec: RunSpec
     configuration: str
     dataset: str
+
+    @functools.cached_property
+    def columns(self) -> dict[str, Any]:
+        """Every key of the run, dotted, with its value."""
+        return columns_of(self.spec)
+
+    @functools.cached_property
+    def emulated(self) -> tuple[str, ...]:
+        """The emulated parts of the run."""
+        return emulated_parts(self.spec)
+
+    @functools.cached_property
+    def idle_alone(self) -> bool:
+        """Whether the strategy exchanges nothing on one rank."""
+        return self.spec.strategy.idle_alone
+
+    @property
+    def seed(self) -> int:
+        """Seed of this repeat."""
+        return self.spec.seed
+
+    @property
+    def repeat(self) -> int:
+        """Number of the round, from 0."""
+        return self.spec.repeat
 
 
 @dataclass(frozen=True)
@@ -152,10 +77,12 @@ class Study:
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()
     """What the study names and this machine does not have: how many runs, and why; a sentence each."""
+    prices: Prices | None = None
+    """Prices of the machine."""
 
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
-        return [tuple(run for run in self.runs if run.spec.repeat == repeat) for repeat in range(self.repeats)]
+        return [tuple(run for run in self.runs if run.repeat == repeat) for repeat in range(self.repeats)]
 
     @functools.cached_property
     def order(self) -> tuple[str, ...]:
@@ -163,12 +90,11 @@ class Study:
 
         The order is drawn by hashing, so that a configuration that is added leaves the order of the others as it was.
         """
-        return tuple(run.id for run in sorted(self.runs, key=lambda run: (run.spec.repeat, _drawn(run))))
+        return tuple(run.id for run in sorted(self.runs, key=lambda run: (run.repeat, _drawn(run))))
 
 
 def _drawn(run: Run) -> str:
-    seed = run.spec.seed - run.spec.repeat
-    return sha256_text(f"{seed}:{run.spec.repeat}:{run.configuration}")
+    return sha256_text(f"{run.seed - run.repeat}:{run.repeat}:{run.configuration}")
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:

@@ -20,7 +20,7 @@ from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
-from scalestudy.spec.ids import EXTENSIONS
+from scalestudy.spec.layout import EXTENSIONS
 
 CONTRACT = "it is called with `train` and the kwargs, has a length, and its items are (array, label)"
 

@@ -1,0 +1,78 @@
+"""study.json: what is read from it is the expanded study, and one that has changed is expanded again."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study_json import expanded_study, stored_study, study_file, write_study
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(("machine", "scale"), [("local", "mini"), ("gpu_cluster", "paper")])
+def test_every_shipped_study_is_read_back_as_it_was(
+    machine: str, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    for study in read_studies(None, scale, read_machine(machine), machine_name=machine):
+        write_study(study, machine)
+        stored = stored_study(machine, scale, study.name)
+        assert stored is not None
+        for field in dataclasses.fields(study):
+            if field.name != "runs":
+                assert getattr(stored, field.name) == getattr(study, field.name)
+        for run, again in zip(study.runs, stored.runs, strict=True):
+            for name in (
+                "id",
+                "configuration",
+                "dataset",
+                "columns",
+                "emulated",
+                "idle_alone",
+                "seed",
+                "repeat",
+                "spec",
+            ):
+                assert getattr(again, name) == getattr(run, name)
+
+
+@pytest.fixture
+def yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study file whose study.json is there."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("config/studies/a.yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text("question: How?\n")
+    Path("config/machines").mkdir()
+    Path("config/machines/local.yaml").write_text("description: Here\n")
+    expanded_study("local", "paper", "a")
+    return file
+
+
+def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
+    yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored_study("local", "paper", "a") is not None
+    assert stored_study("local", "mini", "a") is None
+    monkeypatch.setenv("SCALESTUDY_SET", "repeats=2\ntrain.epochs=3")
+    assert stored_study("local", "paper", "a") is None
+    assert expanded_study("local", "paper", "a").repeats == 2
+    assert stored_study("local", "paper", "a") is not None
+    monkeypatch.delenv("SCALESTUDY_SET")
+    yaml.write_text("question: Why?\n")
+    assert expanded_study("local", "paper", "a").question == "Why?"
+    Path("config/machines/local.yaml").write_text("description: There\n")
+    assert stored_study("local", "paper", "a") is None
+
+
+def test_the_study_json_of_another_version_is_made_again(yaml: Path) -> None:
+    file = study_file("local", "paper", "a")
+    file.write_text("{}")
+    assert expanded_study("local", "paper", "a").question == "How?"
+    assert stored_study("local", "paper", "a") is not None
