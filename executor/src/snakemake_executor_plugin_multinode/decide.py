@@ -1,6 +1,6 @@
-"""What to do next about a job: pure functions of its state, what is known of it, and the time.
+"""Decide the next action on a job: pure functions of its state, the evidence and the time.
 
-Truth comes in this order: what the job script itself left, the scheduler's record, silence. A query that fails, times
+Truth comes in this order: the job script's own files, the scheduler's record, silence. A query that fails, times
 out or returns something unreadable changes nothing. A job counts as lost only when the scheduler has
 answered twice without it, over a longer time than a shared file system may take to show a file.
 """
@@ -29,7 +29,7 @@ WAITS = (State.QUEUED, State.HELD)
 
 @dataclass(frozen=True)
 class Limits:
-    """Times, in seconds, and what may be used."""
+    """Timeouts, in seconds, and permitted features."""
 
     poll_s: float = 10.0
     """Between two queries to the scheduler."""
@@ -50,7 +50,7 @@ class Limits:
 
 
 class Evidence(Protocol):
-    """What there is to know about a job's last attempt; what is read from a disk is read when it is asked for."""
+    """Evidence on a job's last attempt; files are read on demand."""
 
     @property
     def end(self) -> End | None:
@@ -70,7 +70,7 @@ class Evidence(Protocol):
 
     @property
     def run_state(self) -> RunState | None:
-        """What its run has recorded about itself."""
+        """Read the run's own record."""
 
     @property
     def ended_before_driver(self) -> bool:
@@ -82,7 +82,7 @@ class Evidence(Protocol):
 
 
 class Action(Enum):
-    """What to do about a job."""
+    """An action on a job."""
 
     READ_RECORD = "read what was submitted for it before"
     SUBMIT = "submit it, when its turn comes"
@@ -148,7 +148,7 @@ def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float,
 
 
 def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """What to do next about a job."""
+    """Return the next action on a job."""
     match job.state.phase:
         case Phase.NEW:
             return Decision(Action.READ_RECORD, job.state)
@@ -159,7 +159,7 @@ def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) 
 
 
 def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """What to do about a job whose last submission may be queued or running."""
+    """Return the action on a job with a submission that may be queued or running."""
     end = evidence.end
     if end is not None and begun_again(end, evidence.began):
         end = None  # of an earlier start; a network file system may show it for a while
@@ -238,7 +238,7 @@ def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
 
 
 def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
-    """What to do after an end whose cause will not become any clearer."""
+    """Return the action after an end without further evidence to come."""
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
     unknown = state.answers >= LOST_ANSWERS and state.status is None

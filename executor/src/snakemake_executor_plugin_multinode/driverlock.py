@@ -2,7 +2,7 @@
 
 The file names host, process and the time it was started, and is touched while the driver lives. It is stale if its
 process is gone, or, where that cannot be seen, if it was not touched for ten minutes: on another host, after a restart
-of this one, and in another container, whose hosts can have the same name.
+of this one, and in another container, where hosts can have the same name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DriverLock:
         raise Taken(f"{self.path} keeps changing owners; start only one driver")
 
     def keep(self) -> bool:
-        """Update the time stamp of the lock; False if it is another's. One that cannot be read is nobody's."""
+        """Update the time stamp of the lock; False if it is another's. An unreadable lock has no owner."""
         if self.clock.now_s() - self._touched < TOUCH_S:
             return True
         self._touched = self.clock.now_s()

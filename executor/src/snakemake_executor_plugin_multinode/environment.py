@@ -1,6 +1,6 @@
 """The three environments of an executor: of queries, of submissions, of jobs.
 
-A driver may itself run in a job (`salloc`, `qsub -I`), and a user may have variables that filter what a scheduler prints.
+A driver may itself run in a job (`salloc`, `qsub -I`), and a user may have variables that filter a scheduler's output.
 Neither may change an answer or reach a job.
 """
 

@@ -129,7 +129,7 @@ class Executor(RemoteExecutor):
         super().run_jobs(jobs)
 
     def run_job(self, job: JobExecutorInterface) -> None:
-        """Adopt what was submitted for this job before, or submit it."""
+        """Adopt an earlier submission of this job, or submit it."""
         info = SubmittedJobInfo(job)
         work = self._work(job, info)
         self.open[id(info)] = info
@@ -160,7 +160,7 @@ class Executor(RemoteExecutor):
             await asyncio.sleep(0.05)
 
     def cancel(self) -> None:
-        """Ctrl-C: the thread comes to rest, then what this driver follows is deleted, also what Snakemake has no list of.
+        """Ctrl-C: the thread comes to rest, then all followed submissions are deleted, also those unknown to Snakemake.
 
         Another Ctrl-C would tear the deletion apart: it is ignored until the jobs are deleted.
         """
@@ -185,7 +185,7 @@ class Executor(RemoteExecutor):
         self.driver_lock.release()
 
     def _rest(self) -> None:
-        """Stop submitting and deciding; wait for a submission in progress, whose id would otherwise be lost."""
+        """Stop submitting and deciding; wait for a submission in progress, or its id would be lost."""
         self.monitor.stopping.set()
         with self.lock:
             self.wait = False
@@ -371,7 +371,7 @@ def records_folder(named: Path | None) -> Path:
 
 
 def budget(own: float | None) -> float | None:
-    """The stricter of `--multinode-budget-gpu-hours` and what the workflow itself sets in MULTINODE_BUDGET_GPU_HOURS."""
+    """The stricter of `--multinode-budget-gpu-hours` and the workflow's own MULTINODE_BUDGET_GPU_HOURS."""
     of_workflow = os.environ.get(BUDGET_VARIABLE)
     known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
     return min(known) if known else None

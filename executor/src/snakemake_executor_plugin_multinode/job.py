@@ -1,4 +1,4 @@
-"""A monitored job: what it is, what has been submitted for it, and its state, which is one value."""
+"""A monitored job: its identity, its submissions, and its state, which is one value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class JobState:
-    """A phase, and what determines its length. Times are those of the monitor's clock, seconds."""
+    """A phase and its limits in time. Times are those of the monitor's clock, seconds."""
 
     phase: Phase
     since_s: float
@@ -63,7 +63,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the job requested; for messages that say which value to raise."""
+    """The job's request; for messages that name the value to raise."""
 
     mem_mb: int | None
     runtime_min: int | None
@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Size:
-    """What limits on the jobs of a user go by: where a job is submitted to, and how much it asks for on all its nodes."""
+    """The quantities that a user's limits count: queue and total request of a job."""
 
     place: tuple[str | None, ...]
     """Queue, account, quality of service."""

@@ -124,7 +124,7 @@ exit "$code"
 
 @dataclass(frozen=True)
 class Script:
-    """What differs between job scripts."""
+    """The variable parts of a job script."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""What people are told about jobs: each change and each difficulty once, in a sentence."""
+"""Messages about jobs: each change and each difficulty once, in a sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
 
 class Reporter(Protocol):
-    """Receives what the monitor reports; the executor passes it on to Snakemake."""
+    """Receives the monitor's reports; the executor passes them on to Snakemake."""
 
     def say(self, text: str) -> None:
         """Something a person may want to know."""
@@ -43,7 +43,7 @@ class Reporter(Protocol):
 
 
 class Messages:
-    """Puts into words what is heard of the scheduler and of its jobs, and does not repeat itself."""
+    """Puts events of the scheduler and of its jobs into words, each once."""
 
     def __init__(self, tell: Reporter, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
         self.tell, self.limits = tell, limits
@@ -75,7 +75,7 @@ class Messages:
             self.tell.warn(f"{whose}, which changes nothing for the jobs: {words}")
 
     def answered(self, to: str) -> None:
-        """What had failed has not failed this time."""
+        """A query that had failed has succeeded."""
         if to == SUBMISSION:
             self._not_submitted = ""
         elif to in self._without_answer:
@@ -102,7 +102,7 @@ class Messages:
         )
 
     def blocked(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
-        """Jobs that cannot run as things are: nodes that are down come back, so it is said late, once, and no more is done."""
+        """Jobs that cannot run as things are: nodes that are down come back, so one late message is all."""
         by_reason: dict[tuple[str, str], list[MonitoredJob]] = defaultdict(list)
         for job in jobs:
             state = job.state

@@ -1,7 +1,7 @@
 """Follows all jobs of a driver to their ends: one thread that observes, decides and acts, in rounds.
 
 A job is in one place, `JobMonitor.jobs`, from the moment it is taken in until its success or failure is reported. Each
-round handles each job for itself: what was to be written for an action is written before the job's state changes, so an
+round handles each job for itself: an action's record is written before the job's state changes, so an
 error of the file system leaves the job as it was, to be handled again in the next round.
 """
 
@@ -68,7 +68,7 @@ class JobMonitor:
     # called by the executor, from Snakemake's own thread
 
     def add(self, work: SnakemakeJob) -> None:
-        """Follow a job: adopt what a driver before has submitted for it, or submit it."""
+        """Follow a job: adopt an earlier driver's submission, or submit it."""
         self._new.put(work)
         self.wake.set()
 
@@ -212,7 +212,7 @@ class JobMonitor:
             self.observer.ask_now()
 
     def _read_record(self, job: MonitoredJob) -> None:
-        """Adopt what was submitted for a job before, or have it submitted."""
+        """Adopt an earlier submission of a job, or have it submitted."""
         now_s = self.clock.now_s()
         try:
             record = self.records.read(job.work.key, job.work.label)
@@ -278,8 +278,8 @@ class JobMonitor:
             self._fail(job, f"not submitted: {why}.")
 
     def _give_up_unwritten(self, error: OSError) -> None:
-        """The folder of records cannot be read or written: where no job is in the queue that has to be followed, what was
-        to be submitted is not waited for long."""
+        """The folder of records cannot be read or written: where no followed job is in the queue, the
+        submissions to come are not waited for long."""
         now_s, limit_s = self.clock.now_s(), self.limits.unwritten_s
         if now_s - self._unwritten_s[1] > limit_s / 2 or any(job.submitted for job in self.jobs):
             self._unwritten_s = (now_s, now_s)
@@ -292,7 +292,7 @@ class JobMonitor:
     # the end of an attempt
 
     def _end(self, job: MonitoredJob, decision: Decision) -> bool:
-        """Record how an attempt ended, then do what follows; False if the job has just begun a second time."""
+        """Record the end of an attempt and act on it; False if the job has just begun a second time."""
         attempt = job.attempt
         if decision.action is not Action.SUCCEED and not self._at_rest(job, decision):
             return False
@@ -327,7 +327,7 @@ class JobMonitor:
         self.tell.failed(job, why)
 
     def _requeued(self, job: MonitoredJob, end: End | None, state: JobState) -> None:
-        """The scheduler runs the job a second time: what it used is kept, its end is not judged."""
+        """The scheduler runs the job a second time: its use is kept, its end is not judged."""
         before = job.attempt.used_before_s
         if end is not None:
             job.attempt.used_before_s += end.ended_s - end.began_s
@@ -362,7 +362,7 @@ class JobMonitor:
             self.messages.not_deleted(list(left.values()), list(self.undeleted.values()), leaving)
 
     def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:
-        """Forbid a job whose end is judged to run again; False if it has begun again in this moment."""
+        """Forbid a judged job to run again; False if it has begun again in this moment."""
         end = decision.state.end
         self.files.revoke(job.attempt.name)
         if end is not None and begun_again(end, self.files.began(job.attempt.name)):
@@ -427,7 +427,7 @@ class JobMonitor:
         self._delete([job for job in self.jobs if job.submitted], leaving=True)
 
     def leave(self) -> None:
-        """This driver ends: what it has not submitted it will not submit."""
+        """This driver ends: it submits no more jobs."""
         for job in self.jobs:
             if job.intent is not None and not job.submitted:
                 with contextlib.suppress(OSError):  # the next driver finds that line, and ends it

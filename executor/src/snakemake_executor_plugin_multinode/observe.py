@@ -1,4 +1,4 @@
-"""What is known of jobs: what their scripts left in the status files, and what the scheduler answers.
+"""Evidence on jobs: the status files of their scripts, and the scheduler's answers.
 
 One query at a time asks about all jobs, in a thread of its own: a scheduler that hangs blocks nothing.
 """
@@ -95,7 +95,7 @@ class Observer:
         self._answers: queue.SimpleQueue[StatusAnswer] = queue.SimpleQueue()
 
     def evidence(self, job: MonitoredJob, names: set[str]) -> AttemptEvidence:
-        """What there is to know about the job's last attempt; `names` are the status files that there are."""
+        """Collect the evidence on the job's last attempt; `names` are the present status files."""
         return AttemptEvidence(self, job, names)
 
     def ask_soon(self) -> None:
@@ -115,7 +115,7 @@ class Observer:
         self.background(lambda: self._question(jobs, asked_s))
 
     def answers(self) -> list[StatusAnswer]:
-        """What has been answered since this was called last."""
+        """Return the answers since the last call."""
         found = []
         while not self._answers.empty():
             found.append(self._answers.get())
@@ -169,7 +169,7 @@ class AttemptEvidence:
 
     @cached_property
     def run_state(self) -> RunState | None:
-        """What its run says of itself."""
+        """Read the run's own state."""
         return read_run_state(self._job.work.state_file, self._job.attempt.state_before)
 
     @cached_property

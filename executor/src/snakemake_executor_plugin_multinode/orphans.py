@@ -1,7 +1,7 @@
-"""What was left behind: submissions whose end nobody wrote down, and files that a scheduler still needs.
+"""Orphans: submissions without a recorded end, and files that a scheduler still needs.
 
 A submission that no driver follows can end in any way: with a word of its own, without one, or before it began. Its line
-in the ledger would stay that of what it had asked for. The scheduler is asked about such submissions beside the followed
+in the ledger would stay that of its request. The scheduler is asked about such submissions beside the followed
 ones.
 """
 
@@ -30,7 +30,7 @@ class Orphan:
 
 
 class Orphans:
-    """Submissions of earlier drivers that nobody follows, and finished jobs whose output is still to be copied."""
+    """Orphaned submissions of earlier drivers, and finished jobs with output still to be copied."""
 
     def __init__(
         self, records: Records, files: StatusFiles, limits: Limits, clock: Clock, driver_began_ns: int
@@ -46,7 +46,7 @@ class Orphans:
         """By the name of its last attempt."""
 
     def find(self, followed: Collection[str]) -> None:
-        """What earlier drivers left; `followed` are the names of this driver's own attempts."""
+        """Find orphans of earlier drivers; `followed` are the names of this driver's own attempts."""
         left = self.files.submissions()  # before the records: none that is written meanwhile is missed
         for attempt in self.records.not_ended():
             if attempt.name not in followed and not self._ended(attempt):
@@ -68,7 +68,7 @@ class Orphans:
             self.files.forget(name)
 
     def making(self, outputs: Collection[str]) -> list[Attempt]:
-        """Submissions that nobody follows, for groups that make some of these files."""
+        """Return orphaned submissions of groups that make some of these files."""
         known = self.orphans.items() if self.outputs and outputs else ()
         return [orphan.attempt for name, orphan in known if self.outputs.get(name, set()) & set(outputs)]
 
@@ -88,7 +88,7 @@ class Orphans:
         self.records.forget(record)
 
     def jobs(self) -> list[JobRef]:
-        """What the scheduler is to be asked about."""
+        """Return the jobs to query."""
         orphans = [orphan.attempt for orphan in self.orphans.values()]
         finished = [record.attempts[-1] for record in self.finished.values()]
         return [JobRef(attempt.name, attempt.id) for attempt in [*orphans, *finished]]

@@ -1,4 +1,4 @@
-"""What this driver and those before it have submitted: on disk before the scheduler hears of it.
+"""Records of submissions by this driver and earlier ones: on disk before the submission itself.
 
 `.multinode/jobs/<job>/links.json` has the attempts of one job, `.multinode/jobs.jsonl` a line for each submission and
 each end, for accounts. File and keys keep the names of earlier versions, so that each version reads the other's.
@@ -150,7 +150,7 @@ class Records:
             ) from None
 
     def all(self) -> list[Record]:
-        """The records of all jobs that were submitted and whose files are still there; damaged ones are left out."""
+        """Read the records of all submitted jobs with files still there; damaged ones are left out."""
         found = []
         for file in (self.folder / "jobs").glob("*/links.json"):
             with suppress(ValueError):
@@ -159,7 +159,7 @@ class Records:
         return found
 
     def scripts(self) -> set[str]:
-        """The names of all submissions whose job scripts are there."""
+        """Return the names of all submissions with a job script."""
         return {file.stem for file in (self.folder / "jobs").glob("*/*.sh")}
 
     def write(self, record: Record) -> None:
@@ -173,7 +173,7 @@ class Records:
         write_synced(folder / "links.json", json.dumps(data, indent=1) + "\n")
 
     def forget(self, record: Record) -> None:
-        """Remove what only a living or failed job needs; its lines in the ledger stay."""
+        """Remove the files that only a living or failed job needs; its lines in the ledger stay."""
         folder = self.folder_of(record.key)
         for file in folder.glob("*"):
             file.unlink(missing_ok=True)
@@ -205,9 +205,9 @@ class Records:
         self._note(event="id", name=attempt.name, id=attempt.id)
 
     def note_end(self, attempt: Attempt, used_s: float, unseen: bool = False, began_s: float | None = None) -> None:
-        """A line once an attempt is over; what it used takes the place of what it had asked for.
+        """Write a line once an attempt is over; its use takes the place of its request.
 
-        `unseen`: nobody followed it, so that the time of this line says nothing about the time of its end. `began_s`: when
+        `unseen`: it was an orphan, so that the time of this line is not that of its end. `began_s`: when
         its script began, Unix seconds, where that says how long it had waited.
         """
         hours = used_s * attempt.gpus / 3600
@@ -219,7 +219,7 @@ class Records:
         self.hours[attempt.name] = hours
 
     def not_ended(self) -> list[Attempt]:
-        """The submissions whose end is in no line of the ledger."""
+        """Return the submissions without an end in the ledger."""
         open_: dict[str, Attempt] = {}
         for event in self.events():
             name = str(event.get("name", ""))
@@ -241,7 +241,7 @@ class Records:
         return list(open_.values())
 
     def gpu_hours(self) -> float:
-        """GPU hours used by what is over, plus those that what is alive may use."""
+        """Sum the GPU hours of finished jobs and the reservations of living ones."""
         return sum(self.hours.values())
 
     def events(self) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[A-Za-z][\w.-]*))?(?::(?P<
 def request_of(
     resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str = ""
 ) -> Request:
-    """What a job asks for, of a scheduler of that kind.
+    """Compose the request of a job to a scheduler of that kind.
 
     ValueError, with a sentence, where a resource is of a wrong kind, or two of them contradict each other.
     """
@@ -93,7 +93,7 @@ def state_file(resources: Mapping[str, Any]) -> Path | None:
 def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str = "") -> dict[str, Any]:
     """The resources of a group of jobs: Snakemake has added up those of members that may run side by side.
 
-    That is right for cores, memory and GPUs, and wrong for what holds of the whole job. ValueError for a member with
+    That is right for cores, memory and GPUs, and wrong for properties of the whole job. ValueError for a member with
     several nodes or ranks: all members run on the first node, each as one process.
     """
     for member in members:

@@ -1,4 +1,4 @@
-"""What a job says of itself in the file that its resource `chain_state` names: all that this executor reads of it."""
+"""State of a run, in the file that its resource `chain_state` names: all that this executor reads of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunState:
 
 
 def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunState | None:
-    """What is in the file, if it can be read; `stamp_before` is its `file_stamp` before the attempt."""
+    """Read the file, where it can be read; `stamp_before` is its `file_stamp` before the attempt."""
     stamp = file_stamp(file)
     if file is None or stamp is None:
         return None

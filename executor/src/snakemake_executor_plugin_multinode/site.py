@@ -17,7 +17,7 @@ NULLS = ("", "~", "null")
 
 
 def checked_word(value: str, what: str) -> str:
-    """Return one word of a submit line. ValueError for several words, and for what reads as an option."""
+    """Return one word of a submit line. ValueError for several words, and for an option."""
     if not value or value.startswith("-") or any(c.isspace() or ord(c) < 32 or ord(c) == 127 for c in value):
         raise ValueError(f"{what} {value!r} must be one word that does not begin with a dash")
     return value

@@ -1,4 +1,4 @@
-"""What a job script leaves behind: that it began, how it ended. The first source of truth about a job.
+"""Status files of a job script: its beginning and its end. The first source of truth about a job.
 
 They lie in `.multinode/marks`: the folder keeps that name, so that jobs of drivers of an earlier version are found.
 `NAME.token` is a symbolic link to `run` or `void`: whoever makes it first decides whether a submission of unclear fate

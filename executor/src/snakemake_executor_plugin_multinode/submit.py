@@ -70,7 +70,7 @@ class Submitter:
         """Add an attempt to the job's record and submit it; NoAnswer if the scheduler may have it, or not.
 
         NotSubmitted, where it never will be; LimitReached, where it may be later; OSError, where nothing was submitted
-        because it could not be written down. In each of these the record's attempts are what they were before, and what
+        because it could not be recorded. In each of these the record's attempts stay as they were, and all that
         was prepared is used by the next try.
         """
         self.pause(1 / self.limits.per_s)
@@ -113,7 +113,7 @@ class Submitter:
         return None
 
     def _prepared(self, job: MonitoredJob) -> Intent:
-        """What is to be submitted, with its script on disk: once, however often it is tried."""
+        """Prepare a submission, with its script on disk: once, however often it is tried."""
         try:
             if job.intent is None:
                 job.intent = Intent(self._request(job))
@@ -160,7 +160,7 @@ class Submitter:
         self.records.write(job.record)
 
     def _wait_behind(self, size: Size, by_size: bool) -> None:
-        """Let those jobs wait that would meet the same limit: on jobs of this place, or on what they ask for there."""
+        """Let jobs wait that would meet the same limit: on the number of jobs in a queue, or on their request there."""
         least = size.amount if by_size else tuple(0 for _ in size.amount)
         before = [full for full in self._full if (full.place, full.least) == (size.place, least)]
         pause_s = min(2 * before[0].pause_s, FULL_PAUSES_S[1]) if before else FULL_PAUSES_S[0]

@@ -1,4 +1,4 @@
-"""What a job's end means, and what to do about it. Pure: no files, no scheduler."""
+"""The verdict on a job's end, and the action on it. Pure: no files, no scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ heartbeat is up to half a minute old."""
 
 
 class Outcome(Enum):
-    """What an end means for the job."""
+    """The consequence of an end for the job."""
 
     SUCCESS = "success"
     CONTINUE = "continue"
@@ -99,13 +99,13 @@ def _reached_walltime(ran_s: float | None, asked: Asked) -> bool:
 
 
 def _deleted(run: RunState | None) -> str:
-    """Ended by TERM long before its walltime, and nobody says why: somebody's `qdel` is not undone."""
+    """Ended by TERM long before its walltime, without a recorded reason: a user's `qdel` is not undone."""
     why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted"
     return f"{why}; it has saved, and the same command resumes it" if _checkpointed(run) else why
 
 
 def failed_by_itself(end: End | None, status: Status | None) -> bool:
-    """Whether a job whose deletion was asked for has failed by its own command."""
+    """Whether a job to be deleted has failed by its own command."""
     if end is None or end.signal or end.code > 128:
         return False
     return status is None or status.state is not State.ENDED or status.cause is not Cause.CANCELLED
@@ -146,7 +146,7 @@ def _interrupted(
     asked: Asked,
     host: str,
 ) -> Verdict:
-    """An end that was no success, and that nobody asked for."""
+    """An unrequested end without success."""
     if run is not None and _checkpointed(run):
         why = run.cause or "stopped at a checkpoint"
         return _continue(run, attempts, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
@@ -225,7 +225,7 @@ def _fault(attempts: Sequence[Attempt], why: str) -> Verdict:
 
 
 def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
-    """A failure for which nobody gives a reason: what is known, and no guess."""
+    """A failure without a recorded reason: the evidence, and no guess."""
     said = f" ({status.words})" if status is not None and cause is not None else ""
     if cause is Cause.SIGNAL and end is None:
         number = status.signal if status is not None and status.signal else "unknown"

@@ -37,7 +37,7 @@ TRY_S = 3.0
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """What an agent finds in the run's folder."""
+    """Configuration of an agent, in the run's folder."""
 
     job: Job
     addresses: list[str]
@@ -58,7 +58,7 @@ class AgentConfig:
 
     @staticmethod
     def from_json(text: bytes) -> AgentConfig:
-        """What `to_json` wrote; ValueError where it is something else."""
+        """Parse the text of `to_json`; ValueError for any other."""
         return _JSON.validate_json(text)
 
 
@@ -111,7 +111,7 @@ def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: s
 
 
 def report(processes: Ranks, channel: Channel, system: Path, sampler: Sampler) -> int:
-    """Report what happens, until the message to end comes."""
+    """Report events until the message to end comes."""
     reported, done, last = 0, False, 0.0
     while True:
         if channel in processes.watch([channel]):

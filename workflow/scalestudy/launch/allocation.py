@@ -35,7 +35,7 @@ class Allocation:
 
 
 def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
-    """What the scheduler gave to this job, or the site's hosts where there is no scheduler; None on one machine alone."""
+    """Return the job's allocation, or the site's hosts where there is no scheduler; None on one machine alone."""
     job = JobEnvironment(environment)
     if job.launcher is None:
         return Allocation(site.hosts, "ssh") if site.hosts else None

@@ -79,7 +79,7 @@ class _Noted(RecordedAttempt):
 
 
 class _Record(StoredPart):
-    """What RECORD holds."""
+    """Content of RECORD."""
 
     run: str
     links: list[_Noted]
@@ -88,7 +88,7 @@ class _Record(StoredPart):
 
 @dataclass
 class Chain:
-    """All attempts at one run, from its first start to its result, and what the next one resumes from."""
+    """All attempts at one run, from its first start to its result, and the checkpoint of the next one."""
 
     run: str
     folder: Path
@@ -114,7 +114,7 @@ class Chain:
         return _step_of(names[-1]) if names else 0
 
     def for_job(self) -> dict[str, Any]:
-        """What the processes of a run need to know about stopping and resuming."""
+        """Settings of a run's processes for stopping and resuming."""
         return {
             "run_folder": self.folder.resolve(),
             "resume": None if self.resume is None else self.resume.resolve(),
@@ -123,7 +123,7 @@ class Chain:
         }
 
     def add_to(self, result: dict[str, Any]) -> None:
-        """The attempts of a finished run, and what a reader should be warned of."""
+        """Add the attempts of a finished run, and warnings about them."""
         self.done = result.get("steps_done", 0)
         self.attempts[-1].end(self.done, "the run is complete")
         result["links"] = [attempt.entry() for attempt in self.attempts]
@@ -139,7 +139,7 @@ class Chain:
         control_files.write_state(self.folder, state, progress, cause)
 
     def clear(self) -> None:
-        """Remove all checkpoints, and the record with them; what else lies there is not ours, and stays."""
+        """Remove all checkpoints, and the record with them; foreign files stay."""
         for path in self.checkpoints.glob("*"):
             if OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -152,9 +152,9 @@ class Chain:
 
 @contextmanager
 def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chain]:
-    """One attempt at a run: finds what to resume from, and records how the attempt ended.
+    """One attempt at a run: finds its checkpoint, and records its end.
 
-    `init_from` is what a run that has no checkpoint of its own begins from. Checkpoints next to a finished result mean
+    `init_from` is the start of a run without a checkpoint of its own. Checkpoints next to a finished result mean
     nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
     """
     chain = Chain(run, out.parent)
@@ -209,7 +209,7 @@ def _read_record(chain: Chain) -> None:
 
 
 def _find_checkpoint(chain: Chain) -> None:
-    """The newest whole checkpoint of the run, and warnings about what is wrong with others, or has changed since."""
+    """Find the newest whole checkpoint of the run; with warnings about damaged ones and about changes since."""
     if not any(chain.checkpoints.glob("step-*")) and not any(chain.checkpoints.glob(".step-*")):
         return
     from scalestudy.training import checkpoint
@@ -262,7 +262,7 @@ def _note_end(chain: Chain, error: Exception) -> None:
 
 
 def _steps_in(path: Path) -> int:
-    """Steps that a checkpoint holds; one that somebody copied may have any name."""
+    """Read the steps of a checkpoint; a copied one may have any name."""
     from scalestudy.training import checkpoint
 
     steps: int = checkpoint.read_facts(path)["step"]

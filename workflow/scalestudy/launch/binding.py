@@ -1,4 +1,4 @@
-"""Which cores a process may use: by core, by socket, or as found. What was granted is recorded."""
+"""Which cores a process may use: by core, by socket, or as found. The granted cores are recorded."""
 
 from __future__ import annotations
 

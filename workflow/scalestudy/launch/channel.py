@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 class Channel:
-    """One connection. A broken one, and what is not a message, is reported as its end: None."""
+    """One connection. A broken one, and a malformed message, is reported as its end: None."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection

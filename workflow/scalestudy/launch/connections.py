@@ -1,4 +1,4 @@
-"""The connections of a run's agents: nobody else is admitted, and nobody can hold up the process that supervises it."""
+"""Connections of a run's agents: no other client is admitted, and none can hold up the supervising process."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Control:
         self.launchers = LauncherProcesses(job, launcher)
 
     def run(self) -> list[dict[str, float]]:
-        """The whole run; returns what its agents sampled. Raises RankFailed, with every process ended."""
+        """Run to the end; returns the agents' samples. Raises RankFailed, with every process ended."""
         try:
             self.launch()
             self.until(lambda: len(self.ready) == self.count, START_S)
@@ -63,7 +63,7 @@ class Control:
             self.end()
 
     def launch(self) -> None:
-        """Write what agents need to know, and start them."""
+        """Write the agents' configuration, and start them."""
         port, token = self.connections.port, self.connections.token
         config = AgentConfig(self.job, rendezvous.addresses(), port, token, self.launcher)
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -108,13 +108,13 @@ class Control:
                 raise_cause(self.failures, self.job)
 
     def hear_other_failures(self) -> None:
-        """Hear what else has failed meanwhile."""
+        """Receive other failures of the meantime."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             self.hear()
 
     def hear(self) -> None:
-        """Take in what agents report; waits POLL_S at most."""
+        """Receive the agents' reports; waits POLL_S at most."""
         for index, message in self.connections.messages(POLL_S):
             self.silent_s[index] = 0.0
             match message:
@@ -150,7 +150,7 @@ class Control:
             self.failures.append(self.launchers.failure(what, "node"))
 
     def missing(self) -> str:
-        """The nodes whose agents have not come, for a message."""
+        """Name the nodes without an agent, for a message."""
         names = sorted({self.host(index) for index in range(self.count) if index not in self.ready})
         return ("node " if len(names) == 1 else "nodes ") + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
@@ -159,7 +159,7 @@ class Control:
         return self.job.hosts[self.job.host_of(index) if self.launcher == "mpirun" else index]
 
     def samples(self) -> list[dict[str, float]]:
-        """What the agents' samplers saw, with the index of the node."""
+        """Return the agents' samples, with the index of the node."""
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
             node = self.job.host_of(index) if self.launcher == "mpirun" else index
@@ -177,12 +177,12 @@ class Control:
 
 
 def read_samples(file: Path) -> list[dict[str, float]]:
-    """What an agent's sampler wrote; null is what the kernel does not say."""
+    """Read an agent's samples; null where the kernel has no value."""
     return [{name: math.nan if value is None else value for name, value in row.items()} for row in read_json(file)]
 
 
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """The samples of one node, where each of its processes has an agent of its own: what they take is summed.
+    """The samples of one node, where each of its processes has an agent of its own: their use is summed.
 
     CPU times count from the start, so an agent that has ended stays at its last sample. One of them looks at the node's
     devices.
@@ -199,5 +199,5 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
 
 
 def run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
-    """Make a run whose processes are on several machines, or started by mpirun."""
+    """Make a run with processes on several machines, or started by mpirun."""
     return Control(job, launcher).run()

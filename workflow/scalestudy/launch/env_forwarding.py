@@ -1,6 +1,6 @@
-"""What a process on another node gets of this one's environment: one list, for all launchers, which a site can extend.
+"""The environment that processes on other nodes inherit: one list, for all launchers, which a site can extend.
 
-What names a host, a session or a job stays here: the launcher or the node sets its own. Grid Engine does not pass on
+Variables that name a host, a session or a job stay here: the launcher or the node sets its own. Grid Engine does not pass on
 LD_LIBRARY_PATH, PBS and ssh pass on nothing, so everything that is needed stands in the script that nodes run.
 """
 

@@ -54,7 +54,7 @@ class NodeFailed(RankFailed):
 
 
 def failure_with_log(kind: str, what: str, log: Path) -> Failure:
-    """A failure with the last lines of the output of what failed."""
+    """Return a failure with the last lines of the failed process's output."""
     return Failure(kind, what, str(log), tuple(last_lines(log)))
 
 
@@ -64,7 +64,7 @@ def cause(failures: Sequence[Failure]) -> Failure:
 
 
 def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
-    """End the run's supervision with what explains its failure."""
+    """End the run's supervision with the cause of its failure."""
     first = cause(failures)
     if first.kind == "skipped":
         raise Skipped(first.what)

@@ -54,7 +54,7 @@ class Heartbeats:
 
 
 def why_silent(pid: int) -> str:
-    """What the kernel says of a process that is silent; empty where it says nothing useful."""
+    """Return the kernel's state of a stalled process; empty where it explains nothing."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What the environment of a process says about its scheduler's job: its id, nodes, launcher, end, this process's place.
+"""The scheduler's job in the environment of a process: its id, nodes, launcher, end, this process's place.
 
 Sources: sbatch(1) and srun(1) "OUTPUT ENVIRONMENT VARIABLES"; the PBS Professional user's guide, chapter "Submitting a
 PBS job"; qsub(1) and sge_pe(5) of Grid Engine; mpirun(1) of Open MPI; the PMI and PMIx standards.
@@ -46,7 +46,7 @@ class JobEnvironment:
 
     @property
     def launcher(self) -> str | None:
-        """What starts processes on the job's nodes, None where no scheduler says which nodes there are."""
+        """The launcher of processes on the job's nodes, None without a scheduler's list of nodes."""
         variable = self._node_list
         return None if variable is None else NODE_LISTS[variable]
 
@@ -68,7 +68,7 @@ class JobEnvironment:
         return bool(self.variables.get("SLURM_JOB_ID"))
 
     def report_fault(self, why: str) -> None:
-        """Say that this node is unfit for the job. Outside the executor's jobs there is nobody to tell."""
+        """Report this node as unfit for the job, to the executor where there is one."""
         if file := next((self.variables[name] for name in FAULTS if self.variables.get(name)), None):
             with suppress(OSError):
                 Path(file).write_text(" ".join(why.split()) + "\n", encoding="utf-8")

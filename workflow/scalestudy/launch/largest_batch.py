@@ -66,9 +66,9 @@ def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
 
 
 def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
-    """The largest batch of one rank of the job, and what was tried, in order. Nothing is exchanged.
+    """Search the largest batch of one rank of the job; with all trials, in order. Nothing is exchanged.
 
-    On a CPU a process may take `limit_bytes` beyond what it has when the data is open. On a GPU its memory is the limit,
+    On a CPU a process may take `limit_bytes` beyond its memory with open data. On a GPU its memory is the limit,
     or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
     """
     data, tried = open_dataset(job.manifest, "train"), dict[int, Trial]()
@@ -93,11 +93,11 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
 
 
 def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> Trial:
-    """Train in a separate process: what did not fit leaves nothing behind.
+    """Train in a separate process: a failed trial leaves nothing behind.
 
-    What fails under the limit and works with more did not fit: not every library reports that memory ran out. More is
-    twice the limit, or what is free where that is less: the memory of others is not touched. Where that leaves it open,
-    and a smaller batch fits (`smaller_fits`), memory is what differs.
+    A batch that fails under the limit and works with more did not fit: not every library reports exhausted memory. More is
+    twice the limit, or the free memory where that is less: the memory of others is not touched. Where that decides nothing,
+    and a smaller batch fits (`smaller_fits`), memory is the difference.
     """
     answer = _answer_of_child(job, data, limit_bytes, batch)
     if "error" in answer and limit_bytes is not None:

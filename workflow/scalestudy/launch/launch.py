@@ -47,7 +47,7 @@ def run(
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
-    no result, and so does SiteFault, what the site lacks in a job. Raises Stopped where the run stopped on purpose,
+    no result, and so does SiteFault, a lack of the site in a job. Raises Stopped where the run stopped on purpose,
     with its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others
     disturbed is taken once more, and the second one counts.
     """
@@ -94,7 +94,7 @@ def _measure(
     keeper: Keeper,
     extensions: Path,
 ) -> dict[str, Any]:
-    """Run all processes to their end; what they measured, as a result says it. Raises Skipped."""
+    """Run all processes to their end; returns their measurements, as in a result. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
     manifest = read_manifest(manifest_file)
     if manifest.status == "skipped":
@@ -122,7 +122,7 @@ def _measure(
 
 
 def start_and_watch(job: Job, where: Allocation, group: int) -> list[dict[str, float]]:
-    """Run all processes to their end; returns samples of what they used, one per node and second.
+    """Run all processes to their end; returns samples of their use, one per node and second.
 
     Raises RankFailed when one dies or falls silent, UserError or Skipped when one reports so, after ending the others.
     """
@@ -145,7 +145,7 @@ def _scratch(where: Allocation, folder: Path, keeper: Keeper) -> Iterator[tuple[
 
 @contextmanager
 def _kept_files(job: Job, folder: Path) -> Iterator[None]:
-    """What ranks leave in `job.keep` goes into the run's folder, also where they find that the run is skipped."""
+    """Move the ranks' files in `job.keep` into the run's folder, also those of a skipped run."""
     job.keep.mkdir()
     try:
         yield

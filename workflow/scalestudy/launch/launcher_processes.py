@@ -45,7 +45,7 @@ class LauncherProcesses:
         return None
 
     def failure(self, what: str, kind: str = "failed") -> Failure:
-        """What went wrong with the launcher, with the last lines that it or its agents wrote."""
+        """Return the launcher's failure, with the last lines that it or its agents wrote."""
         return failure_with_log(kind, f"{self.launcher}: {what}", self.log)
 
     def end(self, grace_s: float) -> None:

@@ -37,7 +37,7 @@ def write_script(folder: Path, environment: Mapping[str, str] = os.environ, *, b
 def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.environ) -> Path:
     """The script that every node runs: into the job's image, folder, environment, software, then `command`, a line of shell.
 
-    Its arguments need no quotes, which qrsh loses. What a launcher starts begins outside of the image, on the first node
+    Its arguments need no quotes, which qrsh loses. A launcher's process begins outside of the image, on the first node
     too where a daemon starts it. Only the user can read the script: the environment may hold keys of object stores.
     """
     kept = forwarded(environment, read_site().environment)
@@ -138,6 +138,6 @@ def mpirun(job: Job, script: Path) -> list[str]:
 
 
 def environment_for(launcher: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the launcher itself is started with."""
+    """Return the environment of the launcher itself."""
     left_out = SRUN_WITHOUT if launcher == "srun" else ()
     return {name: value for name, value in environment.items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""A run whose processes are all on this machine: forked from this one, which has imported what they need."""
+"""A run on this machine alone: its processes are forked from this one, which has imported their modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalestudy.training.job import Job
 
 
 def run_here(job: Job, group: int) -> list[dict[str, float]]:
-    """Run all processes to their end, in the process group `group`; returns samples of what they used.
+    """Run all processes to their end, in the process group `group`; returns samples of their use.
 
     Raises RankFailed, UserError or Skipped, with every process ended.
     """

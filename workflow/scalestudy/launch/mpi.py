@@ -70,7 +70,7 @@ def family(command: str) -> Family | None:
 def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str]:
     """The command that starts `count` processes, `each` of them on one of the hosts after the other; none: on this one.
 
-    A launcher that is not known gets what Hydra understands.
+    An unknown launcher gets Hydra's options.
     """
     known = family(command) or HYDRA
     options = [option.format(count=count, each=each) for option in known.options]
@@ -82,7 +82,7 @@ def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str
 
 
 def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What ranks that mpirun starts need for mpi4py to find the library of the same family; what is set there wins.
+    """Variables by which mpi4py finds the library of mpirun's family; variables already set win.
 
     Where the library has Debian's name a link with the usual one is put into `folder`.
     """

@@ -1,4 +1,4 @@
-"""What every rank imports, imported by the process that forks them: once, not once per rank."""
+"""Modules of every rank, imported by the process that forks them: once, not once per rank."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def preload(*more: str) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage is collected meanwhile, and what is there at the end never is.
+    """No garbage is collected meanwhile, and objects that remain at the end never are.
 
     Importing makes objects that stay; to look at them all again and again takes a quarter of its time, and afterwards
     would copy them, page by page, in every process that was forked.

@@ -75,7 +75,7 @@ class Ranks:
     def watch(self, others: Sequence[Any] = (), timeout_s: float = INTERVAL_S) -> list[Any]:
         """Wait until something happens or an interval has passed; returns those of `others` that are ready.
 
-        What went wrong is appended to `failures`.
+        Failures are appended to `failures`.
         """
         ready = wait_for([*self._running, *others], timeout_s)
         for sentinel in [item for item in ready if item in self._running]:
@@ -84,7 +84,7 @@ class Ranks:
         return [item for item in ready if item in others]
 
     def end(self) -> None:
-        """End what still runs, stopped or not; a failed run's processes hold nothing of value."""
+        """End all processes that still run, stopped or not; a failed run's processes hold nothing of value."""
         for process in self.processes:
             if process.is_alive():
                 process.kill()
@@ -128,7 +128,7 @@ class Ranks:
     # In the started process
 
     def _run(self, slot: int, rank: int, parent: int) -> None:
-        """What a process does: it dies with its parent, and leaves a message about what went wrong."""
+        """Body of a process: it dies with its parent, and leaves a message about its failure."""
         die_with(parent)
         os.setpgid(0, self.group)
         for number in IGNORED_SIGNALS:

@@ -1,4 +1,4 @@
-"""Fills in what a run leaves to the machine: device, threads, nodes, and the hosts that it runs on."""
+"""Resolve the settings that a run leaves to the machine: device, threads, nodes, hosts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[Resolved, Allocation]:
-    """What machine and job decide about a run.
+    """Resolve a run by machine and job.
 
-    Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks what the site is said to have.
+    Raises Skipped where the run cannot be made here, and SiteFault where a job's node lacks a feature of the site file.
     """
     site = read_site() if site is None else site
     by_srun = mpi_by_srun(site)
@@ -75,7 +75,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
 
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
-    """The mpirun that is here has to be one whose options are known, and to have the algorithm that is asked for."""
+    """Require an mpirun with known options and the requested algorithm."""
     family, strategy = mpi.family("mpirun"), spec.strategy
     if family is None or (strategy.needs_build and family is not mpi.OPEN):
         names = [mpi.OPEN.name] if strategy.needs_build else [one.name for one in mpi.FAMILIES]
@@ -97,7 +97,7 @@ def nodes_needed(spec: RunSpec, machine: Machine) -> int:
 def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     """Where ranks compute, and the seconds of a step where that is emulated.
 
-    A machine whose file has accelerators is not computed on without one unless the run or the file says so.
+    On a machine with accelerators in its file, the CPU computes only where run or file name it.
     """
     if spec.accelerator is not None:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)

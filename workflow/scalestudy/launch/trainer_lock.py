@@ -150,7 +150,7 @@ def _lives_unseen(lock: IO[Any], file: Path, has_locks: bool) -> bool:
 
 
 def _is_touched(lock: IO[Any], file: Path) -> bool:
-    """Whether somebody touches a lock. It is watched for SILENT_S at most, and not at all where it is older than that."""
+    """Whether a lock has a heartbeat. It is watched for SILENT_S at most, and not at all where it is older than that."""
     first = os.fstat(lock.fileno()).st_mtime_ns
     begin = time.monotonic()
     silent = _now_ns(file.parent) - first

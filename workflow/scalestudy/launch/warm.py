@@ -100,7 +100,7 @@ def call(arguments: list[str]) -> int | None:
 
 
 def _exit_status(answer: bytes, log: Path) -> int:
-    """The exit status of a command from the parent's answer; empty: the parent is gone. Says what went wrong there."""
+    """The exit status of a command from the parent's answer; empty: the parent is gone. Prints its failure."""
     if not answer:
         what = "the warm parent process, which was making this run, was killed or failed; the run was ended with it"
         remedy = f"run the same command again, or set SCALESTUDY_WARM=0 to run without it; its log is {log}"
@@ -143,7 +143,7 @@ def _address() -> Path:
 
 
 def _settings() -> str:
-    """What a child inherits from its parent, or has from the libraries that the parent has loaded."""
+    """Settings that a child inherits from its parent or from the parent's loaded libraries."""
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     namespaces = [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())]

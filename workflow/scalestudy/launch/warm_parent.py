@@ -1,4 +1,4 @@
-"""The warm parent: imports what runs need, and forks a child for each command that a client passes on (warm.py).
+"""The warm parent: imports the modules of runs, and forks a child for each command that a client passes on (warm.py).
 
 It imports and waits, nothing else: it has no threads and starts none, so that its children may fork ranks. It ends
 after IDLE_S without work. A client that dies takes its child along; a parent that dies takes its children along.
@@ -39,7 +39,7 @@ Work = Callable[[list[str]], int]
 
 @dataclass
 class RunRequest:
-    """What a client wants done, and the streams that the work writes to."""
+    """A client's request, and the streams of its output."""
 
     arguments: list[str]
     folder: str
@@ -65,7 +65,7 @@ class Child:
         self.close()
 
     def close(self) -> None:
-        """Close this process's ends of what connects it to child and client."""
+        """Close this process's ends of the connections to child and client."""
         self.client.close()
         os.close(self.ended)
 

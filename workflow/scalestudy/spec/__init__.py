@@ -1,1 +1,1 @@
-"""What a run, a dataset, a machine and a study are; ids; expansion. Imports no torch."""
+"""Models of a run, a dataset, a machine and a study; ids; expansion. Imports no torch."""

@@ -1,4 +1,4 @@
-"""`machine: auto`: a machine file of what is found here, named after it, with its accelerator's data sheet."""
+"""`machine: auto`: a machine file of this host, named after its accelerator, with that one's data sheet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def auto_machine(folder: Path = FOLDER) -> str:
     """The name of the machine that is here; its file is written where there is none.
 
     Raises UserError where there is no accelerator that runs can use, and where the file of that name describes another
-    machine: what is measured on one must not stand beside the other's numbers.
+    machine: measurements on one must not stand beside the other's.
     """
     if named := os.environ.get(NAMED):
         return named
@@ -74,7 +74,7 @@ def name_of(found: Accelerators) -> str:
 
 
 def facts_of(found: Accelerators) -> dict[str, Any]:
-    """What was found, by key of a machine file."""
+    """Return the facts of this host, by key of a machine file."""
     first = found.devices[0]
     memory = {"device_memory_gib": round(first.memory_bytes / GIB, 2)} if first.memory_bytes else {}
     names = dict.fromkeys(device.name for device in found.devices)
@@ -144,7 +144,7 @@ PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
 
 
 def from_sheet(sheet: Mapping[str, str]) -> dict[str, Any]:
-    """Keys of a machine file from a row of the table; what is empty there is left out."""
+    """Keys of a machine file from a row of the table, without empty ones."""
     peaks = {name: float(sheet[name]) for name in PRECISIONS if sheet[name]}
     found: dict[str, Any] = {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
     found["peak_tflops"] = peaks
@@ -154,7 +154,7 @@ def from_sheet(sheet: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _differences(file: Path, facts: Mapping[str, Any]) -> Iterator[UserError]:
-    """In what a machine file that is there differs from what was found."""
+    """Compare an existing machine file with this host."""
     document = read_yaml(file)
     machine, _ = parse(Machine, document.data)
     if machine is None:

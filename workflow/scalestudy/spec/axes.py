@@ -1,4 +1,4 @@
-"""Axes of a study and their combinations: what is crossed, left out and added."""
+"""Axes of a study and their combinations: crossed, excluded and included."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MAX_SENTENCES = 3
 def capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: bool) -> Iterator[Problem]:
     """Parts of a run that exceed the machine.
 
-    Workers count only where the machine chose their number: a study may ask what more workers than cores do.
+    Workers count only where the machine chose their number: a study may test more workers than cores.
     """
     yield from machine_problems(run, capacity.machine, capacity.name)
     on_node = geometry(run, capacity.machine, capacity.devices)[1]

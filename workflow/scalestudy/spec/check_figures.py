@@ -1,4 +1,4 @@
-"""What is wrong with the figures and tables of a study, before any of its runs is made."""
+"""Check the figures and tables of a study, before any of its runs is made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def figure_problems(study: Study) -> Iterator[Problem]:
 
 
 def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:
-    """A choice of runs that chooses none; what is only measured cannot be judged yet."""
+    """A choice of runs that chooses none; measured columns cannot be judged yet."""
     where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
     if any(all(matches(row.get(key), wanted) for key, wanted in where.items()) for row in rows):
         return

@@ -1,4 +1,4 @@
-"""What is impossible in a run on any machine."""
+"""Check a run for settings that are impossible on any machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHERWISE = "choose another number, or exclude this combination"
 
 
 def size_problems(spec: RunSpec) -> Iterator[Problem]:
-    """What is wrong with the size of its data."""
+    """Check the size of its data."""
     size = spec.data.scale
     if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
         remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
@@ -25,7 +25,7 @@ def size_problems(spec: RunSpec) -> Iterator[Problem]:
 
 
 def run_problems(spec: RunSpec) -> Iterator[Problem]:
-    """What is impossible in a spec on any machine."""
+    """Find settings of a spec that are impossible on any machine."""
     yield from size_problems(spec)
     yield from _strategy_problems(spec)
     yield from _accelerator_problems(spec)
@@ -171,7 +171,7 @@ def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _pipeline_problems(spec: RunSpec, strategy: Pipeline) -> Iterator[Problem]:
-    """What a model that is cut into stages cannot be: it has its own micro-batches and operators."""
+    """Check a model that is cut into stages: it has its own micro-batches and operators."""
     if spec.batch.accumulate > 1:
         what = "strategy `pipeline` accumulates gradients over its own micro-batches"
         yield Problem(("batch", "accumulate"), what, "leave it out, and set `strategy.micro_batches`")

@@ -1,4 +1,4 @@
-"""The columns that a run's row has: keys of its spec, and what was measured. Units and meanings are defined here alone."""
+"""The columns that a run's row has: keys of its spec, and measurements. Units and meanings are defined here alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """A measured column: how a figure writes it, its unit, and what it is."""
+    """A measured column: its label in figures, its unit, and its definition."""
 
     label: str
     unit: str
@@ -283,7 +283,7 @@ NEARLY_NONE = ("read_bytes", "staged_bytes")
 def on_logarithms(column: str) -> bool:
     """Whether means of a column are taken on logarithms: times, rates, sizes and ratios, which are positive.
 
-    What multiplies them (a slower clock, a busier host) then shifts all of them alike, and an interval never reaches
+    A factor on them (a slower clock, a busier host) then shifts all of them alike, and an interval never reaches
     below 0. Shares, losses, scores and counts are averaged as they are.
     """
     if column in NEARLY_NONE:

@@ -36,7 +36,7 @@ class Paths(Spec):
 
 
 class Config(Spec):
-    """What is run, at which scale, on which machine."""
+    """Choice of studies, scale and machine."""
 
     studies: Literal["all"] | Annotated[tuple[Name, ...], Field(min_length=1)] = "all"
     """Names of studies in config/studies/, or `all`."""
@@ -61,7 +61,7 @@ class Config(Spec):
 
 
 class Site(SiteOfJobs, Spec):
-    """What differs between places with the same scheduler: profiles/<profile>/site.yaml."""
+    """Settings of one site: profiles/<profile>/site.yaml."""
 
     data_roots: dict[str, str] = {}
     """Data that the site already has: source name to folder."""

@@ -1,4 +1,4 @@
-"""What of a run is emulated: the one definition, for results, claims, tables and figures."""
+"""Emulated parts of a run: the one definition, for results, claims, tables and figures."""
 
 from __future__ import annotations
 

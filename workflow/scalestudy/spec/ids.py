@@ -1,4 +1,4 @@
-"""Ids: a readable slug and 12 hex digits of what can change the result."""
+"""Ids: a readable slug and 12 hex digits of all that can change the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
 
 
 def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
-    """The id of a run whose own code has these digests, by its `import`."""
+    """The id of a run with own code of these digests, by its `import`."""
     question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain(), **_emulated_step(_step_time(spec))}
     if own:
         question["own_code"] = dict(own)
@@ -90,7 +90,7 @@ def _slug(text: str) -> str:
 
 
 def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[Problem]:
-    """What is wrong with the user's own model or data, without running its code."""
+    """Check the user's own model or data, without running its code."""
     for key, part in (("model", spec.model), ("data", spec.data)):
         if isinstance(part, (OwnModel, OwnData)):
             try:

@@ -1,4 +1,4 @@
-"""The layout of results/, and where published numbers lie. A path determines what is needed to make the file.
+"""The layout of results/, and where published numbers lie. A path determines all that its rule needs.
 
 `machine` is the name of a folder of results: a machine, or `<machine>+<campaign>` where the same runs are measured again.
 """
@@ -85,7 +85,7 @@ def claims_file(machine: str, scale: str, study: str, suffix: str = "json") -> P
 
 
 def fixed_claims_file(machine: str, scale: str, study: str) -> Path:
-    """What a study's claims were when the first of their runs was made."""
+    """The claims of a study as they were when the first of their runs was made."""
     return RESULTS / machine / scale / "claims" / f"{study}.fixed.json"
 
 
@@ -95,12 +95,12 @@ def report_file(machine: str, scale: str) -> Path:
 
 
 def history_file(machine: str) -> Path:
-    """What runs took; append-only."""
+    """Durations of runs; append-only."""
     return RESULTS / machine / HISTORY_FILE
 
 
 def history_files(machine: str) -> list[Path]:
-    """What runs took on a machine, in all its campaigns."""
+    """Durations of runs on a machine, in all its campaigns."""
     name, _ = machine_and_campaign(machine)
     return [history_file(name), *sorted(RESULTS.glob(f"{name}{BETWEEN}*/{HISTORY_FILE}"))]
 

@@ -1,4 +1,4 @@
-"""Machine: what the runs run on. One file in config/machines/."""
+"""Machine: the hardware of runs. One file in config/machines/."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRANSPORT = r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$"
 
 
 class Queue(Spec):
-    """The limits of one queue, partition or resource group. What is unset is not limited."""
+    """The limits of one queue, partition or resource group. Unset: no limit."""
 
     least_nodes: Whole | None = None
     """Nodes that one job must have at least."""
@@ -39,7 +39,7 @@ class Queue(Spec):
 
 
 class Power(Spec):
-    """What the machine draws while jobs run; what is unset is left out, and said."""
+    """Power of the machine while jobs run; unset parts are left out, with a note."""
 
     device_watts: Positive | None = None
     """One accelerator."""
@@ -52,7 +52,7 @@ class Power(Spec):
 
 
 class Transport(Spec):
-    """What NCCL has to use on this machine, as its log names it; a run that used another is invalid."""
+    """NCCL's required transport on this machine, as its log names it; a run that used another is invalid."""
 
     within: Annotated[str, Field(pattern=TRANSPORT)] | None = None
     """Inside a node: `P2P` or `SHM`, more exactly `P2P/IPC`; unset: not promised, and a slower one is a warning."""
@@ -77,7 +77,7 @@ HostLists = Annotated[
 
 
 class Machine(Spec):
-    """Hardware, limits, prices. What is unset is found out where the run starts."""
+    """Hardware, limits, prices. Unset values are detected where the run starts."""
 
     description: str = ""
     """One line of description."""
@@ -149,7 +149,7 @@ class Machine(Spec):
 def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:
     """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
-    What the study does not set, the machine determines: a rank per device, and the least number of nodes that shares the
+    The machine determines unset values: a rank per device, and the least number of nodes that shares the
     ranks equally. Without devices, or on the CPU, all ranks are on one node. Emulated devices need no real ones, and shared ones are meant
     for several ranks: where there are too few nodes, more ranks share a node.
     """
@@ -170,7 +170,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 
 
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
-    """What of a spec this machine does not have."""
+    """Find requirements of a spec beyond this machine."""
     named = spec.nodes_named
     if spec.accelerator and named is None and spec.ranks_per_node is None:
         return

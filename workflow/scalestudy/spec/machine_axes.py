@@ -1,4 +1,4 @@
-"""Axes whose values follow from the machine: `{to: machine}`, and its nodes by name."""
+"""Axes with values from the machine: `{to: machine}`, and its nodes by name."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class NoScale(UserError):
 
 @dataclass
 class StudiesFound:
-    """The requested studies: those that can be expanded, and what is wrong with the others."""
+    """The requested studies: those that can be expanded, and the errors of the others."""
 
     studies: list[Study] = field(default_factory=list)
     wrong: dict[str, UserError] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def find_studies(
 
 
 def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, UserError]) -> list[str]:
-    """Names of the studies to read: those given, or of every file whose name can be a study's."""
+    """Names of the studies to read: those given, or of every file with a valid study name."""
     known = sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in unusable)
     if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
@@ -136,7 +136,7 @@ def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, 
 
 
 def _file_name_errors(folder: Path) -> Iterator[tuple[Path, UserError]]:
-    """Files that look like studies and whose names no study can have."""
+    """Files that look like studies and have invalid names."""
     for file in sorted(folder.glob("*.y*ml")):
         what, remedy = "", "use lower-case letters, digits and `_`, starting with a letter"
         if file.suffix != ".yaml":

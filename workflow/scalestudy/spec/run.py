@@ -180,7 +180,7 @@ class Loader(Spec):
 class Stage(Spec):
     """Copies of the data on each node's own disk, made by the run before it trains.
 
-    `loader.storage` then limits the copying, not what is read from the copies.
+    `loader.storage` then limits the copying, not reads from the copies.
     """
 
     to: Literal["scratch"] | None = None
@@ -255,7 +255,7 @@ class Network(Spec):
 
 
 class RunSpec(Spec):
-    """One measurement. What the machine fills in (`nodes`, `threads_per_rank`) is None here."""
+    """One measurement. Values that the machine resolves (`nodes`, `threads_per_rank`) are None here."""
 
     model: Model = SmallCNN(name="small_cnn")
     """What is trained: a name, a name with options, or `{import: file:Class, kwargs: {...}}`."""

@@ -84,7 +84,7 @@ def _changed(schema: Any, change: Callable[[Schema], Schema]) -> Any:
 
 
 def _describe_parts(study: Schema, run: Schema) -> None:
-    """Let `base` hold any part of a run, with null for what is removed, and the axes only keys of a run."""
+    """Let `base` hold any part of a run, with null for removed keys, and the axes only keys of a run."""
     part = _changed(run, _part)
     study["$defs"] |= part.pop("$defs")
     study["$defs"]["Part"] = {**part, "description": "Keys of a run; null removes what is set below."}

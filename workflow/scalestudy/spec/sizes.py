@@ -31,7 +31,7 @@ def size_in_bytes(size: str, node_memory_bytes: int) -> float:
 
 
 def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
-    """A run with the size of its data turned into bytes, so that the id says what it is on this machine."""
+    """A run with the size of its data turned into bytes, so that the id names its size on this machine."""
     if not isinstance(spec.data.scale, str):
         return spec
     scale = _kilobytes(spec.data.scale, machine)
@@ -44,7 +44,7 @@ def where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
 
 
 def filter_in_bytes(where: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
-    """A choice of runs whose `data.scale`, or list of them, is said in bytes as in the rows."""
+    """A choice of runs with `data.scale`, or a list of them, in bytes as in the rows."""
     size = where.get("data.scale")
     wanted = [_as_in_rows(one, machine) for one in size] if isinstance(size, list) else _as_in_rows(size, machine)
     return {**where, "data.scale": wanted} if "data.scale" in where else dict(where)

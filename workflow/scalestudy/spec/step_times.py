@@ -38,7 +38,7 @@ class StepTime:
 
 
 class NotTimed(UserError):
-    """Nobody has published a step time of this model on this accelerator."""
+    """There is no published step time of this model on this accelerator."""
 
 
 class BatchTooFar(UserError):

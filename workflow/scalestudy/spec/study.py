@@ -98,5 +98,5 @@ def _drawn(run: Run) -> str:
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:
-    """What a figure writes for a value of a varied key."""
+    """Return a figure's label for a value of a varied key."""
     return labels.get(key, {}).get(canonical_json(value), str(value))

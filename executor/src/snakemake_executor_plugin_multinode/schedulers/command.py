@@ -16,7 +16,7 @@ NOT_FOUND = "command not found"
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """What a command printed, and its exit status."""
+    """Output and exit status of a command."""
 
     code: int
     out: str
@@ -24,14 +24,14 @@ class CommandAnswer:
 
     @property
     def words(self) -> str:
-        """What it said, on one line, with escapes in place of what a terminal acts on."""
+        """Its output on one line, with escapes in place of control characters."""
         text = " ".join((self.err.strip() or self.out.strip()).split())[:500]
         shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)[:500]
         return shown or f"exit status {self.code}, no text"
 
 
 class NoAnswer(Exception):
-    """The scheduler could not be asked, or what came back is no answer. Nothing follows about any job."""
+    """The query failed, or its output is no answer. Nothing follows about any job."""
 
 
 def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:

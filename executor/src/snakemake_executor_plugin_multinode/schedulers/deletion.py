@@ -1,4 +1,4 @@
-"""What a command that deletes jobs has not deleted, by what it printed."""
+"""Find the jobs that a deleting command has not deleted, in its output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def not_deleted(
 ) -> dict[str, str]:
     """By name, those of `jobs` that may still be there, each with the command's words.
 
-    `away`: words of a scheduler that could not be asked. `done`: what is said of a job that is deleted, or gone. Any other
-    line is about the jobs whose numbers or names it has, or else about all of them.
+    `away`: words of an unreachable scheduler. `done`: words for a job that is deleted, or gone. Any other
+    line is about the jobs with numbers or names in it, or else about all of them.
     """
     if answer.code == 0:
         return {}
@@ -32,6 +32,6 @@ def not_deleted(
 
 
 def _called(job: JobRef) -> str:
-    """What a line about a job calls it by: the number of its id, else its name."""
+    """Return a job's name in such a line: the number of its id, else its name."""
     number = re.match(r"\d+", job.id) if job.id else None
     return number[0] if number else job.name

@@ -141,7 +141,7 @@ class Pbs(Scheduler):
         raise Refused(_said("qsub", answer))
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """qstat with all ids; jobs whose id never came back are looked for by name."""
+        """qstat with all ids; jobs without an id are looked for by name."""
         found: dict[str, Status] = {}
         known = [job for job in jobs if job.id]
         for begin in range(0, len(known), BATCH):
@@ -176,7 +176,7 @@ class Pbs(Scheduler):
         return found[-1] if found else None
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """`qdel` for one job after the other; one whose id never came back is looked for.
+        """`qdel` for one job after the other; one without an id is looked for.
 
         Not with all ids in one call: an id at the end of the list that PBS has forgotten ends the server
         (https://github.com/openpbs/openpbs/pull/2716; seen on 23.06.06).
@@ -219,7 +219,7 @@ def _printable(path: str) -> str:
 
 
 def _said(command: str, answer: CommandAnswer) -> str:
-    """What a command said, after its name, which it may have put there itself."""
+    """A command's message after its name, which it may have put there itself."""
     return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
 
 
@@ -257,7 +257,7 @@ def _status(fields: dict[str, str]) -> Status:
 
 
 def _how(fields: dict[str, str]) -> tuple[Cause, int | None, str]:
-    """How a finished job ended: cause, signal, and what PBS recorded."""
+    """Return the end of a finished job: cause, signal, and PBS's record."""
     substate = whole(fields.get("substate", str(SUBSTATE_FINISHED)))
     text = fields.get("Exit_status")
     if text is None:

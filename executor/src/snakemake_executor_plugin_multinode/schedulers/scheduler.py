@@ -1,4 +1,4 @@
-"""What every batch system offers, and the words in which it is spoken of.
+"""The interface of every batch system, and its vocabulary.
 
 `submit_command` is pure: the plan prints it. Everything that talks to a scheduler goes through `run`, so that recorded
 answers can be replayed.
@@ -68,7 +68,7 @@ class Request:
 
 
 class State(Enum):
-    """What a scheduler says about a job."""
+    """A scheduler's state of a job."""
 
     QUEUED = "queued"
     HELD = "held"
@@ -163,19 +163,19 @@ class Scheduler(ABC):
 
     @property
     def keeps_history(self) -> bool:
-        """Whether a job that somebody deleted always leaves a record for a while; then one without was lost.
+        """Whether a deleted job always leaves a record for a while; then one without was lost.
 
         Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
         """
         return False
 
     def missing_history(self) -> str:
-        """What this scheduler does not keep of jobs that are over, and what would change that; empty where it keeps all."""
+        """Name the records of finished jobs that this scheduler lacks, and the remedy; empty where it keeps all."""
         return ""
 
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
-        """The submit line, one word per element. ValueError, with a sentence, for what it cannot carry."""
+        """Compose the submit line, one word per element. ValueError, with a sentence, for a request beyond it."""
 
     @abstractmethod
     def submit(self, request: Request) -> str:
@@ -186,7 +186,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """What the scheduler says about these jobs, by name; those that it does not know are absent.
+        """Query these jobs; the answers by name, without the unknown ones.
 
         `State.UNANSWERED` for those about which there was no answer. NoAnswer where there was none about any job.
         """
@@ -233,7 +233,7 @@ class Scheduler(ABC):
 
 
 def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
-    """What a template can name. None and 0 leave optional parts out."""
+    """Return the fields of a template. None and 0 leave optional parts out."""
     ranks = request.nodes * request.ranks_per_node
     cpus_per_node = request.ranks_per_node * request.cpus_per_rank
     return {
@@ -342,7 +342,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_path(path: Path, forbidden: str, system: str) -> str:
-    """An absolute path as text, or ValueError naming what `system` cannot carry in it."""
+    """Return an absolute path as text, or ValueError with the characters that `system` cannot carry."""
     text = str(path)
     if not path.is_absolute():
         raise ValueError(f"the path {text!r} is not absolute")

@@ -114,7 +114,7 @@ class Sge(Scheduler):
         return word == option
 
     def template(self, request: Request) -> str:
-        """The site's; else a parallel environment for several slots, and what the job has of GPUs and time."""
+        """The site's; else a parallel environment for several slots, with the job's GPUs and time."""
         if self.settings.request:
             return self.settings.request
         slots = request.nodes * request.ranks_per_node * (1 if request.gpus_per_node else request.cpus_per_rank)
@@ -150,7 +150,7 @@ class Sge(Scheduler):
         return f"{status.words}: {'; '.join(lines)}" if found and lines else status.words
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """What the accounting says, job by job, as long as it answers and there is time: each round begins where the one
+        """Query the accounting, job by job, as long as it answers and there is time: each round begins where the one
         before ended.
         """
         names = [job.name for job in jobs]

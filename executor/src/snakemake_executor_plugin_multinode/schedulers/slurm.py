@@ -281,7 +281,7 @@ class Slurm(Scheduler):
         return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """What only the accounting still knows; without accounting, nothing."""
+        """Query the accounting for jobs gone from the queue; empty without accounting."""
         names = [job.name for job in jobs if not job.id]
         rows = []
         for cluster in self._clusters_of(jobs):
@@ -320,7 +320,7 @@ class Slurm(Scheduler):
         return rows
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """`scancel` with all ids in one call for each cluster; a job whose id never came back is named, in each cluster that
+        """`scancel` with all ids in one call for each cluster; a job without an id is named, in each cluster that
         may have it. Each call is made, whatever became of the others."""
         user = pwd.getpwuid(os.getuid()).pw_name
         calls: list[tuple[list[JobRef], list[str]]] = []
@@ -380,7 +380,7 @@ def _id(number: str, cluster: str) -> str:
 
 
 def _clusters(options: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What `-M` or `--clusters` names among the words of a submit line, or else the variables that sbatch reads."""
+    """Return the clusters of `-M` or `--clusters` in a submit line, or else of the variables that sbatch reads."""
     named: list[str] = []
     for word, following in pairwise([*options, ""]):
         if word in ("-M", "--clusters", "--cluster"):
