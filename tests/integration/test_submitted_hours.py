@@ -69,7 +69,7 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
     dry = project.run("snakemake", *words, "-n", PATH=path)
     assert dry.returncode == 0, dry.stdout
-    printed = Decimal(re.search(r"^total +\d+ +([\d.,]+)", dry.stdout, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
+    printed = Decimal(re.search(r"^Reserved +([\d.,]+) GPU h", dry.stdout, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
     record = tmp_path / "record"
     record.touch()
     environment = {**project.environment(), "PATH": path, "RECORD": str(record)}

@@ -61,9 +61,8 @@ def test_a_run_that_nobody_expected_has_no_upper_end_and_counts_as_no_hit(study:
     row = only(study)
     assert (row.kind, row.high_s, row.used_s, row.source) == ("unknown", None, 200.0, "job script")
     text, data = show_actual([], [study], MACHINE)
-    assert data["total"]["runs_expected"] == 0
-    assert data["inside_by_kind"] == {}
-    assert "0 of them had an expected time" in text
+    assert data["inside_by_kind"] == {"unknown": {"runs": 1, "inside": 0}}
+    assert "fell within" not in text
 
 
 def test_a_cancelled_job_and_a_failed_one_led_to_no_result_and_are_said_apart(study: Study) -> None:
@@ -73,10 +72,10 @@ def test_a_cancelled_job_and_a_failed_one_led_to_no_result_and_are_said_apart(st
     finished(run)
     attempt(run, "good", 1, 200)
     row = only(study)
-    assert (row.used_s, row.links, row.lost_s) == (200.0, 1, 900.0)
+    assert (row.used_s, row.attempts, row.lost_s) == (200.0, 1, 900.0)
     text, data = show_actual([], [study], MACHINE)
-    assert data["lost"] == {"runs": 1, "used": 2.0}
-    assert "(cancelled, failed, or of a run that was forgotten) used 2.0 GPU hours more, for 1 runs" in text
+    assert data["total"]["lost"] == 2.0
+    assert "2.0 more by jobs without a result" in text
 
 
 def test_a_chain_counts_all_its_jobs(study: Study) -> None:
@@ -85,7 +84,7 @@ def test_a_chain_counts_all_its_jobs(study: Study) -> None:
     for number, used_s in enumerate((100, 120, 30), 1):
         attempt(run, f"a{number}", number, used_s)
     row = only(study)
-    assert (row.used_s, row.links, row.lost_s) == (250.0, 3, 0.0)
+    assert (row.used_s, row.attempts, row.lost_s) == (250.0, 3, 0.0)
 
 
 def test_a_chain_of_a_run_that_was_forgotten_does_not_count_for_the_new_one(study: Study) -> None:
@@ -94,7 +93,7 @@ def test_a_chain_of_a_run_that_was_forgotten_does_not_count_for_the_new_one(stud
     for name, number, used_s in (("a", 1, 100), ("b", 2, 50), ("c", 1, 110), ("never began", 2, 0), ("d", 2, 60)):
         attempt(run, name, number, used_s)
     row = only(study)
-    assert (row.used_s, row.links, row.lost_s) == (170.0, 2, 150.0)
+    assert (row.used_s, row.attempts, row.lost_s) == (170.0, 2, 150.0)
 
 
 def test_an_adopted_job_counts_by_what_its_script_said(study: Study) -> None:
@@ -137,3 +136,13 @@ def test_without_any_plan_there_is_nothing_to_compare(study: Study) -> None:
     finished(study.runs[0], None)
     with pytest.raises(UserError, match="no finished run has a plan"):
         show_actual([], [study], MACHINE)
+
+
+def test_hours_and_hits_are_those_of_the_runs(study: Study) -> None:
+    for run, used_s in zip(study.runs[:2], (200, 301), strict=True):
+        finished(run)
+        attempt(run, run.id, 1, used_s)
+    text, data = show_actual([], [study], MACHINE)
+    assert data["total"] == {"runs": 2, "reserved": 16.0, "low": 0.4, "high": 1.3333, "used": 1.1133, "lost": 0.0}
+    assert "Expected from repeats: 1 of 2 runs fell within their P5 to P95 interval" in text
+    assert text.splitlines()[1].split()[-4:] == ["repeats", "job", "script", study.runs[0].id]

@@ -10,7 +10,6 @@ import pytest
 
 from scalestudy.cluster.doctor import examine, probe_job
 from scalestudy.cluster.doctor.probe import probe
-from scalestudy.cluster.ledger.used import accounted
 from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
@@ -184,24 +183,3 @@ def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.Mon
     assert abs(found["skew_s"]) < 1
     assert found["torch"]["version"]
     assert found["scratch"]["free_gib"] > 0
-
-
-def test_accounting_is_read_from_what_the_schedulers_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the forms of `sacct -P`, `qstat -F dsv` and `qacct`; stand-ins for the commands print them."""
-    answers = {
-        "sacct": "12|75\n13|3601\n",
-        "qstat": "Job Id: 38.pbshead|Job_Name=a|resources_used.walltime=00:01:15|job_state=F\n",
-        "qacct": "jobname      a\nru_wallclock 10.5s\nru_wallclock 75.25s\n",
-    }
-    for command, answer in answers.items():
-        (tmp_path / command).write_text(f"#!/bin/sh\ncat <<'EOF'\n{answer}EOF\n")
-        (tmp_path / command).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert accounted("slurm", ["12", "13", "14"]) == {"12": 75.0, "13": 3601.0}
-    assert accounted("pbs", ["38.pbshead"]) == {"38.pbshead": 75.0}
-    assert accounted("sge", ["34"]) == {"34": 75.25}
-
-
-def test_without_accounting_nothing_is_known_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert accounted("slurm", ["12"]) == {}

@@ -1,19 +1,15 @@
-"""Critical path and makespan."""
+"""The makespan under limits."""
 
 from __future__ import annotations
 
-from scalestudy.cluster.plan.schedule import QueueLimits, ScheduledJob, critical_path, makespan, starts
+from scalestudy.cluster.plan.schedule import QueueLimits, ScheduledJob, makespan, starts
 from scalestudy.spec.machine import Machine, Queue
 
 LENGTH = {1: 10, 2: 20, 3: 30, 4: 5}
 
 
-def seconds(task: ScheduledJob) -> int:
-    return LENGTH[task.id]
-
-
 def span(tasks: list[ScheduledJob], limits: QueueLimits) -> int:
-    return makespan(starts(tasks, seconds, limits), tasks, seconds)
+    return makespan(tasks, LENGTH, limits)
 
 
 CHAIN = [
@@ -25,11 +21,7 @@ CHAIN = [
 FREE = [ScheduledJob(1, (), 1, 2), ScheduledJob(2, (), 2, 2), ScheduledJob(3, (), 3, 2)]
 
 
-def test_the_critical_path_is_the_longest_chain() -> None:
-    assert critical_path(CHAIN, seconds) == 35
-
-
-def test_with_endless_nodes_the_makespan_is_the_critical_path() -> None:
+def test_with_endless_nodes_the_makespan_is_the_longest_chain() -> None:
     assert span(CHAIN, QueueLimits()) == 35
 
 
@@ -38,7 +30,7 @@ def test_one_job_at_a_time_takes_the_sum() -> None:
 
 
 def test_nodes_limit_what_runs_together_and_the_most_urgent_goes_first() -> None:
-    begun = starts(FREE, seconds, QueueLimits(nodes=4))
+    begun = starts(FREE, LENGTH, QueueLimits(nodes=4))
     assert begun == {3: 0, 2: 0, 1: 20}
 
 
@@ -55,7 +47,7 @@ def test_a_queue_has_limits_of_its_own() -> None:
 
 def test_small_jobs_of_the_driver_wait_for_no_node() -> None:
     tasks = [ScheduledJob(1, (), 0, 4), ScheduledJob(2, (), 0, 0), ScheduledJob(4, (2,), 0, 0)]
-    assert starts(tasks, seconds, QueueLimits(nodes=4)) == {1: 0, 2: 0, 4: 20}
+    assert starts(tasks, LENGTH, QueueLimits(nodes=4)) == {1: 0, 2: 0, 4: 20}
 
 
 def test_the_limits_of_a_machine_and_of_the_driver_both_hold() -> None:
@@ -68,6 +60,6 @@ def test_room_is_reserved_for_a_wide_job_that_is_the_most_urgent() -> None:
     """Nodes 1 to 4: job 2 (2 nodes) runs to 20, job 3 wants all four. Job 1 ends in time and may go before, a longer
     one may not."""
     tasks = [ScheduledJob(2, (), 3, 2), ScheduledJob(3, (), 2, 4), ScheduledJob(1, (), 1, 2), ScheduledJob(4, (), 0, 1)]
-    assert starts(tasks, seconds, QueueLimits(nodes=4)) == {2: 0, 1: 0, 4: 10, 3: 20}
+    assert starts(tasks, LENGTH, QueueLimits(nodes=4)) == {2: 0, 1: 0, 4: 10, 3: 20}
     longer = {**LENGTH, 1: 25}
-    assert starts(tasks, lambda task: longer[task.id], QueueLimits(nodes=4)) == {2: 0, 4: 0, 3: 20, 1: 50}
+    assert starts(tasks, longer, QueueLimits(nodes=4)) == {2: 0, 4: 0, 3: 20, 1: 50}

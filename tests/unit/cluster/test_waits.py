@@ -29,9 +29,8 @@ def test_a_wait_lasts_from_the_submission_to_the_start_of_the_script(tmp_path: P
     assert read_waits(file) == [Wait("gpu", 2, 60.0), Wait("gpu", 2, 500.0), Wait("gpu", 2, 0.0)]
 
 
-def test_older_lines_have_no_start_and_give_what_their_end_leaves(tmp_path: Path) -> None:
-    file = ledger(tmp_path, *job("old"), *job("nobody was there", unseen=True), *job("not taken", used_s=0))
-    assert read_waits(file) == [Wait("gpu", 2, 960.0)]
+def test_a_job_whose_script_never_began_has_no_wait(tmp_path: Path) -> None:
+    assert read_waits(ledger(tmp_path, *job("not taken", used_s=0))) == []
 
 
 def test_a_job_waits_in_the_queue_from_when_the_scheduler_took_it(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class PlanOptions:
     json_file: str | None
     csv_file: str | None
     by: str
+    details: bool
     proposal: str | None
     budget: float | None
     actual: bool
@@ -45,8 +46,9 @@ class PlanOptions:
 @click.option(
     "--by", default="", metavar="strategy,ranks", help="One line per study and these keys instead of one per study."
 )
+@click.option("--details", is_flag=True, help="Further columns, makespan, chains, storage, energy, assumptions.")
 @click.option("--proposal", default=None, metavar="FILE.md", help="The page of an application for computing time.")
-@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; requesting more ends with status 3.")
+@click.option("--budget", type=float, default=None, metavar="H", help="GPU hours; more to request ends with status 3.")
 @click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
 def command(targets: tuple[str, ...], profile: str, **options: Any) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
@@ -78,9 +80,9 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
 
         write_text(options.proposal, proposal(plan, project.chosen, date.today()))
     if options.budget is not None and over_budget(plan, options.budget):
-        requested = plan.hours(plan.total.gpu[0])
-        click.echo(show.by_hours(plan), err=True)
-        click.echo(f"over budget: {requested:,} GPU hours requested, {options.budget:,g} allowed", err=True)
+        needed = show.digits(plan.to_request(plan.submitted, "gpu"))
+        click.echo(show.table(plan, show.GROUPS), err=True)
+        click.echo(f"over budget: {needed} GPU hours to request, {options.budget:,g} allowed", err=True)
         return OVER_BUDGET
     return 0
 
@@ -102,7 +104,7 @@ def _write(plan: Plan, options: PlanOptions) -> None:
     from scalestudy.cluster.plan import show
 
     if "-" not in (options.json_file, options.csv_file):
-        click.echo(show.table(plan, by=groups_of(options.by)))
+        click.echo(show.table(plan, groups_of(options.by), options.details))
     if options.json_file is not None:
         from scalestudy.cluster.submit import submit_lines
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.plan.gpu_hours import make_plan
-from scalestudy.cluster.plan.planned import AnnouncedJob, Plan
+from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, make_plan
 from scalestudy.cluster.resources import NAMES
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
@@ -31,7 +30,7 @@ def show_plan(project: Project, workflow: Any) -> None:
     """Print the plan of a dry run; one that fails is a line, and a reader that has gone (`| head`) is no error."""
     if not workflow.dryrun or "ALL" in {quiet.name for quiet in workflow.output_settings.quiet or ()}:
         return
-    from scalestudy.cluster.plan.show import UNDER_A_DRY_RUN, table
+    from scalestudy.cluster.plan.show import table
 
     stream = sys.stdout if workflow.output_settings.stdout else sys.stderr
     try:
@@ -39,7 +38,7 @@ def show_plan(project: Project, workflow: Any) -> None:
             plan = make_plan(project, jobs, project.resources.jobs_at_once)
             is_short = any(getattr(display, "is_short", False) for display in workflow.logger_manager.plugin_handlers)
             more = "\nEach job with its command: the same with --printshellcmds" if is_short else ""
-            print(f"\n{table(plan, UNDER_A_DRY_RUN)}{more}", file=stream, flush=True)
+            print(f"\n{table(plan)}{more}", file=stream, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except Exception as error:

@@ -50,7 +50,7 @@ class Config(Spec):
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
-    """GPU hours, as requested, that the driver may submit in all; what would exceed it is refused. Unset: no limit."""
+    """GPU hours that the driver's jobs may use or reserve in all; what would exceed it is refused. Unset: no limit."""
     paths: Paths = Paths()
     """Where files are stored that need not be in results/."""
 

@@ -1,7 +1,6 @@
 """`scalestudy plan`: what the jobs of a dry run will take, before the first is submitted.
 
-`expected.py` says what a run will take, from what is measured (`neighbours.py`), counted (`costs.py`) or published;
-`preparation.py` does so for data, `storage.py` for what is written. `gpu_hours.py` sums that and what the jobs request
-(`cluster/resources.py`) into the `Plan` of `planned.py`: `spread.py` draws its percentiles, `schedule.py` its makespan.
-`show.py` prints it, `proposal.py` writes it as a page.
+`expected.py` estimates a run, from measured (`neighbours.py`), counted (`costs.py`, `exchange.py`) or published times,
+`preparation.py` a dataset, `storage.py` the bytes. `planned.py` sums them with the requests (`cluster/resources.py`) into
+a `Plan`: `spread.py` draws its percentiles, `schedule.py` its makespan. `show.py` prints it, `proposal.py` writes a page.
 """

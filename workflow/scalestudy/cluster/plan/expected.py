@@ -27,6 +27,7 @@ from typing import Any, Literal
 from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger, start_up
 from scalestudy.cluster.plan import neighbours
 from scalestudy.cluster.plan.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
+from scalestudy.cluster.plan.exchange import BACKWARD_SHARE, exchange_time, overlaps
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
@@ -49,17 +50,21 @@ UTILISATION: Span = (0.047, 1.35)
 """Share of the peak that training reaches: the published step times of config/reference/ lie between the two, from
 Inception v3 with one image per step to VGG16, whose convolutions by Winograd's method need fewer operations than are
 counted."""
-LEAST_EFFICIENCY = {"single": 0.67, "parameter_server": 0.1, "async_parameter_server": 0.1}
-"""Least share of one accelerator's published throughput that each rank keeps with loading and exchange."""
+LEAST_EFFICIENCY = 0.67
+"""Least share of an accelerator's published throughput that is left with loading, on one rank."""
 OTHER_EFFICIENCY = 0.4
-"""Below the 0.42 and 0.47 of config/reference/tsubame_resnet50*.csv at 32 and 128 GPUs. The 0.035 of the former at 128
-GPUs, where all of them read one file, is beyond what a plan expects without a published time of the machine."""
+"""The same for several ranks. Below the 0.42 and 0.47 of config/reference/tsubame_resnet50*.csv at 32 and 128 GPUs. The
+0.035 of the former at 128 GPUs, where all of them read one file, is beyond a plan without a published time of the machine."""
+SERVER_EFFICIENCY = 0.1
+"""The same for parameter servers over links of unknown rate."""
+LEAST_LINK = 0.25
+"""Least share of a link's rate that an exchange reaches: an assumption."""
 ONE_REPEAT: Span = (0.9, 1.1)
 SEVERAL_REPEATS: Span = (0.97, 1.03)
 PUBLISHED_ALIKE: Span = (0.8, 1.25)
 PUBLISHED_NEAR: Span = (0.5, 2.0)
 """Factor by which the range is widened, for each source."""
-EXCHANGE_BYTES_PER_S = 5e8
+EMULATED_BYTES_PER_S = 5e8
 """Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
 
 
@@ -74,6 +79,8 @@ class TimeEstimate:
     high_s: float
     kind: Kind
     note: str = ""
+    assumed: str = ""
+    """Assumption about data that has not been indexed."""
 
     @property
     def known(self) -> bool:
@@ -139,13 +146,13 @@ class Expectation:
                 or self._accelerator(spec, work)
                 or self._flops(spec, work)
             )
-            estimate = _noted(found, data) if found else None
+            estimate = replace(found, assumed=data.assumed) if found else None
         if estimate is None:
             return UNKNOWN
         low, high = self.start_up_s
         if estimate.kind in ("published", "flops"):  # times of steps: what a run takes beside them is not in them
             low, high = low + self.set_up_s[0], high + self.set_up_s[1]
-        return TimeEstimate(estimate.low_s + low, estimate.high_s + high, estimate.kind, estimate.note)
+        return replace(estimate, low_s=estimate.low_s + low, high_s=estimate.high_s + high)
 
     def _repeats(self, spec: RunSpec) -> TimeEstimate | None:
         seconds = self.repeats.get(configuration_id(spec))
@@ -197,21 +204,12 @@ class Expectation:
         return _training(spec, work, (low * min(steps), high * max(steps)), "published", note)
 
     def _published_rows(self) -> Iterator[PublishedRow]:
-        for name in self.machine.published:
-            for row in table(name):
-                if all(row.get(column) for column in ("training_time_s", *WHOLES[-4:])):
-                    ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
-                    steps = epochs * (samples // max(1, ranks * batch))
-                    if not steps or not {"model", "strategy", "citation"} <= row.keys():
-                        continue
-                    yield PublishedRow(
-                        row["model"],
-                        row["strategy"],
-                        ranks,
-                        batch,
-                        float(row["training_time_s"]) / steps,
-                        row["citation"],
-                    )
+        for row in (row for name in self.machine.published for row in table(name)):
+            if all(row.get(column) for column in ("training_time_s", "model", "strategy", "citation", *WHOLES[-4:])):
+                ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
+                if steps := epochs * (samples // max(1, ranks * batch)):
+                    step_s = float(row["training_time_s"]) / steps
+                    yield PublishedRow(row["model"], row["strategy"], ranks, batch, step_s, row["citation"])
 
     def _accelerator(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         """From the published step time of the emulated accelerator, or of the one that the machine has."""
@@ -224,11 +222,30 @@ class Expectation:
             step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
         except UserError:
             return None
-        high = step / LEAST_EFFICIENCY.get(spec.strategy.name, OTHER_EFFICIENCY)
-        if spec.accelerator and spec.ranks > 1:
-            cost = model_cost(spec)
-            high += 2 * 4 * (cost.parameters if cost else 0) / EXCHANGE_BYTES_PER_S
-        return _training(spec, work, (step, high), "published", f"step time of {accelerator}")
+        span, links = self._with_exchange(spec, step)
+        return _training(spec, work, span, "published", f"step time of {accelerator}{links}")
+
+    def _with_exchange(self, spec: RunSpec, step_s: float) -> tuple[Span, str]:
+        """Least and most seconds of a step with its exchange, and the source of the latter, in words.
+
+        The exchange is that of the strategy's formula over the machine's links, at their full rate and hidden behind the
+        backward pass where the strategy overlaps the two, or at LEAST_LINK of it and not hidden.
+        """
+        cost = model_cost(spec)
+        size = 4.0 * (cost.parameters if cost else 0)
+        if spec.ranks == 1:
+            return (step_s, step_s / LEAST_EFFICIENCY), ""
+        if spec.accelerator:  # ranks on hosts whose links are not those of the machine file
+            return (step_s, step_s / OTHER_EFFICIENCY + 2 * size / EMULATED_BYTES_PER_S), ""
+        exchange_s = exchange_time(spec, self.machine, size)
+        if exchange_s is None:
+            least = SERVER_EFFICIENCY if "server" in spec.strategy.name else OTHER_EFFICIENCY
+            return (step_s, step_s / least), ", links unknown"
+        hidden_s = BACKWARD_SHARE * step_s if overlaps(spec) else 0.0
+        return (
+            (step_s + max(0.0, exchange_s - hidden_s), step_s / OTHER_EFFICIENCY + exchange_s / LEAST_LINK),
+            f", exchange of {exchange_s:.2g} s",
+        )
 
     def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
@@ -272,11 +289,6 @@ def items_s(spec: RunSpec) -> float:
     """Seconds that the items of one rank's batch take by `data.latency_s`, with the loader's workers at the same time."""
     latency_s: float = getattr(spec.data, "latency_s", 0.0)
     return spec.rank_batch * latency_s / max(1, spec.loader.workers)
-
-
-def _noted(estimate: TimeEstimate, data: Data) -> TimeEstimate:
-    note = "; ".join(text for text in (estimate.note, data.assumed) if text)
-    return TimeEstimate(estimate.low_s, estimate.high_s, estimate.kind, note)
 
 
 def rank_samples(spec: RunSpec, work: Work) -> float | None:

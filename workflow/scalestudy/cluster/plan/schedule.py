@@ -1,13 +1,18 @@
-"""When jobs would run: the critical path, and the makespan under a queue's limits. Waiting in the queue is not in it."""
+"""When jobs would run: the makespan under a queue's limits. Waiting in the queue is not in it."""
 
 from __future__ import annotations
 
+import copy
 import heapq
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scalestudy.spec.machine import Machine, Queue
+
+ALL = ""
+"""Stands for the machine beside the names of its queues."""
 
 
 @dataclass(frozen=True)
@@ -38,171 +43,108 @@ class QueueLimits:
         return QueueLimits(min(running, default=None), min(nodes, default=None), machine.queues)
 
 
-def critical_path(tasks: Sequence[ScheduledJob], seconds: Callable[[ScheduledJob], int]) -> int:
-    """Seconds of the longest chain of jobs that need each other: the time with unlimited nodes."""
-    ends: dict[int, int] = {}
-    for task in in_order(tasks):
-        ends[task.id] = max((ends[need] for need in task.needs), default=0) + seconds(task)
-    return max(ends.values(), default=0)
+class _Use:
+    """Jobs and nodes in use on the machine and in each queue."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        most = {name: (queue.most_jobs, queue.most_nodes_running) for name, queue in limits.queues.items()}
+        self.most = {ALL: (limits.jobs, limits.nodes), **most}
+        self.jobs, self.nodes = Counter[str](), Counter[str]()
+
+    def fits(self, task: ScheduledJob) -> bool:
+        """Whether a job may start. One that is too large for an empty machine or queue starts alone."""
+        if not task.nodes:
+            return True
+        for name in {ALL, task.queue or ALL} & self.most.keys():
+            jobs, nodes = (math.inf if limit is None else limit for limit in self.most[name])
+            if self.jobs[name] and (self.jobs[name] >= jobs or self.nodes[name] + task.nodes > nodes):
+                return False
+        return True
+
+    def change(self, task: ScheduledJob, sign: int) -> None:
+        """A job starts (1) or ends (-1)."""
+        if task.nodes:
+            for name in {ALL, task.queue or ALL}:
+                self.jobs[name] += sign
+                self.nodes[name] += sign * task.nodes
 
 
-def in_order(tasks: Sequence[ScheduledJob]) -> list[ScheduledJob]:
-    """The jobs in an order in which each follows those that it needs."""
-    known = {task.id: task for task in tasks}
-    followers = _followers(tasks)
-    missing = {task.id: len(task.needs) for task in tasks}
-    ready = [task for task in tasks if not task.needs]
-    for task in ready:
-        for follower in followers[task.id]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready.append(known[follower])
-    return ready
+Kind = tuple[int, str | None]
+Running = list[tuple[int, int]]
+"""Ends and ids of the running jobs, as a heap."""
 
 
-def starts(
-    tasks: Sequence[ScheduledJob], seconds: Callable[[ScheduledJob], int], limits: QueueLimits
-) -> dict[int, int]:
+def starts(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: QueueLimits) -> dict[int, int]:
     """When each job starts: the most urgent first.
 
     Where the most urgent one does not fit, its room is reserved: others start only if they end before it can (EASY
     backfill, as schedulers do it; Lifka, The ANL/IBM SP scheduling system, 1995).
     """
     known = {task.id: task for task in tasks}
-    followers = _followers(tasks)
     missing = {task.id: len(task.needs) for task in tasks}
-    waiting: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
-    for first in tasks:
-        if not first.needs:
-            heapq.heappush(waiting[first.nodes, first.queue], (-first.priority, first.id))
-    begun: dict[int, int] = {}
-    running: list[tuple[int, int]] = []
-    use, now, reserved = _Use(limits), 0, _Reserved()
-    while True:
-        while (task := _next(waiting, known, use, running, now, seconds, reserved)) is not None:
-            begun[task.id] = now
-            use.take(task)
-            heapq.heappush(running, (now + seconds(task), task.id))
-        if not running:
-            return begun
-        now, ended = heapq.heappop(running)
-        use.give(known[ended])
-        for follower in followers[ended]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready = known[follower]
-                heapq.heappush(waiting[ready.nodes, ready.queue], (-ready.priority, ready.id))
-
-
-def makespan(begun: Mapping[int, int], tasks: Sequence[ScheduledJob], seconds: Callable[[ScheduledJob], int]) -> int:
-    """Seconds from the first start to the last end."""
-    return max((begun[task.id] + seconds(task) for task in tasks), default=0)
-
-
-class _Use:
-    """What runs at a given time."""
-
-    def __init__(self, limits: QueueLimits) -> None:
-        self.limits = limits
-        self.jobs = self.nodes = 0
-        self.in_queue: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-
-    def copy(self) -> _Use:
-        """The same use, to be changed."""
-        use = _Use(self.limits)
-        use.jobs, use.nodes = self.jobs, self.nodes
-        use.in_queue.update({name: list(counts) for name, counts in self.in_queue.items()})
-        return use
-
-    def fits(self, nodes: int, name: str | None) -> bool:
-        """Whether a job of this many nodes may start. One that is too large for an empty machine starts alone."""
-        if nodes == 0 or self.jobs == 0:
-            return True
-        limits = self.limits
-        if limits.jobs is not None and self.jobs >= limits.jobs:
-            return False
-        if limits.nodes is not None and self.nodes + nodes > limits.nodes:
-            return False
-        queue = limits.queues.get(name) if name is not None else None
-        if queue is None or name is None:
-            return True
-        jobs, taken = self.in_queue[name]
-        if queue.most_jobs is not None and jobs >= queue.most_jobs:
-            return False
-        return queue.most_nodes_running is None or jobs == 0 or taken + nodes <= queue.most_nodes_running
-
-    def take(self, task: ScheduledJob) -> None:
-        """A job starts."""
-        self._add(task, 1)
-
-    def give(self, task: ScheduledJob) -> None:
-        """A job ends."""
-        self._add(task, -1)
-
-    def _add(self, task: ScheduledJob, sign: int) -> None:
-        if task.nodes:
-            self.jobs += sign
-            self.nodes += sign * task.nodes
-            if task.queue is not None:
-                counts = self.in_queue[task.queue]
-                counts[0] += sign
-                counts[1] += sign * task.nodes
-
-
-@dataclass
-class _Reserved:
-    """The room that is kept for the most urgent job, which does not fit: what starts meanwhile leaves its time as it is."""
-
-    task: int | None = None
-    free_at: int = 0
-
-
-def _next(
-    waiting: Mapping[tuple[int, str | None], list[tuple[int, int]]],
-    known: Mapping[int, ScheduledJob],
-    use: _Use,
-    running: Sequence[tuple[int, int]],
-    now: int,
-    seconds: Callable[[ScheduledJob], int],
-    reserved: _Reserved,
-) -> ScheduledJob | None:
-    """The job that starts next, taken from the waiting ones; None where none may start now."""
-    keys = sorted((key for key, heap in waiting.items() if heap), key=lambda key: waiting[key][0])
-    if not keys:
-        return None
-    first = keys[0]
-    urgent = waiting[first][0][1]
-    if use.fits(*first):
-        reserved.task = None
-        return known[heapq.heappop(waiting[first])[1]]
-    for key in keys[1:]:
-        if not use.fits(*key):
-            continue
-        task = known[waiting[key][0][1]]
-        if task.nodes == 0:
-            return known[heapq.heappop(waiting[key])[1]]
-        if reserved.task != urgent:
-            reserved.task, reserved.free_at = urgent, _free_at(first, known, use, running)
-        if now + seconds(task) <= reserved.free_at:
-            return known[heapq.heappop(waiting[key])[1]]
-    return None
-
-
-def _free_at(
-    wanted: tuple[int, str | None], known: Mapping[int, ScheduledJob], use: _Use, running: Sequence[tuple[int, int]]
-) -> int:
-    """When a job of this kind can start if nothing else does."""
-    use = use.copy()
-    for ends, task in sorted(running):
-        use.give(known[task])
-        if use.fits(*wanted):
-            return ends
-    raise AssertionError("a job that does not fit an empty machine starts alone")
-
-
-def _followers(tasks: Sequence[ScheduledJob]) -> dict[int, list[int]]:
     followers: dict[int, list[int]] = defaultdict(list)
+    waiting: dict[Kind, list[tuple[int, int]]] = defaultdict(list)  # heaps of alike jobs: a large study has few kinds
+    ready = [task.id for task in tasks if not task.needs]
     for task in tasks:
         for need in task.needs:
             followers[need].append(task.id)
-    return followers
+    begun: dict[int, int] = {}
+    running: Running = []
+    use, now = _Use(limits), 0
+    while True:
+        for task in map(known.__getitem__, ready):
+            heapq.heappush(waiting[task.nodes, task.queue], (-task.priority, task.id))
+        while (kind := _next(waiting, known, use, running, now, seconds)) is not None:
+            task = known[heapq.heappop(waiting[kind])[1]]
+            begun[task.id] = now
+            use.change(task, 1)
+            heapq.heappush(running, (now + seconds[task.id], task.id))
+        if not running:
+            return begun
+        now, ended = heapq.heappop(running)
+        use.change(known[ended], -1)
+        for follower in followers[ended]:
+            missing[follower] -= 1
+        ready = [follower for follower in followers[ended] if not missing[follower]]
+
+
+def makespan(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: QueueLimits) -> int:
+    """Seconds from the first start to the last end."""
+    ids = {task.id for task in tasks}
+    begun = starts(tasks, seconds, limits)
+    return max((begun[one] + seconds[one] for one in ids), default=0)
+
+
+def _next(
+    waiting: Mapping[Kind, list[tuple[int, int]]],
+    known: Mapping[int, ScheduledJob],
+    use: _Use,
+    running: Running,
+    now: int,
+    seconds: Mapping[int, int],
+) -> Kind | None:
+    """The kind of the job that starts next; None where none may start now."""
+    kinds = sorted((kind for kind, heap in waiting.items() if heap), key=lambda kind: waiting[kind][0])
+    firsts = [known[waiting[kind][0][1]] for kind in kinds]
+    if not firsts or use.fits(firsts[0]):
+        return kinds[0] if kinds else None
+    free_at = None
+    for kind, task in zip(kinds[1:], firsts[1:], strict=True):
+        if not use.fits(task):
+            continue
+        if free_at is None and task.nodes:
+            free_at = _free_at(firsts[0], known, use, running)
+        if not task.nodes or now + seconds[task.id] <= (free_at or 0):
+            return kind
+    return None
+
+
+def _free_at(wanted: ScheduledJob, known: Mapping[int, ScheduledJob], use: _Use, running: Running) -> int:
+    """When a job can start if nothing else does."""
+    later = copy.copy(use)
+    later.jobs, later.nodes = use.jobs.copy(), use.nodes.copy()
+    for ends, task in sorted(running):
+        later.change(known[task], -1)
+        if later.fits(wanted):
+            return ends
+    raise AssertionError("a job that does not fit an empty machine starts alone")

@@ -28,8 +28,6 @@ class Stored:
     written_bytes: int = 0
     """What is left when it has ended."""
     files: int = 0
-    to_nodes_bytes: int = 0
-    """Read from shared storage, over all its nodes."""
     temporary_bytes: int = 0
     """What lies there in addition while it runs, at most."""
     temporary_files: int = 0
@@ -51,25 +49,20 @@ class Peak:
 
 
 def of_run(spec: RunSpec, nodes: int, links: int) -> Stored:
-    """Roughly what a run writes, reads and copies to each of its nodes."""
+    """Roughly the bytes that a run writes, and copies to each of its nodes."""
     data, cost = data_of(spec), model_cost(spec)
     parameters = cost.parameters if cost else 0
     state = STATE_BYTES * parameters
     written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)
     written += state if links > 1 else 0  # the last checkpoint
-    steps = to_nodes = node_bytes = 0
+    steps = node_bytes = 0
     if data is not None:
-        work = work_of(spec, data)
-        steps = work.steps
-        samples = steps * spec.global_batch + work.evaluated_samples + work.loaded_samples * spec.ranks
-        to_nodes = round(samples * data.train_bytes / max(1, data.train_samples))
+        steps = work_of(spec, data).steps
         if spec.stage.to is not None:
             node_bytes = data.train_bytes // (nodes if spec.stage.share == "by_shard" else 1)
-            to_nodes = node_bytes * nodes
     return Stored(
         written + STEP_BYTES * spec.ranks * steps,
         RUN_FILES + spec.ranks,
-        to_nodes,
         CHECKPOINTS * state - (state if links > 1 else 0),
         CHECKPOINTS * (CHECKPOINT_FILES + spec.ranks),
         node_bytes,
