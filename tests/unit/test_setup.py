@@ -214,8 +214,8 @@ def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
     from scalestudy.cluster.doctor.gpu_support import LOCKS
 
     assert all((ROOT / lock.file).is_file() for lock in LOCKS)
-    pins = {lock.name: (ROOT / lock.file).read_text() for lock in LOCKS}
-    assert "\nnvidia-cublas-cu12==12.6." in pins["cuda126"] and "\ntorch==2.7.1 " in pins["cuda126"]
+    pins = {lock.command: (ROOT / lock.file).read_text() for lock in LOCKS}["make setup LOCK=cuda126"]
+    assert "\nnvidia-cublas-cu12==12.6." in pins and "\ntorch==2.7.1 " in pins
 
 
 IMPORT_NAMES = {

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.doctor import write_site
+from scalestudy.cluster.doctor import write
 from scalestudy.cluster.doctor.compare_site import differences
-from scalestudy.cluster.doctor.facts import facts_of
-from scalestudy.cluster.doctor.facts.model import ClusterFacts, NodeFacts, NodeKind, QueueFacts, mebibytes, minutes
+from scalestudy.cluster.doctor.facts import (
+    ClusterFacts,
+    NodeFacts,
+    NodeKind,
+    QueueFacts,
+    facts_of,
+    mebibytes,
+    minutes,
+)
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site, checked, read_machine
 from scalestudy.spec.machine import Machine
@@ -67,11 +74,7 @@ def test_grid_engines_hosts_environments_and_complexes_are_read() -> None:
         NodeFacts("h2", NodeKind(28, 257638, 4), False),
     )
     assert found.queues == (QueueFacts("all.q", walltime_min=1440.0),)
-    assert [(each.name, each.rule) for each in found.environments] == [
-        ("make", "$round_robin"),
-        ("mpi", "$fill_up"),
-        ("mpi4", "4"),
-    ]
+    assert found.environments == {"make": "$round_robin", "mpi": "$fill_up", "mpi4": "4"}
     assert (found.most_submitted, found.gpu_resource, found.exclusive_resource) == (30, "gpu", "exclusive")
 
 
@@ -157,7 +160,7 @@ def test_what_is_written_is_read_again_and_agrees_with_the_scheduler_that_it_cam
     kind: str, answers: dict[str, str], project: Path
 ) -> None:
     facts = facts_of(kind, Recorded(answers))
-    write_site.write_files("mine", facts, report())
+    write.write_files("mine", facts, report())
     machine = read_machine("mine")
     site = checked(Site, read_yaml("profiles/mine/site.yaml"))
     settings = scheduler_of(site.scheduler).settings
@@ -173,7 +176,7 @@ def test_what_is_written_is_read_again_and_agrees_with_the_scheduler_that_it_cam
 
 
 def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project: Path) -> None:
-    write_site.write_files("mine", slurm(), report())
+    write.write_files("mine", slurm(), report())
     machine = read_machine("mine")
     assert (machine.nodes, machine.cores_per_node, machine.memory_gib) == (3, 32, 250.0)
     assert (machine.device, machine.device_name, machine.device_memory_gib) == ("cuda", "NVIDIA A100-SXM4-40GB", 39.4)
@@ -191,7 +194,7 @@ def test_a_machine_file_has_what_scheduler_and_node_say_with_its_source(project:
 
 
 def test_of_a_single_queue_the_limits_are_those_of_the_machine(project: Path) -> None:
-    write_site.write_files("mine", facts_of("pbs", Recorded(PBS)), None)
+    write.write_files("mine", facts_of("pbs", Recorded(PBS)), None)
     machine = read_machine("mine")
     assert (machine.walltime_limit_h, machine.limits.most_nodes, machine.limits.most_jobs) == (24, 8, 30)
     assert machine.queues == {}
@@ -202,10 +205,10 @@ def test_of_a_single_queue_the_limits_are_those_of_the_machine(project: Path) ->
 
 
 def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(project: Path) -> None:
-    files = write_site.write_files("mine", slurm(), report(torch={"version": "2.14.1", "devices": 0}))
+    files = write.write_files("mine", slurm(), report(torch={"version": "2.14.1", "devices": 0}))
     assert read_machine("mine").device == "cpu"
-    lines = write_site.to_correct(files)
-    assert any("config/machines/mine.yaml:8: device: cpu" in line and "shows torch no GPU" in line for line in lines)
+    lines = write.to_correct(files)
+    assert any('config/machines/mine.yaml:8: device: "cpu"' in line and "shows torch no GPU" in line for line in lines)
     assert any("or lab" in line for line in lines)
 
 
@@ -219,13 +222,13 @@ def test_a_node_that_shows_torch_no_gpu_is_not_trusted_and_a_person_is_asked(pro
 def test_gpus_that_torch_cannot_use_yet_are_no_reason_to_compute_on_the_cpu(
     node: dict[str, Any], project: Path
 ) -> None:
-    files = write_site.write_files("mine", slurm(), report(**node))
+    files = write.write_files("mine", slurm(), report(**node))
     assert read_machine("mine").device == "cuda"
-    assert any("torch cannot use the GPUs of n1 yet" in line for line in write_site.to_correct(files))
+    assert any("torch cannot use the GPUs of n1 yet" in line for line in write.to_correct(files))
 
 
 def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path) -> None:
-    write_site.write_files("mine", facts_of("sge", Recorded(SGE)), None)
+    write.write_files("mine", facts_of("sge", Recorded(SGE)), None)
     scheduler = scheduler_of(read_yaml("profiles/mine/site.yaml").data["scheduler"])
 
     def words(nodes: int, ranks: int) -> list[str]:
@@ -240,8 +243,8 @@ def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path)
 
 def test_grid_engine_with_environments_of_one_host_alone_says_what_is_missing(project: Path) -> None:
     facts = facts_of("sge", Recorded(SGE))
-    of_one_host = tuple(dataclasses.replace(each, rule="$pe_slots") for each in facts.environments)
-    text = write_site.site_text("mine", dataclasses.replace(facts, environments=of_one_host))
+    of_one_host = dict.fromkeys(facts.environments, "$pe_slots")
+    text = write.site_text("mine", dataclasses.replace(facts, environments=of_one_host))
     assert " -pe " not in text
     assert "no parallel environment that takes slots of several hosts was found (qconf -spl: " in text
 
@@ -260,4 +263,4 @@ def test_grid_engine_without_an_environment_for_any_number_says_which_is_missing
 def test_files_that_are_there_are_left_alone(project: Path) -> None:
     (project / MACHINE).write_text("description: mine, corrected\n")
     with pytest.raises(UserError, match=r"is there already: config/machines/mine\.yaml"):
-        write_site.refuse_existing("mine")
+        write.refuse_existing("mine")

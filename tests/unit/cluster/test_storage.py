@@ -40,5 +40,5 @@ def test_a_run_keeps_two_checkpoints_while_it_writes_a_third_and_a_chain_leaves_
 def test_copies_on_a_nodes_own_disk_are_counted_once_per_node_and_in_shards_once_in_all() -> None:
     whole = 1000 * 100 * 1024
     assert of_run(spec(), 2, 1).node_bytes == 0
-    staged = of_run(spec(stage={"to": "scratch"}), 2, 1)
+    assert of_run(spec(stage={"to": "scratch"}), 2, 1).node_bytes == whole
     assert of_run(spec(stage={"to": "scratch", "share": "by_shard"}), 2, 1).node_bytes == whole // 2

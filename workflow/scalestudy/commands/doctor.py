@@ -96,7 +96,7 @@ def show_doctor(
 def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> int:
     """Write machine file and profile, print what was written and found; exit status 1 where something is to be done."""
     from scalestudy.cluster.doctor.examine import write_profile
-    from scalestudy.cluster.doctor.write_site import to_correct
+    from scalestudy.cluster.doctor.write import to_correct
 
     if not Path("config/machines").is_dir():
         raise UserError("there is no config/machines here", str(Path.cwd()), "run it at the top of the project")

@@ -9,76 +9,76 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.doctor import write_site
-from scalestudy.cluster.doctor.compare_site import WORDS, differences
-from scalestudy.cluster.doctor.facts import facts_of
+from scalestudy.cluster.doctor import write
+from scalestudy.cluster.doctor.compare_site import differences
+from scalestudy.cluster.doctor.facts import WORDS, ClusterFacts, facts_of
 from scalestudy.cluster.doctor.findings import Finding, devices, node_findings
 from scalestudy.cluster.doctor.probe import main as probe_here
 from scalestudy.cluster.doctor.probe_job import probe_in_job, reports_in, write_token
-from scalestudy.cluster.doctor.write_machine import hosts_line
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.base import printable
 from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
+from scalestudy.spec.machine import Machine
 
 
 def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """What each node has, and the findings. With a profile without a scheduler, this host is checked."""
-    machine = read_machine(config.machine)
+    """Reports of the nodes, and the findings. With a profile without a scheduler, this host is examined."""
+    machine, file = read_machine(config.machine), machine_file(config.machine)
     if read_site().scheduler is None:
         here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
         reports = _here()
-        return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, machine_file(config.machine))]
+        return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, file)]
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
     if missing := scheduler.missing_history():
         findings.append(Finding(missing))
     facts = facts_of(scheduler.kind, scheduler.run)
-    findings += differences(machine, machine_file(config.machine), scheduler.settings, site_file(), facts)
+    findings += differences(machine, file, scheduler.settings, site_file(), facts)
+    reports = _probed(scheduler, machine, nodes, wait_s, file, findings)
+    return reports, [*findings, *(node_findings(reports, nodes, machine, file) if reports else ())]
+
+
+def _probed(
+    scheduler: Any, machine: Machine, nodes: int, wait_s: float, file: str, findings: list[Finding]
+) -> list[dict[str, Any]]:
+    """Reports of the nodes; none, and one finding more, where the job could not be made."""
     try:
-        reports = probe_in_job(scheduler, machine, nodes, wait_s, machine_file(config.machine))
+        return probe_in_job(scheduler, machine, nodes, wait_s, file)
     except UserError as error:
-        return [], [*findings, _finding(error)]
-    return reports, [*findings, *node_findings(reports, nodes, machine, machine_file(config.machine))]
+        findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
+        return []
 
 
 def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], list[dict[str, Any]], list[Finding]]:
-    """Write the machine file and the profile `name` for the cluster of this host, ask its nodes, and write what they say.
+    """Write the machine file and the profile `name` for the cluster of this host; examine its nodes, and add their reports.
 
-    The files, what each node has, and the findings. Raises UserError where there is no batch system here, or where one of
-    the files is there.
+    The files, the reports, and the findings. Raises UserError where there is no batch system here, or where one of the
+    files is there.
     """
     from snakemake_executor_plugin_multinode.schedulers import detected_kind
 
     if not re.fullmatch(NAME, name):
         remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
-    write_site.refuse_existing(name)
+    write.refuse_existing(name)
     kind = detected_kind()
     if kind is None:
         raise UserError("neither sbatch nor qsub is in PATH", "--write", "run it on a login node of the cluster")
-    facts = facts_of(kind)
-    if not facts.nodes:
-        what = f"{WORDS[kind]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
-        raise UserError(what, "--write", "try the command by hand, and run this again once it answers")
-    files = write_site.write_files(name, facts, None)
-    os.environ[SITE] = str(write_site.files_of(name)["site"].absolute())
+    facts = with_nodes(facts_of(kind), "--write")
+    files = write.write_files(name, facts, None)
+    os.environ[SITE] = str(write.files_of(name)["site"].absolute())
     scheduler, findings = chosen_scheduler()
-    machine, file, reports = read_machine(name), machine_file(name), list[dict[str, Any]]()
-    nodes = min(nodes, len(facts.nodes))
-    if scheduler is not None:
-        try:
-            reports = probe_in_job(scheduler, machine, nodes, wait_s, file)
-        except UserError as error:
-            findings.append(_finding(error))
+    if scheduler is None:
+        return files, [], findings
+    file, nodes = machine_file(name), min(nodes, len(facts.nodes))
+    reports = _probed(scheduler, read_machine(name), nodes, wait_s, file, findings)
     if reports:
-        files = write_site.write_files(name, facts, reports[0])
-        machine = read_machine(name)
-        findings += node_findings(reports, nodes, machine, file)
-    if scheduler is not None:
-        findings += differences(machine, file, scheduler.settings, site_file(), facts)
+        files = write.write_files(name, facts, reports[0])
+        findings += node_findings(reports, nodes, read_machine(name), file)
+    findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
     return files, reports, findings
 
 
@@ -93,19 +93,19 @@ def hosts_of_profile() -> str:
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         raise UserError(findings[0].what, "--hosts", findings[0].remedy)
-    facts = facts_of(scheduler.kind, scheduler.run)
-    if not facts.nodes:
-        raise UserError(
-            f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}", "--hosts"
-        )
+    facts = with_nodes(facts_of(scheduler.kind, scheduler.run), "--hosts")
     queue = facts.queue(scheduler.settings.queue)
     name = None if queue is None else queue.name
     down = folded(node.name for node in facts.nodes_of(name) if not node.up)
-    return hosts_line(facts, name) + (f"\n# take no job now: {', '.join(down)}" if down else "")
+    return write.hosts_line(facts, name) + (f"\n# take no job now: {', '.join(down)}" if down else "")
 
 
-def _finding(error: UserError) -> Finding:
-    return Finding(f"{error.where}: {error.what}", error.remedy)
+def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
+    """The facts; UserError where they name no node."""
+    if not facts.nodes:
+        what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
+        raise UserError(what, option, "try the command by hand, and run this again once it answers")
+    return facts
 
 
 def _unused_software() -> list[Finding]:

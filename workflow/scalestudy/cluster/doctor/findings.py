@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,11 @@ def node_findings(
     for wrong, what, remedy in _checks(machine, machine_file):
         if hosts := [report["host"] for report in reports if wrong(report)]:
             yield Finding(_said(hosts, what), remedy)
-    yield from _gpu_findings(reports)
+    troubles: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        if trouble := gpu_support.problem(report["torch"], report.get("gpu") or {}):
+            troubles.setdefault(trouble, []).append(report["host"])
+    yield from (Finding(_said(hosts, what), remedy) for (what, remedy), hosts in troubles.items())
     versions = {str((r["torch"].get("version"), r["python"]["version"])) for r in reports if "error" not in r["torch"]}
     if len(versions) > 1:
         yield Finding(
@@ -52,7 +56,7 @@ def node_findings(
         )
 
 
-def devices(report: dict[str, Any]) -> int:
+def devices(report: Mapping[str, Any]) -> int:
     """GPUs that torch can use on a node."""
     return int(report["torch"].get("devices") or 0)
 
@@ -76,15 +80,6 @@ def _checks(machine: Machine, file: str) -> list[Check]:
         (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "has a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
         (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", f"correct it in {site}, or mount it on the nodes"),
     ]  # fmt: skip
-
-
-def _gpu_findings(reports: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    found: dict[tuple[str, str], list[str]] = {}
-    for report in reports:
-        if wrong := gpu_support.problem(report["torch"], report.get("gpu") or {}):
-            found.setdefault(wrong, []).append(report["host"])
-    for (what, remedy), hosts in found.items():
-        yield Finding(_said(hosts, what), remedy)
 
 
 def _said(hosts: Sequence[str], what: str) -> str:

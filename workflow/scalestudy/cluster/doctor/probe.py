@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 
 from scalestudy.files import write_json
-from scalestudy.launch.job_environment import JOB_IDS, NODE_LISTS
 from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.measure.instrument import code_digest
 from scalestudy.nvml import unusual_modes
@@ -59,8 +58,6 @@ print(json.dumps(found))
 """
 PROBE_S = 180
 FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infiniband/hfi1_0"}
-REPORTED = (*JOB_IDS, *NODE_LISTS, "CUDA_VISIBLE_DEVICES")
-"""Variables of the node's environment."""
 
 
 def probe(shared: Path, token: str) -> dict[str, Any]:
@@ -82,33 +79,35 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "fabric": _fabric(),
         "scratch": _scratch(site),
-        "shared": _reads(shared, token),
+        "shared": (shared / "token").is_file() and (shared / "token").read_text(encoding="utf-8") == token,
         "data_roots": {name: Path(root).is_dir() for name, root in site.data_roots.items()},
-        "environment": {name: os.environ[name] for name in REPORTED if name in os.environ},
     }
 
 
-def _python(code: str) -> Any:
-    """What a piece of Python prints as JSON, in a separate process: a library that crashes is information too."""
+def _output(command: Sequence[str], limit_s: float) -> str:
+    """The output of a command; OSError where it is missing, fails or is too slow."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PROBE_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"took more than {PROBE_S} s"}
+        raise OSError(f"took more than {limit_s} s") from None
     if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        raise OSError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return done.stdout.strip()
+
+
+def _python(code: str) -> Any:
+    """The JSON that a piece of Python prints, in a separate process: a library that crashes is information too."""
+    try:
+        return json.loads(_output([sys.executable, "-c", code], PROBE_S).splitlines()[-1])
+    except OSError as error:
+        return {"error": str(error)}
 
 
 def _first_line(command: Sequence[str]) -> str | None:
-    if shutil.which(command[0]) is None:
-        return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except subprocess.TimeoutExpired:
+        return (_output(command, 60).splitlines() or [""])[0]
+    except OSError:
         return None
-    return (done.stdout.strip().splitlines() or [""])[0] if done.returncode == 0 else None
 
 
 def _fabric() -> list[str]:
@@ -149,14 +148,6 @@ def _skew(shared: Path) -> float | None:
         return None
     # What the clock says lies between the two; a coarse time stamp may be a tick early.
     return round(before - stamped if stamped < before else min(0.0, after - stamped), 1)
-
-
-def _reads(shared: Path, token: str) -> bool:
-    """Whether a file that the driver wrote in the project's folder is visible here."""
-    try:
-        return (shared / "token").read_text(encoding="utf-8") == token
-    except OSError:
-        return False
 
 
 def main(folder: Path, token: str, index: str) -> None:

@@ -198,13 +198,15 @@ def _wait(folder: Path, name: str, nodes: int, wait_s: float, queued: Callable[[
         if _end(folder, name) is not None or len(list(folder.glob("node.*.json"))) >= nodes:
             return
         time.sleep(POLL_S)
+    if said := _log(folder)[-2000:]:
+        raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), "wait longer with --wait")
+    remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
+    raise UserError(f"no answer after {wait_s:.0f} s: the job has not started: {queued()}", str(folder), remedy)
+
+
+def _log(folder: Path) -> str:
     log = folder / "job.log"
-    if log.exists():
-        said, remedy = log.read_text(encoding="utf-8", errors="replace")[-2000:], "wait longer with --wait"
-    else:
-        said = f"the job has not started: {queued()}"
-        remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
-    raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
+    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
 
 def raise_failed_set_up(folder: Path, name: str, tries: Sequence[tuple[str, str]]) -> None:
@@ -215,9 +217,7 @@ def raise_failed_set_up(folder: Path, name: str, tries: Sequence[tuple[str, str]
         return
     command = fault[2].strip()
     key = next((key for key, line in tries if " ".join(line.split()).startswith(command)), "scheduler.setup")
-    log = folder / "job.log"
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    lines = [line for line in text.splitlines() if line.strip() and not FAULT.search(line)]
+    lines = [line for line in _log(folder).splitlines() if line.strip() and not FAULT.search(line)]
     last = f": {lines[-1][:300]}" if lines else ""
     what = f"`{key}` fails on {end.host or 'the node'}: `{command}` ends with exit status {fault[1]}{last}"
     raise UserError(what, site_file(), f"correct `{key}` there; every job would fail like this")

@@ -1,0 +1,360 @@
+"""A cluster as its batch system describes it: nodes, queues, limits, accounts. A reader per system; nothing is submitted.
+
+A command without an answer is a note; nothing is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+QUERY_S = 60.0
+MAX_ASKED = 40
+"""Queues and environments of Grid Engine that are looked at; each is a command of its own."""
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes that are alike: physical cores, MiB, GPUs."""
+
+    cores: int | None
+    memory_mib: int | None
+    gpus: int
+    gpu_type: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """One node."""
+
+    name: str
+    kind: NodeKind
+    up: bool = True
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueueFacts:
+    """One queue or partition that is open to users; None: no limit."""
+
+    name: str
+    default: bool = False
+    walltime_min: float | None = None
+    most_nodes: int | None = None
+    """Nodes of one job."""
+    most_jobs: int | None = None
+    """Jobs of one user that run at the same time."""
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """A whole cluster, as its scheduler describes it to this user."""
+
+    system: str
+    """`slurm`, `pbs` or `sge`."""
+    nodes: tuple[NodeFacts, ...] = ()
+    queues: tuple[QueueFacts, ...] = ()
+    """The default one first."""
+    accounts: tuple[str, ...] = ()
+    most_submitted: int | None = None
+    """Jobs that one user may have in the queue."""
+    environments: Mapping[str, str] = field(default_factory=dict)
+    """Of Grid Engine: by parallel environment, the rule by which it deals slots."""
+    gpu_resource: str | None = None
+    """The resource that counts GPUs, where sites choose it."""
+    exclusive_resource: str | None = None
+    notes: tuple[str, ...] = ()
+    """Sentences about what is missing, or is good to know."""
+
+    def nodes_of(self, queue: str | None) -> tuple[NodeFacts, ...]:
+        """The nodes of a queue; all where the system does not have them by queue, or no queue is named."""
+        found = tuple(node for node in self.nodes if queue in node.queues)
+        return found or self.nodes
+
+    def kind_of(self, queue: str | None) -> NodeKind | None:
+        """The commonest kind of node among those of a queue; None where there is no node."""
+        counted = Counter(node.kind for node in self.nodes_of(queue))
+        return counted.most_common(1)[0][0] if counted else None
+
+    def queue(self, name: str | None) -> QueueFacts | None:
+        """The queue of that name, or without a name the default one; None where there is none."""
+        return next((queue for queue in self.queues if (queue.default if name is None else queue.name == name)), None)
+
+
+class Commands:
+    """Asks commands, and keeps a note of each without an answer."""
+
+    def __init__(self, run: Callable[[Sequence[str], float], Any]) -> None:
+        self.run, self.silent = run, list[str]()
+
+    def __call__(self, *command: str) -> str:
+        """The output of a command; empty where it fails."""
+        from snakemake_executor_plugin_multinode.schedulers import NoAnswer
+
+        try:
+            answer = self.run(command, QUERY_S)
+        except NoAnswer as error:
+            self.silent.append(f"`{' '.join(command)}` gave no answer: {error}")
+            return ""
+        if answer.code != 0:
+            self.silent.append(f"`{' '.join(command)}` ended with status {answer.code}: {answer.words}")
+            return ""
+        return str(answer.out)
+
+
+def facts_of(kind: str, run: Callable[[Sequence[str], float], Any] | None = None) -> ClusterFacts:
+    """The cluster of the batch system of this kind."""
+    from snakemake_executor_plugin_multinode.schedulers.command import run_command
+
+    asked = Commands(run or run_command)
+    nodes, queues, more = READERS[kind](asked)
+    notes = (*more.pop("notes", ()), *asked.silent)
+    return ClusterFacts(kind, tuple(nodes), tuple(sorted(queues, key=lambda one: not one.default)), notes=notes, **more)
+
+
+Found = tuple[list[NodeFacts], list[QueueFacts], dict[str, Any]]
+"""Nodes, queues, and further fields of ClusterFacts."""
+
+
+def minutes(text: str, plain_min: float) -> float | None:
+    """A time such as `1-00:00:00`, `24:00:00`, or a plain number of `plain_min` minutes each; None where unlimited."""
+    found = re.fullmatch(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
+    if found is None:
+        return None
+    if found[0] == found[3]:
+        return int(found[0]) * plain_min
+    days, hours, middle, seconds = (int(part or 0) for part in found.groups())
+    if found[1] and not found[2] and not found[4]:  # `2-12`: days and hours
+        return 60.0 * (24 * days + middle)
+    return 60.0 * (24 * days + hours) + middle + seconds / 60
+
+
+def mebibytes(text: str) -> int | None:
+    """A size such as `4000M`, `395gb`, `196743980kb`, `15.6G`, MiB; None where there is none."""
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{0,18})?)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
+    factor = {"": 2**-20, "k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
+    return None if found is None else int(float(found[1]) * factor[found[2]])
+
+
+def whole(text: str) -> int | None:
+    """A whole number from 0; None for anything else, such as `UNLIMITED` or digits without end."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def least(numbers: Iterable[int | None]) -> int | None:
+    """The smallest that is known."""
+    return min((number for number in numbers if number is not None), default=None)
+
+
+FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
+"""`Name=value` of scontrol; of a value with blanks the first word."""
+GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:([0-9]{1,9})")
+DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
+"""Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
+
+
+def slurm(asked: Commands) -> Found:
+    """Slurm: scontrol show node, partition and config; sacctmgr where there is accounting."""
+
+    def lines(what: str, key: str) -> list[dict[str, str]]:
+        found = (dict(FIELD.findall(line)) for line in asked("scontrol", "-o", "show", what).splitlines())
+        return [fields for fields in found if fields.get(key)]
+
+    nodes = [_slurm_node(fields) for fields in lines("node", "NodeName")]
+    partitions = lines("partition", "PartitionName")
+    more = _slurm_accounting(asked, asked("scontrol", "show", "config"), partitions)
+    running = more.pop("running", None)
+    queues = [
+        QueueFacts(
+            fields["PartitionName"],
+            fields.get("Default") == "YES",
+            minutes(fields.get("MaxTime", ""), 1.0),
+            whole(fields.get("MaxNodes", "")),
+            running,
+        )
+        for fields in partitions
+        if fields.get("State", "UP") == "UP" and fields.get("RootOnly") != "YES"
+    ]
+    return nodes, queues, more
+
+
+def _slurm_node(fields: Mapping[str, str]) -> NodeFacts:
+    gpus = GPUS.findall(fields.get("Gres", ""))
+    sockets, cores = whole(fields.get("Sockets", "")), whole(fields.get("CoresPerSocket", ""))
+    physical = whole(fields.get("CPUTot", "")) if sockets is None or cores is None else sockets * cores
+    count, gpu_type = sum(int(number) for _, number in gpus), next((name for name, _ in gpus if name), None)
+    kind = NodeKind(physical, whole(fields.get("RealMemory", "")), count, gpu_type)
+    up = not any(word in fields.get("State", "") for word in DOWN)
+    return NodeFacts(fields["NodeName"], kind, up, tuple(filter(None, fields.get("Partitions", "").split(","))))
+
+
+def _slurm_accounting(asked: Commands, config: str, partitions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Accounts of this user, jobs that it may submit and run, and notes."""
+    if not config:
+        return {}
+    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", config, re.MULTILINE)
+    if kind is None or "none" in kind[1].lower() or kind[1] == "(null)":
+        age = re.search(r"^MinJobAge\s*=\s*(\d+)", config, re.MULTILINE)
+        known = f"for {age[1]} s after it" if age else "shortly after it"
+        return {"notes": [f"Slurm keeps no accounts here: why a job ended is known only {known}"]}
+
+    def table(columns: int, *words: str) -> list[list[str]]:
+        rows = (line.split("|") for line in asked("sacctmgr", "-nP", "show", *words).splitlines())
+        return [row for row in rows if len(row) == columns]
+
+    user = pwd.getpwuid(os.getuid()).pw_name
+    rows = table(4, "assoc", "where", f"user={user}", "format=account,maxsubmit,maxjobs,defaultqos")
+    wanted = {row[3] for row in rows} | {fields.get("QoS", "N/A") for fields in partitions}
+    qos = table(3, "qos", "format=name,maxsubmitpu,maxjobspu")
+    limits = [row[1:3] for row in rows] + [row[1:3] for row in qos if row[0] in wanted]
+    return {
+        "accounts": tuple(dict.fromkeys(row[0] for row in rows if row[0])),
+        "most_submitted": least(whole(submitted) for submitted, _ in limits),
+        "running": least(whole(running) for _, running in limits),
+        "notes": [] if rows else [f"Slurm's accounts do not know {user}: jobs may be refused"],
+    }
+
+
+OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
+"""`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""
+BAD = ("down", "offline", "unknown", "stale", "maintenance")
+NGPUS = "ngpus"
+OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
+
+
+def pbs(asked: Commands) -> Found:
+    """OpenPBS and PBS Pro: pbsnodes, and qstat about queues and server."""
+    try:
+        answer = json.loads(asked("pbsnodes", "-a", "-F", "json") or "{}")
+    except (ValueError, RecursionError):
+        answer = {}
+    hosts: dict[str, list[dict[str, Any]]] = defaultdict(list)  # a host may be several vnodes
+    for name, node in _map(answer, "nodes").items():
+        if isinstance(node, dict):
+            hosts[str(_map(node, "resources_available").get("host", name))].append(node)
+    nodes = [_pbs_node(host, vnodes) for host, vnodes in hosts.items()]
+    blocks = _blocks(asked("qstat", "-Qf"), "Queue:")
+    server = next(iter(_blocks(asked("qstat", "-Bf"), "Server:").values()), {})
+    default = server.get("default_queue", "")
+    queues = [
+        QueueFacts(
+            name,
+            name == default,
+            minutes(values.get("resources_max.walltime", ""), 1 / 60),
+            whole(values.get("resources_max.nodect", "")),
+            _of_a_user(values.get("max_run", "")),
+        )
+        for name, values in blocks.items()
+        if values.get("from_route_only") != "True" and all(values.get(key, word) == word for key, word in OPEN.items())
+    ]
+    history = "PBS keeps no history of jobs (`job_history_enable`): why a job ended is known only while it is there"
+    limits = (server.get("max_queued", ""), blocks.get(default, {}).get("max_queued", ""))
+    more = {
+        "most_submitted": least(map(_of_a_user, limits)),
+        "gpu_resource": NGPUS if any(node.kind.gpus for node in nodes) else None,
+        "notes": [history] if server and server.get("job_history_enable") != "True" else [],
+    }
+    return nodes, queues, more
+
+
+def _map(answer: Any, key: str) -> dict[str, Any]:
+    """A map in an answer; empty where there is none."""
+    found = answer.get(key) if isinstance(answer, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _pbs_node(host: str, vnodes: Sequence[dict[str, Any]]) -> NodeFacts:
+    have = [_map(vnode, "resources_available") for vnode in vnodes]
+    memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
+    cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", NGPUS))
+    up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
+    queues = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
+    return NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, queues)
+
+
+def _blocks(text: str, head: str) -> dict[str, dict[str, str]]:
+    """`Queue: NAME`, and `    key = value` below it; a long value continues in lines that begin with a tab."""
+    blocks: dict[str, dict[str, str]] = {}
+    values: dict[str, str] = {}
+    for line in text.replace("\n\t", "").splitlines():
+        if line.startswith(head):
+            values = blocks.setdefault(line.removeprefix(head).strip(), {})
+        elif " = " in line:
+            key, _, value = line.strip().partition(" = ")
+            values[key] = value.strip()
+    return blocks
+
+
+def _of_a_user(text: str) -> int | None:
+    return least(map(whole, OF_A_USER.findall(text)))
+
+
+SGE_GPU = re.compile(r"gpus?|ngpus|num_gpus?|gpu_count|cuda")
+
+
+def sge(asked: Commands) -> Found:
+    """Grid Engine: qhost, and qconf about queues, parallel environments, complexes and limits."""
+    complexes = [
+        row for line in asked("qconf", "-sc").splitlines() if line[:1].isalpha() and len(row := line.split()) >= 6
+    ]
+    gpu = next((row[0] for row in complexes if SGE_GPU.fullmatch(row[0]) and row[5] != "NO"), None)
+    nodes = _sge_nodes(asked("qhost", *(["-F", gpu] if gpu else [])), gpu)
+    queues = {name: _values(asked("qconf", "-sq", name)) for name in asked("qconf", "-sql").split()[:MAX_ASKED]}
+    # `make mpi,[@gpu=mpi4]`
+    lists = " ".join(re.sub(r"\[[^\]=]*=", " ", values.get("pe_list", "")) for values in queues.values())
+    names = [name for name in dict.fromkeys(re.split(r"[\s,\[\]]+", lists)) if name and name != "NONE"]
+    more = {
+        "most_submitted": whole(_values(asked("qconf", "-sconf")).get("max_u_jobs", "0")) or None,
+        "environments": {
+            name: _values(asked("qconf", "-sp", name)).get("allocation_rule", "") for name in names[:MAX_ASKED]
+        },
+        "gpu_resource": gpu,
+        "exclusive_resource": next((row[0] for row in complexes if row[3] == "EXCL"), None),
+    }
+    # A queue's own limit stands before those of single hosts.
+    limits = {name: values.get("h_rt", "").partition(",")[0] for name, values in queues.items()}
+    return nodes, [QueueFacts(name, walltime_min=minutes(text, 1 / 60)) for name, text in limits.items()], more
+
+
+def _sge_nodes(text: str, gpu: str | None) -> list[NodeFacts]:
+    """The table of qhost; with `-F`, lines about a host's resources follow its own."""
+    header: list[str] = []
+    rows: list[tuple[dict[str, str], int]] = []
+    for line in text.splitlines():
+        cells = line.split()
+        if cells[:1] == ["HOSTNAME"]:
+            header = cells
+        elif line[:1].isspace():
+            counted = re.search(rf"\b\w\w:{re.escape(gpu)}=([0-9]{{1,9}})(?:\.0*)?(?![\d.])", line) if gpu else None
+            if counted and rows:
+                rows[-1] = rows[-1][0], int(counted[1])
+        elif header and len(cells) == len(header) and not line.startswith(("---", "global")):
+            rows.append((dict(zip(header, cells, strict=True)), 0))
+    return [
+        NodeFacts(
+            row["HOSTNAME"],
+            NodeKind(
+                least(whole(row.get(name, "")) for name in ("NCOR", "NCPU")), mebibytes(row.get("MEMTOT", "-")), gpus
+            ),
+            row.get("NLOAD", row.get("LOAD", "-")) != "-",
+        )
+        for row, gpus in rows
+    ]
+
+
+def _values(text: str) -> dict[str, str]:
+    """`key   value` per line; a value that ends with a backslash continues in the next."""
+    pairs = (line.split(None, 1) for line in text.replace("\\\n", " ").splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+READERS: dict[str, Callable[[Commands], Found]] = {"slurm": slurm, "pbs": pbs, "sge": sge}
+WORDS = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine"}
+SOURCES = {"slurm": "scontrol show node", "pbs": "pbsnodes -a", "sge": "qhost"}
+"""The command that describes nodes."""
