@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, extrapolation, metrics
 from scalestudy.results.reports import Measured
+from scalestudy.results.result import is_oversubscribed
 from scalestudy.results.validity import invalid_reason, unchecked
 from scalestudy.results.warnings import fault_warnings, window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
@@ -92,6 +94,21 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     assert [values[f"{name}_s"] for name in names] == pytest.approx([0.04, 0.005, 0.01, 0.015, 0.025, 0.02, 0.0, 0.01])
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
+
+
+def test_a_server_needs_a_core_too_where_compute_is_real() -> None:
+    served = spec(strategy="parameter_server", ranks=2, **CUT)
+    assert is_oversubscribed(job(served))  # two ranks and a server on two cores
+    assert not is_oversubscribed(job(spec(strategy="parameter_server", ranks=1, **CUT)))
+    assert not is_oversubscribed(job(spec(strategy="halving_doubling", ranks=2, **CUT)))
+    assert not is_oversubscribed(job(served, step_time_s=0.1))
+
+
+def test_what_the_kernel_does_not_tell_a_rank_is_read_back_as_unknown() -> None:
+    plain = json.loads(json.dumps(Report(0, host_rows=[{"clock_s": 1.0, "throttled_s": None}]).plain()))  # type: ignore[dict-item]
+    (row,) = Report.from_plain(plain).host_rows
+    assert row["clock_s"] == 1.0
+    assert math.isnan(row["throttled_s"])
 
 
 def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> None:

@@ -110,3 +110,15 @@ def test_intervals_cover_the_truth_with_and_without_an_error_that_all_repeats_sh
         covered += found.low <= 100 <= found.high
     # 95 % of 2000, less three standard errors of such a count.
     assert 0.935 <= covered / tries <= 0.98
+
+
+def test_repeats_tell_no_interval_of_what_is_extrapolated_beyond_the_tested_factor() -> None:
+    tested, beyond = (
+        [{"training_time_s": 10.0 + n, "extrapolation_factor": x} for n in range(3)] for x in (999.0, 2e4)
+    )
+    found = interval_of(beyond, "training_time_s")
+    assert found is not None and (found.mean, found.low, found.high) == (pytest.approx(10.97, abs=0.01), None, None)
+    known = interval_of(tested, "training_time_s")
+    assert known is not None and known.low is not None
+    rate = interval_of([{**row, "step_time_s": 0.1 + row["training_time_s"] / 1e4} for row in beyond], "step_time_s")
+    assert rate is not None and rate.low is not None

@@ -80,7 +80,9 @@ def test_nothing_agrees_by_construction_where_no_published_number_was_waited_for
 def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
     rows = [row(extrapolation_factor=12.3), row(extrapolation_factor=300_270.0), row(extrapolation_factor=None)]
 
-    assert notes.factors(rows, EXTRAPOLATED) == "From window to whole training: a factor of 12 to 300,000"
+    assert notes.factors(rows, EXTRAPOLATED) == (
+        "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
+    )
     assert notes.factors([row()], EXTRAPOLATED) == "From window to whole training: a factor of 1,000"
 
 

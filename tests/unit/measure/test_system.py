@@ -31,6 +31,33 @@ def test_the_share_is_that_of_the_samples_around_the_window(begin: float, end: f
     assert foreign_share(ROWS, begin, end) == pytest.approx(share)
 
 
+def test_samples_at_the_windows_ends_leave_out_what_others_took_before_and_after() -> None:
+    """In half a second between two samples a second apart others take nothing; before and after, all of a core."""
+    rows = [row(0.0, 0.0, 0.0), row(0.2, 0.4, 0.2), row(0.8, 1.0, 0.8), row(1.0, 1.4, 1.0)]
+    assert foreign_share([rows[0], rows[-1]], 0.2, 0.8) == pytest.approx(0.2)
+    assert foreign_share(rows, 0.2, 0.8) == 0.0
+
+
+def test_a_window_too_short_for_ticks_is_widened() -> None:
+    rows = [row(0.0, 0.0, 0.0), row(0.45, 0.9, 0.9), row(0.55, 1.1, 1.0), row(1.0, 2.0, 1.5)]
+    assert foreign_share(rows, 0.45, 0.55) == pytest.approx(0.25)
+
+
+PEAK = "import sys\ndata = sys.argv[0].ljust(200 << 20)\ndel data\nprint('freed', flush=True)\nsys.stdin.read()\n"
+
+
+def test_memory_that_was_freed_between_two_samples_is_in_the_peak() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PEAK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"freed\n"
+        assert anonymous_bytes(process.pid) > 200 << 20
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_what_cannot_be_known_is_not_said() -> None:
     assert foreign_share([], 0.0, 1.0) is None
     assert foreign_share(ROWS[:1], 0.0, 1.0) is None

@@ -155,12 +155,12 @@ def test_forward_and_backward_are_timed_one_by_one_unless_they_alternate(tmp_pat
 LONG = {"train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 2, "steps": 50_000}}
 
 
-def test_a_window_ends_when_it_is_precise_enough_and_not_before_twenty_steps(tmp_path: Path) -> None:
+def test_a_window_ends_when_it_is_precise_enough_and_not_before_300_steps(tmp_path: Path) -> None:
     own = trainer(job(tmp_path, **LONG | {"measure": {**LONG["measure"], "precision": 0.9}}))
     own.run()
     (report,) = read_reports(own.job).reports
     assert report.window_ended_by == "precision"
-    assert 22 <= report.steps_done < 50_002
+    assert 302 <= report.steps_done < 50_002
     assert report.window == (2, report.steps_done)
 
 
@@ -172,14 +172,14 @@ def test_a_window_that_does_not_become_precise_ends_at_its_limit(tmp_path: Path)
 
 
 def test_steps_that_grow_slower_end_no_window_however_even_they_are(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 0, "steps": 100, "precision": 0.5}}))
-    begins = np.array([0.1] * 20 + [0.2] * 20).cumsum()
+    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 0, "steps": 1000, "precision": 0.5}}))
+    begins = np.array([0.1] * 200 + [0.2] * 200).cumsum()
     own.recorder.timer.earlier = begins[:, None] + np.linspace(0.0, 0.1, 7)
-    own.recorder.report.steps_done = 40
+    own.recorder.report.steps_done = 400
     assert own.recorder.window_over() == ""
-    own.recorder.timer.earlier = 0.1 * np.arange(40)[:, None] + np.linspace(0.0, 0.1, 7)
+    own.recorder.timer.earlier = 0.1 * np.arange(400)[:, None] + np.linspace(0.0, 0.1, 7)
     assert own.recorder.window_over() == "precision"
-    own.recorder.report.steps_done, own.recorder.timer.earlier = 19, own.recorder.timer.earlier[:19]
+    own.recorder.report.steps_done, own.recorder.timer.earlier = 299, own.recorder.timer.earlier[:299]
     assert own.recorder.window_over() == ""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scipy.special import stdtrit
 
-from scalestudy.spec.columns import on_logarithms
+from scalestudy.spec.columns import extrapolated_too_far, on_logarithms
 
 CONFIDENCE = 0.95
 CENSORED = "censored"
@@ -88,15 +88,18 @@ def _rms(values: Sequence[float]) -> float:
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:
     """Mean and interval of a column over runs, on logarithms where the column is positive by its nature.
 
-    A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`. Where a run's
-    number is censored there is no mean: that of the other runs would be one of a selection.
+    A number that was extrapolated comes with an interval of its own, in `<column>_low` and `<column>_high`; beyond the
+    tested factor there is none, and repeats do not tell it either. Where a run's number is censored there is no mean: that of the other runs
+    would be one of a selection.
     """
     if any(row.get(f"{column}_kind") == CENSORED for row in rows):
         return None
     found = [row for row in rows if _finite(row.get(column))]
     came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
     own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]  # type: ignore[arg-type]
-    return interval([float(row[column]) for row in found], on_logarithms(column), own)
+    mean = interval([float(row[column]) for row in found], on_logarithms(column), own)
+    unknown = any(extrapolated_too_far(row, column) for row in found)
+    return replace(mean, low=None, high=None) if mean and unknown else mean
 
 
 def own_half_width(row: Mapping[str, Any], column: str) -> float | None:

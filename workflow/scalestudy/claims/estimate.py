@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from scalestudy.claims.inference import ERROR, Estimate
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.spec.columns import SHARES, base_column
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, SHARES, base_column, extrapolated_too_far
 
 FEWEST = 2
 """One round has no spread."""
@@ -133,6 +133,8 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
         if value is None:
             absent += row["status"] == "valid"
             continue
+        if extrapolated_too_far(row, wanted):
+            raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
         if log and value <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
         own = _own_error(row, wanted, log) / (1.0 if log or not per else abs(float(row[per])))

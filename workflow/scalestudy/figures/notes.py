@@ -16,6 +16,7 @@ from scalestudy.analysis.summarise import VOLATILE
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import listed
+from scalestudy.spec.columns import MAX_TESTED_FACTOR
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_step_time
 
@@ -140,7 +141,8 @@ def factors(rows: Iterable[Row], lines: Iterable[Line]) -> str:
     if not known:
         return ""
     least, most = (f"{float(f'{value:.2g}'):,.10g}" for value in (min(known), max(known)))
-    return f"From window to whole training: a factor of {most if least == most else f'{least} to {most}'}"
+    beyond = f"; beyond {MAX_TESTED_FACTOR:,.0f} the interval is not known" if max(known) > MAX_TESTED_FACTOR else ""
+    return f"From window to whole training: a factor of {most if least == most else f'{least} to {most}'}{beyond}"
 
 
 def emulated(rows: Iterable[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What a run's processes take from the machine, and what others take of it, sampled once a second."""
+"""What a run's processes take from the machine, and what others take of it: once a second and at the window's ends."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Anonymous memory of a process, shared pages in proportion (Pss_Anon + Pss_Shmem), bytes; 0 when it is gone."""
+    """Peak of a process's anonymous memory, bytes; 0 when it is gone.
+
+    Shared pages count in proportion (Pss_Anon + Pss_Shmem). The kernel's peak of the resident set (VmHWM) above the present
+    one is added: what was in use between two samples.
+    """
     try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        rollup, status = (Path(f"/proc/{pid}/{name}").read_text() for name in ("smaps_rollup", "status"))
     except OSError:
         return 0
     values = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
-    return (values.get("Pss_Anon", 0) + values.get("Pss_Shmem", 0)) * 1024
+    of_status = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Vm")}
+    above = max(0, of_status.get("VmHWM", 0) - of_status.get("VmRSS", 0))
+    return (values.get("Pss_Anon", 0) + values.get("Pss_Shmem", 0) + above) * 1024
 
 
 def cpu_seconds(pid: int) -> float:
@@ -73,14 +79,40 @@ def group_members(group: int) -> Iterator[int]:
             continue
 
 
+def cpu_row(group: int, leader: int, cores: frozenset[int]) -> dict[str, float]:
+    """What a run and all others have used of the cores so far; the `leader` started the run's process group."""
+    cpu_s = cpu_seconds(leader) + sum(map(cpu_seconds, group_members(group)))
+    return {"clock_s": time.perf_counter(), "cpu_s": cpu_s, "busy_s": busy_seconds(cores),
+            "throttled_s": throttled_seconds(cores), "cores": float(len(cores))}  # fmt: skip
+
+
+def memory_of(group: int, more: Sequence[int] = ()) -> float:
+    """Sum of `anonymous_bytes` of a process group, but for its leader, which only waits, and of `more` processes."""
+    return float(sum(map(anonymous_bytes, {*more, *({*group_members(group)} - {group})})))
+
+
+def rows_of_rank(processes: int) -> list[dict[str, float]]:
+    """Such a row as one of the run's `processes` on this host sees it, with their `anonymous_bytes`.
+
+    Empty where they are not of one group, since mpirun started each: then no single one sees them all.
+    """
+    group = os.getpgid(0)
+    if len(list(group_members(group))) < processes:
+        return []
+    row = cpu_row(group, os.getppid(), frozenset(os.sched_getaffinity(0)))
+    return [row | {"anonymous_bytes": memory_of(group)}]
+
+
 def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
     """Share of a host's cores that processes outside of the run took between two moments of `perf_counter`, 0 to 1.
 
-    From the last sample before to the first sample after; `rows` are a Sampler's. Only cores count that the run may
-    use. None where that is too short to know, or where the kernel does not say.
+    From the last sample before to the first sample after, which ranks take at the window's ends; a window that is too
+    short for that is widened. Only cores count that the run may use. None where the samples are too near each other to
+    know, or where the kernel does not say.
     """
-    before = [row for row in rows if row["clock_s"] <= begin] or rows[:1]
-    after = [row for row in rows if row["clock_s"] >= end] or rows[-1:]
+    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
+    before = [row for row in rows if row["clock_s"] <= begin - widened_s] or rows[:1]
+    after = [row for row in rows if row["clock_s"] >= end + widened_s] or rows[-1:]
     if not before or not after:
         return None
     first, last = before[-1], after[0]
@@ -137,14 +169,9 @@ class Sampler:
         self._meter.close()
 
     def _row(self) -> dict[str, float]:
-        clock_s = time.perf_counter()
-        row = {"time_s": clock_s - self._begin, "clock_s": clock_s, "cpu_s": self._own_cpu_s(),
-               "busy_s": busy_seconds(self._cores), "throttled_s": throttled_seconds(self._cores),
-               "cores": float(len(self._cores)),
-               "anonymous_bytes": 0.0, "read_bytes": 0.0}  # fmt: skip
-        row["anonymous_bytes"] += sum(
-            map(anonymous_bytes, {*self.pids, *({*group_members(self.group)} - {self.group})})
-        )
+        row = cpu_row(self.group, os.getpid(), self._cores)
+        row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": 0.0,
+                "anonymous_bytes": memory_of(self.group, self.pids)}  # fmt: skip
         for pid in self.pids:
             try:
                 row["read_bytes"] += psutil.Process(pid).io_counters().read_bytes
@@ -152,6 +179,3 @@ class Sampler:
                 continue
         row["machine_cpu_percent"] = psutil.cpu_percent()
         return row | self._meter.row()
-
-    def _own_cpu_s(self) -> float:
-        return cpu_seconds(os.getpid()) + sum(map(cpu_seconds, group_members(self.group)))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.measure.window import LEAST_STEPS, long_run_variance, quantile
+from scalestudy.spec.columns import MAX_TESTED_FACTOR
 
 MANY = 1000
 """Degrees of freedom of what is not estimated from the run: as good as infinitely many."""
@@ -30,7 +31,10 @@ longer times too. Chosen on the same recordings."""
 
 @dataclass(frozen=True)
 class ExtrapolatedTime:
-    """Seconds; `low` and `high` hold the true value with a confidence of 95 %, None where too few steps were seen."""
+    """Seconds; `low` and `high` hold the true value with a confidence of 95 %.
+
+    None where too few steps were seen, or the whole is more than MAX_TESTED_FACTOR times as long as what was seen.
+    """
 
     value: float
     low: float | None = None
@@ -76,7 +80,7 @@ def training_time(
             to_come += cost.to_come * float(np.mean(cost.seconds))
             halves.append(_half_of_cost(cost))
     value = done_s + to_come
-    if n < LEAST_STEPS or to_come <= 0:
+    if n < LEAST_STEPS or to_come <= 0 or steps_to_come > MAX_TESTED_FACTOR * n:
         return ExtrapolatedTime(value)
     relative = min(MOST_RELATIVE, math.sqrt(math.fsum(half**2 for half in halves)) / to_come)
     return ExtrapolatedTime(value, done_s + to_come * math.exp(-relative), done_s + to_come * math.exp(relative))

@@ -91,13 +91,15 @@ def _largest(shares: Iterable[float | None]) -> float | None:
 def windows_of_hosts(
     job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]
 ) -> list[tuple[list[Mapping[str, float]], float, float]]:
-    """For each host with a window: its samples, and the clocks at which the window began and ended."""
+    """For each host with a window: samples of it and of its ranks, and the clocks at which the window began and ended."""
     found = []
     for host in range(len(job.hosts)):
+        here = [report for report in reports if job.host_of(report.rank) == host]
         rows = [row for row in samples if row["node"] == host]
-        clocks = [report.window_clock for report in reports if job.host_of(report.rank) == host and report.window_clock]
+        clocks = [report.window_clock for report in here if report.window_clock]
         if rows and clocks:
-            found.append((rows, *clocks[0]))
+            rows += [row for report in here for row in report.host_rows]
+            found.append((sorted(rows, key=lambda row: row["clock_s"]), *clocks[0]))
     return found
 
 

@@ -53,6 +53,8 @@ def measured_result(
     throttled = throttled_cpu_share(job, samples, measured.reports)
     devices, about_devices = of_devices(job, samples, measured)
     errors, about_errors = device_errors(job, samples)
+    at_ends = [row["anonymous_bytes"] for report in measured.reports for row in report.host_rows]
+    memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None
     values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled, {**devices, **errors})
     reason = invalid_reason(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
@@ -109,13 +111,14 @@ def _modes(reports: Sequence[Report]) -> dict[str, list[str]]:
 
 
 def is_oversubscribed(job: Job) -> bool:
-    """Whether the ranks of a node compute with more threads than it has cores, or share its accelerators."""
+    """Whether ranks and servers of a node compute with more threads than it has cores, or ranks share its accelerators."""
     resolved = job.resolved
     if job.shares_devices:
         return True
     if resolved.step_time_s is not None or resolved.device != "cpu":
         return False
-    return resolved.ranks_per_node * resolved.threads_per_rank > resolved.cores
+    servers_of_node = -(-job.spec.strategy.servers_beside // resolved.nodes)
+    return (resolved.ranks_per_node + servers_of_node) * resolved.threads_per_rank > resolved.cores
 
 
 def resolved_settings(job: Job, report: Report) -> dict[str, Any]:

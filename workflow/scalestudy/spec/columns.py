@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +194,12 @@ METRICS: dict[str, Column] = {
         "",
         "Accelerators of the run of which a row of memory waits for a reset to be remapped, or could not be; a warning of the run",
     ),
-    "memory_mib": Column("Memory", "MiB", "Largest anonymous memory of all ranks and their worker processes together"),
+    "memory_mib": Column(
+        "Memory",
+        "MiB",
+        "Largest anonymous memory of all ranks and their worker processes on one node, shared pages in proportion: the sum of "
+        "each process's peak so far, by the kernel's counter (VmHWM)",
+    ),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
@@ -268,6 +273,11 @@ DERIVED: dict[str, Column] = {
 }
 
 
+WHOLE_TRAINING = ("training_time_s", "time_to_train_s", "device_hours", "cost")
+"""Columns that are extrapolated where a run was not the whole training."""
+MAX_TESTED_FACTOR = 1000.0
+"""Up to this `extrapolation_factor` the intervals of extrapolated times are tested; beyond it none is known."""
+
 STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
 """What a row says of its run besides the spec and what was measured."""
 
@@ -289,6 +299,12 @@ def on_logarithms(column: str) -> bool:
     if column in NEARLY_NONE:
         return False
     return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
+
+
+def extrapolated_too_far(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a run's time or cost of the whole training is extrapolated by more than intervals were tested for."""
+    factor = row.get("extrapolation_factor")
+    return column in WHOLE_TRAINING and isinstance(factor, (int, float)) and factor > MAX_TESTED_FACTOR
 
 
 def base_column(column: str) -> str | None:

@@ -116,7 +116,7 @@ class Measure(Spec):
     """Length of the window in minutes; the run ends after it. None: the full training."""
     precision: Annotated[float, Field(gt=0, lt=1)] | None = None
     """End the window before its limit, `steps` or `minutes`, once the 95 % half-width of the mean step is at most this
-    share of it: 0.02 for 2 %. Not before 20 steps, nor while the window's halves differ. Unset: the limit ends it, because a
+    share of it: 0.02 for 2 %. Not before 300 steps, nor while the window's halves differ. Unset: the limit ends it, because a
     window that ends on its first even stretch has not seen what comes later: emptied buffers, a page cache that fills."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are loaded first, without training, to measure the loader alone."""

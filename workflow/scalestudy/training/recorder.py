@@ -21,8 +21,9 @@ from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
 from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
+from scalestudy.measure.system import rows_of_rank
 from scalestudy.measure.timers import StepTimer
-from scalestudy.measure.window import counted, intervals, is_steady, relative_half_width, stretches
+from scalestudy.measure.window import counted, intervals, is_precise, stretches
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
@@ -36,11 +37,9 @@ from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
 OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
-                   "stage", "forward_apart", "window_clock", "window_usage", "window_usage_steps", "uncounted_reads", "own_code", "imported")  # fmt: skip
+                   "stage", "forward_apart", "window_clock", "window_usage", "window_usage_steps", "host_rows", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
-MIN_PRECISE_STEPS = 20
-"""A window never ends by precision before it has so many steps: of fewer, a half-width is little more than a guess."""
 MAX_NOT_TALLIED = 1 << 16
 """Samples of which one number is made at a time; it takes a few milliseconds at most."""
 MAX_LOSSES = 1000
@@ -83,6 +82,9 @@ class Recorder:
         self._steps_before_window = 0
         """Steps of this run that were timed before the window of this attempt."""
         self._usage_before: KernelUsage | None = None
+        of_host = job.on_host(job.host_of(world.rank))
+        self._sampled_processes = len(of_host) if of_host[0] == world.rank else 0
+        """Processes of this host, which its first rank samples."""
         self._bytes_before: int | None = None
         self._earlier_client_bytes = 0
         self._client_before: ClientBytes | None = None
@@ -109,16 +111,24 @@ class Recorder:
         self._bytes_before, self._client_before = read_bytes(), self._client_bytes()
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
         self._counted_from = report.steps_done + self.job.spec.measure.warmup_steps
+        self.sample_host()
 
     def begin_window(self, done: int) -> None:
         """Start the clocks of the window, and that of `measure.minutes`, once the warm-up is over."""
         minutes = self.job.spec.measure.minutes
+        if done == self._counted_from - 1:
+            self.sample_host()  # others wait for this rank in a step that does not count
         if self._window_began is None and done >= self._counted_from:
             self._window_began = time.perf_counter()
             self._steps_before_window = self.timer.steps
             self._usage_before = KernelUsage.now()
         if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
             self.window_end = time.perf_counter() + 60 * minutes
+
+    def sample_host(self) -> None:
+        """Sample what the processes of this host have used, where this rank is the one to do so."""
+        if self._sampled_processes:
+            self.report.host_rows += rows_of_rank(self._sampled_processes)
 
     def window_over(self) -> str:
         """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on.
@@ -138,10 +148,8 @@ class Recorder:
         pauses = {pause - report.first_step for pause in report.pauses}
         steps = intervals(marks, stretches(counts, pauses))
         # Batches that were made ahead hide a loader that is too slow until they are used up.
-        if len(steps) < max(MIN_PRECISE_STEPS, 2 * loader.workers * loader.prefetch):
-            return False
-        half_width = relative_half_width(steps)
-        return half_width is not None and half_width <= (self.job.spec.measure.precision or 0.0) and is_steady(steps)
+        used_up = len(steps) >= 2 * loader.workers * loader.prefetch
+        return used_up and is_precise(steps, self.job.spec.measure.precision or 0.0)
 
     @property
     def loop_s(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
@@ -121,6 +122,8 @@ class Report(_Plain):
     """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
     window_clock: tuple[float, float] | None = None
     """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
+    host_rows: list[dict[str, float]] = field(default_factory=list)
+    """By the first rank of each host, before the window and after its last step: `rows_of_rank` (measure/system.py)."""
     window_usage: KernelUsage | None = None
     """In the window of the last attempt, evaluations and checkpoints included."""
     window_usage_steps: int = 0
@@ -193,6 +196,9 @@ class Report(_Plain):
         report.window_usage = (
             None if plain.get("window_usage") is None else KernelUsage.from_plain(plain["window_usage"])
         )
+        report.host_rows = [
+            {name: math.nan if value is None else value for name, value in row.items()} for row in report.host_rows
+        ]
         report.left_out = [(first, last) for first, last in report.left_out]
         report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
         report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]

@@ -81,6 +81,7 @@ class Trainer:
                 over, cause = self.between_steps(step + 1, loader)
                 if over:
                     break
+            recorder.sample_host()
         recorder.account(loader, self.faults)
         return cause
 
