@@ -329,14 +329,14 @@ def _large_index(folder: Path, samples: int) -> None:
 
     import numpy as np
 
-    from scalestudy.data.index import read_index, write_index
+    from scalestudy.data.index import mapped_index, write_index
     from scalestudy.data.manifest import SplitInfo, read_manifest, write_manifest
 
     place = folder / f"index-{samples}" / "manifest.json"
     if place.is_file():
         return
     first = read_manifest(folder / "files" / "manifest.json")
-    index = read_index(folder / "files" / first.index, "train")
+    index = mapped_index(folder / "files" / first.index, "train")
     order = np.arange(samples) % len(index)
     many = index.taken(order)
     write_index(place.parent / "index.npz", {"train": many, "test": index})

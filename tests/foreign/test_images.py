@@ -70,7 +70,7 @@ TABLES = {
     "a missing column": (edit(T, ",Patient ID", ""), f"{TABLE}: has no column 'Patient ID'"),
     "a short row": (edit(T, FIRST, "00000001_000.png,Mass"), f"{TABLE}:2: "),
     "an unknown finding": (edit(T, "Mass,1", "\x1b[2J,1"), f"{TABLE}:2: `\\x1b[2J` is not a finding"),
-    "an image with two meanings": (edit(T, FIRST, f"{FIRST}\n00000001_000.png,Edema,1"), "contradicts line 2"),
+    "an image with two meanings": (edit(T, FIRST, f"{FIRST}\n00000001_000.png,Edema,1"), "contradicts an earlier line"),
     "a patient in both lists": (edit(T, "Hernia,4", "Hernia,1"), "patient 1 is also in train_val_list.txt"),
     "an image outside": (edit(L, "00000001_000.png", "../../outside/diary.txt"), "is in no folder of images"),
 }

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from scalestudy.data.catalogue import AnyData
 from scalestudy.data.manifest import Manifest
+from scalestudy.data.prepare import datasets
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Data
@@ -37,6 +38,12 @@ def photo(width: int, height: int, form: str = "JPEG", mode: str = "RGB") -> byt
 def nowhere_to_fetch_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SCALESTUDY_OFFLINE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admits data of one class, which is enough for tests of images."""
+    monkeypatch.setattr(datasets, "refuse_unlearnable", lambda *_: None)
 
 
 @pytest.fixture

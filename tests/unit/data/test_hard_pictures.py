@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import EpsImagePlugin, Image
+from PIL import Image
 
 from scalestudy.data.decode import images
-from scalestudy.data.index import read_index
+from scalestudy.data.index import mapped_index
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.manifest import Manifest, index_file, read_manifest
+from scalestudy.data.manifest import Manifest, index_file
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared, photo
 from tests.unit.data.test_shards import FORMS, payloads
 
+pytestmark = pytest.mark.usefixtures("one_class")
 TAR = FORMS["tar"]
 RAW = FORMS["raw"]
 
@@ -82,41 +83,6 @@ def test_exif_orientation_is_not_applied_and_lost_when_a_picture_is_made_anew(
         assert picture.size == (64, 32) and not picture.getexif()
 
 
-POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
-
-
-DAMAGED = {
-    "truncated.jpg": (photo(160, 120)[:2000], "truncated"),
-    "text.jpg": (b"<html>404 Not Found</html>", "unknown kind"),
-    "broken_chunk.png": (photo(60, 40, "PNG").replace(b"IDAT", b"IDAX"), ""),
-}
-"""tests/foreign has more of them."""
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_picture_fails_or_is_left_out_and_listed(name: str, tmp_path: Path, prepared: Prepared) -> None:
-    data, reason = DAMAGED[name]
-    spec = {**folder(tmp_path / "p", {name: data, "good.jpg": photo(40, 32), "other.jpg": photo(48, 32)}), **TAR}
-    with pytest.raises(UserError, match=rf"{name}: cannot be read as an image: .*{reason}"):
-        prepared("fails", **spec)
-    assert not (tmp_path / "fails/bulk").exists() and not (tmp_path / "fails/manifest.json").exists()
-    path, manifest = prepared("skips", **spec, on_error="skip")
-    assert (manifest.train.samples, manifest.left_out, manifest.cost.bytes_in > 0) == (2, 1, True)
-    assert name in manifest.left_out_list[0] and reason in manifest.left_out_list[0]
-    assert read_manifest(path) == manifest
-
-
-def test_no_decoder_that_starts_a_program_sees_a_picture(
-    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[object] = []
-    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *arguments: seen.append(arguments))
-    path, manifest = prepared(**folder(tmp_path / "p", {"a.jpg": POSTSCRIPT, "good.jpg": photo(40, 32)}))
-    with pytest.raises(UserError, match=r"sample 0 cannot be read: unknown kind, neither JPEG nor PNG"):
-        open_dataset(path, "train").batch(np.arange(2), size=8, augment="none", seed=0, epoch=0, train=False)
-    assert (manifest.train.samples, seen) == (2, [])
-
-
 @pytest.mark.parametrize("form", [{"preprocess": "resized"}, RAW], ids=["resized", "raw"])
 def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
     form: dict[str, Any], tmp_path: Path, prepared: Prepared
@@ -140,7 +106,7 @@ def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, pr
     if manifest.format == "raw":
         assert np.load(path.parent / "bulk/train.npy").shape == (5, 16, 16, 3)
         return
-    index = read_index(index_file(path, manifest), "train")
+    index = mapped_index(index_file(path, manifest), "train")
     assert len(index) == len(index.width) == 5 * copies and (index.height > 0).all()
     if manifest.format == "files":
         seen = open_dataset(path, "train").files
@@ -149,12 +115,6 @@ def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, pr
         )
     else:
         assert all(payloads(path, manifest))
-
-
-def test_the_list_of_what_is_left_out_is_capped_and_the_count_is_not(tmp_path: Path, prepared: Prepared) -> None:
-    bad = {f"bad_{n:03d}.jpg": b"x" for n in range(120)}
-    _, manifest = prepared(**folder(tmp_path / "p", {**bad, "good.jpg": photo(40, 32)}), on_error="skip")
-    assert (manifest.left_out, len(manifest.left_out_list), manifest.train.samples) == (120, 100, 1)
 
 
 @pytest.mark.parametrize("form", [{}, TAR], ids=["in place", "tar"])
@@ -168,7 +128,7 @@ def test_a_class_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(
 
 
 def stored_names(path: Path, manifest: Manifest) -> list[str]:
-    index = read_index(index_file(path, manifest), "train")
+    index = mapped_index(index_file(path, manifest), "train")
     return [index.path(n) for n in range(len(index))]
 
 
@@ -188,13 +148,6 @@ def test_names_in_any_script_and_as_long_as_the_file_system_has_them_work(tmp_pa
     assert len(x) == 6
     shards, in_shards = prepared("shards", **spec, **TAR)
     assert len(payloads(shards, in_shards)) == 6
-
-
-def test_the_same_name_in_two_classes_is_two_samples(tmp_path: Path, prepared: Prepared) -> None:
-    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../second/a.jpg": photo(48, 32)})
-    path, manifest = prepared(**spec, **TAR)
-    assert sorted(map(len, payloads(path, manifest))) == sorted([len(photo(40, 32)), len(photo(48, 32))])
-    assert sorted(read_index(index_file(path, manifest), "train").labels.tolist()) == [0, 1]
 
 
 def test_a_picture_that_memory_does_not_suffice_for_is_named_or_left_out(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from scalestudy.data import index as module
 from scalestudy.data import progress
-from scalestudy.data.index import Index, joined, read_index, write_index
+from scalestudy.data.index import Index, joined
 from scalestudy.data.progress import Progress
 
 
@@ -34,20 +32,6 @@ def test_samples_are_taken_with_their_names_in_any_order_and_any_block(names: li
 def test_parts_are_joined_in_their_order_also_empty_ones(parts: list[list[str]]) -> None:
     whole = joined([of(part) for part in parts])
     assert [whole.path(n) for n in range(len(whole))] == [name for part in parts for name in part]
-
-
-def test_an_index_without_the_newer_fields_is_read(tmp_path: Path) -> None:
-    old = of(["a", "b"])
-    write_index(tmp_path / "index.npz", {"train": old, "test": old})
-    with np.load(tmp_path / "index.npz") as arrays:
-        kept = {
-            name: arrays[name]
-            for name in arrays
-            if name.partition("_")[2] in ("names", "offsets", "labels", "bytes", "checks")
-        }
-    np.savez(tmp_path / "index.npz", **kept)
-    found = read_index(tmp_path / "index.npz", "test")
-    assert [found.path(0), found.path(1)] == ["a", "b"] and len(found.shard) == len(found.width) == 0
 
 
 def test_progress_is_printed_on_standard_error_once_work_takes_long(

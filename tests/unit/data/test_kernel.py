@@ -159,6 +159,7 @@ def test_what_the_kernel_does_not_take_it_leaves_to_the_plain_way(fast: kernel.K
 
 
 @pytest.mark.parametrize("mode", ["progressive", "L", "CMYK", "PNG"])
+@pytest.mark.usefixtures("one_class")
 def test_all_forms_of_pictures_are_shown_with_the_kernel_as_without(
     mode: str, fast: kernel.Kernel, tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

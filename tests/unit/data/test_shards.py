@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from scalestudy.data.index import Index, read_index
+from scalestudy.data.index import Index, mapped_index
 from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import shard
@@ -41,7 +41,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def index_of(path: Path, manifest: Manifest, split: Split = "train") -> Index:
-    return read_index(index_file(path, manifest), split)
+    return mapped_index(index_file(path, manifest), split)
 
 
 def payloads(path: Path, manifest: Manifest, split: Split = "train") -> list[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import struct
 import threading
 import tokenize
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.manifest import Split
+from scalestudy.data.manifest import REMEDY, Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
@@ -30,8 +29,6 @@ DAMAGED = (
 """What reading a damaged file of numpy's raises: .npy and .npz have headers in Python's syntax inside a zip."""
 BLOCK = 1 << 15
 """Samples whose names are handled at once."""
-NAMES_AT_ONCE = 1 << 20
-"""Bytes of names that are searched at once: an index of a million files has 40 MiB of them, in each process."""
 _reading = threading.Lock()
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
@@ -135,16 +132,6 @@ def write_index(path: Path, splits: dict[Split, Index]) -> None:
     write_with(path, write)
 
 
-def read_index(path: Path, split: Split) -> Index:
-    """Read one split of an index; UserError where it is missing or damaged."""
-    try:
-        with np.load(path) as arrays:
-            kept = [name for name in Index.__dataclass_fields__ if f"{split}_{name}" in arrays]
-            return _consistent(Index(**{name: arrays[f"{split}_{name}"] for name in kept}))
-    except DAMAGED as error:
-        raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
-
-
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an .npz file; by one thread at a time, because numpy reads headers with `ast`, whose depth count
     is one for all threads (CPython issue 106905)."""
@@ -162,6 +149,30 @@ def fingerprint(splits: dict[Split, Index]) -> str:
     return digest.hexdigest()
 
 
+def check_labels(labels: Labels, classes: int, where: Path | str, remedy: str = REMEDY) -> None:
+    """UserError where a model with an output per class could not be trained on these labels; one pass over them."""
+    if labels.ndim == 2 and labels.shape[1] != classes:
+        what = f"its `classes` is {classes}, but each sample has {labels.shape[1]} labels"
+        raise UserError(what, str(where), remedy)
+    if labels.ndim == 2 or not len(labels):
+        return
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= classes:
+        wrong = lowest if lowest < 0 else highest
+        what = f"its `classes` is {classes}, but a sample has the label {wrong}: labels are 0 to {classes - 1}"
+        raise UserError(what, str(where), remedy)
+
+
+def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
+    """UserError where every model, or none, is right about the held-out data, whatever it learns."""
+    if (train == train[:1]).all() and (test == train[:1]).all():
+        what, remedy = "all samples have the same label: nothing can be learned", "name the folder above its classes"
+        raise UserError(what, where, remedy)
+    if train.ndim == 1 and not len(np.intersect1d(train, test)):
+        what = "no label of the held-out data occurs in the training data: no model can be right"
+        raise UserError(what, where, "use the same classes in both")
+
+
 def mapped_index(path: Path, split: Split) -> Index:
     """One split of an index, its arrays mapped from the file; UserError where it is missing or damaged."""
     try:
@@ -171,50 +182,9 @@ def mapped_index(path: Path, split: Split) -> Index:
                 for name in Index.__dataclass_fields__
                 if f"{split}_{name}.npy" in archive.namelist()
             }
-        return _consistent(Index(**fields))
+        return Index(**fields)
     except DAMAGED as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
-
-
-KINDS = {"names": "u", "offsets": "i", "labels": "if", "bytes": "i", "checks": "u", "shard": "i", "start": "i",
-         "width": "u", "height": "u"}  # fmt: skip
-"""numpy's kinds of number that each field can be of."""
-
-
-def _consistent(index: Index) -> Index:
-    """The index as it is; ValueError where its fields contradict each other, or name what cannot lie in the bulk."""
-    samples = len(index.labels)
-    for name, kinds in KINDS.items():
-        value = getattr(index, name)
-        dimensions = 2 if name == "labels" and value.dtype.kind == "f" else 1
-        bytes_each = 1 if name == "names" else value.itemsize  # wider ones would hide a `/` from the check of names
-        if value.dtype.kind not in kinds or value.itemsize != bytes_each or value.ndim != dimensions:
-            raise ValueError(f"its {name} are {value.ndim}-dimensional and of type {value.dtype}")
-        expected = {"names": (len(value),), "labels": (samples,), "offsets": (0, samples + 1), "bytes": (0, samples)}
-        if len(value) not in expected.get(name, (0, samples)):
-            raise ValueError(f"it has {len(value):,} {name} of {samples:,} samples")
-        if kinds == "i" and len(value) and int(value.min()) < 0:
-            raise ValueError(f"one of its {name} is below 0")
-    if len(index.offsets) and not len(index.shard):  # in a container, names are no paths
-        _check_names(index.names, index.offsets)
-    elif not len(index.offsets) and len(index.names):
-        raise ValueError("it has names, but not where each begins")
-    return index
-
-
-def _check_names(names: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
-    """ValueError where a name is cut off, or leads out of the bulk."""
-    if int(offsets[0]) != 0 or int(offsets[-1]) != len(names) or bool((np.diff(offsets) < 0).any()):
-        raise ValueError("its names do not begin and end where they should")
-    first = names[offsets[:-1][np.diff(offsets) > 0]]
-    if bool((first == ord("/")).any()):
-        raise ValueError("it names a file by its place on this machine, not below the data")
-    for begin in range(0, len(names), NAMES_AT_ONCE):
-        block = names[begin : begin + NAMES_AT_ONCE + 1].tobytes()
-        for found in re.finditer(rb"\.(?=\.)", block):
-            sample = int(np.searchsorted(offsets, begin + found.start(), "right")) - 1
-            if b".." in names[offsets[sample] : offsets[sample + 1]].tobytes().split(b"/"):
-                raise ValueError(f"sample {sample} is named outside the data")
 
 
 def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:

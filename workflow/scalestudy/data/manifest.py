@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, read_sealed, write_sealed
@@ -20,7 +19,6 @@ Payload = Literal["coded", "pixels"]
 Task = Literal["classification", "multilabel"]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CLOSED = ConfigDict(extra="forbid")
 
 INDEX = "index.npz"
 """Name of the index of a dataset whose samples are files, shards, or records of a database."""
@@ -32,8 +30,6 @@ IDENTITY = r"^[A-Za-z0-9_.]{1,90}-[0-9a-f]{12}$"
 class SplitInfo:
     """How much one split holds."""
 
-    __pydantic_config__ = CLOSED
-
     samples: Count = 0
     bytes: Count = 0
     """As stored, without indexes; of data made while reading, what reading all of it moves."""
@@ -43,12 +39,10 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class PreparationCost:
-    """The cost of making the data, over all attempts where one was killed."""
+    """The cost of making the data."""
 
-    __pydantic_config__ = CLOSED
-
-    cpu_s: Amount = 0.0
-    """CPU time of all threads, seconds."""
+    cpu_s: Amount | None = None
+    """CPU time of all threads, seconds; None where it was resumed after a kill."""
     bytes_in: Count = 0
     """Coded bytes read from the source, or made by it."""
     bytes_out: Count = 0
@@ -58,8 +52,6 @@ class PreparationCost:
 @dataclass(frozen=True)
 class SourceFiles:
     """The files of a source's folder, as they were when the data was made."""
-
-    __pydantic_config__ = CLOSED
 
     root: str
     files: Count
@@ -72,8 +64,6 @@ class SourceFiles:
 @dataclass(frozen=True)
 class Manifest:
     """The data that was prepared, or the reason why none was."""
-
-    __pydantic_config__ = CLOSED
 
     id: Annotated[str, Field(pattern=IDENTITY)]
     status: Literal["ready", "skipped"]
@@ -99,13 +89,10 @@ class Manifest:
     """By split, the files below `bulk` that byte ranges lie in, where they were there before; empty: named by rule."""
     fingerprint: str = ""
     """SHA-256 over what is stored (images by their CRC-32) or, used where it lies, over its names and sizes."""
-    digests: dict[str, str] = field(default_factory=dict)
-    """XXH3 (128 bits) of the files that say what the samples are, by name: index, labels, lists of shards; of `tensors`
-    also of the values of each array. Compared when the data is opened; empty: prepared before there were any."""
     source_files: SourceFiles | None = None
     """Compared when the data is used; None where no folder is named."""
-    seconds: Amount = 0.0
-    """What preparing took."""
+    seconds: Amount | None = None
+    """Duration of the preparation; None where it was resumed after a kill."""
     width: Amount | None = None
     """Mean width of a stored image, pixels; of files, from a sample of them."""
     height: Amount | None = None
@@ -164,8 +151,7 @@ REMEDY = "delete it; it will be made again"
 def read_manifest(path: Path | str) -> Manifest:
     """Read a manifest and check its values, but not yet whether the data is there.
 
-    Raises UserError where there is none, where it was changed after it was written, where a value is impossible, or
-    where it names a place in which this dataset cannot lie.
+    Raises UserError where there is none, where it was changed after it was written, or where a value is impossible.
     """
     plain = read_sealed(path, REMEDY)
     try:
@@ -174,30 +160,12 @@ def read_manifest(path: Path | str) -> Manifest:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "it"
         raise UserError(f"is not a manifest: `{key}`: {first['msg']}", str(path), REMEDY) from None
-    if wrong := next(_misplaced(manifest), ""):
-        raise UserError(f"is not a manifest: {wrong}", str(path), REMEDY)
     return manifest
 
 
 @functools.cache
 def _adapter() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
-
-
-def _misplaced(manifest: Manifest) -> Iterator[str]:
-    """Places that no preparation writes: data of ours lies in a folder `bulk`, `.` or named by the dataset's id."""
-    bulk = PurePosixPath(manifest.bulk)
-    if not bulk.is_absolute():
-        if manifest.bulk not in ("", ".", "bulk"):
-            yield f"`bulk` points to {manifest.bulk}"
-    elif ".." in bulk.parts or not (is_in_place(manifest) or bulk.name == manifest.id):
-        yield f"`bulk` is {manifest.bulk}, a folder that is not named {manifest.id}"
-    if manifest.index not in ("", INDEX, f"{manifest.bulk}/{INDEX}"):
-        yield f"`index` points to {manifest.index}"
-    for names in manifest.containers.values():
-        for name in names:
-            if name.startswith("/") or ".." in PurePosixPath(name).parts:
-                yield f"`containers` point to {name}, outside `bulk`"
 
 
 def is_skipped(path: Path | str) -> bool:

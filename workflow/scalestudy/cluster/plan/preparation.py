@@ -60,7 +60,7 @@ def _learned(spec: RunSpec, attempts: Iterable[LedgerAttempt]) -> Iterator[float
             manifest = read_manifest(file) if file.is_file() else None
         except UserError:
             continue
-        if manifest is None or manifest.status != "ready" or manifest.seconds <= 0:
+        if manifest is None or manifest.status != "ready" or not manifest.seconds:
             continue
         if _form(manifest.spec) == _form(spec.data.plain()):
             yield (manifest.train.samples + manifest.test.samples) / manifest.seconds

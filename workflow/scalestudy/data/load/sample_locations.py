@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.digests import unchanged
-from scalestudy.data.index import DAMAGED, Index, mapped_index
-from scalestudy.data.labels import check_labels
-from scalestudy.data.manifest import INDEX, Manifest, Split, bulk_folder, shard_path
+from scalestudy.data.index import DAMAGED, Index, check_labels, mapped_index
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, shard_path
 from scalestudy.errors import UserError
 
 
@@ -41,7 +39,7 @@ def locations_of(manifest_path: Path | str, manifest: Manifest, split: Split) ->
 def _locations(manifest_path: Path | str, manifest: Manifest, split: Split) -> SampleLocations:
     if manifest.format == "raw":
         return _raw_locations(manifest_path, manifest, split)
-    index = mapped_index(unchanged(manifest_path, manifest, INDEX), split)
+    index = mapped_index(index_file(manifest_path, manifest), split)
     if manifest.format != "shards":
         return SampleLocations(index, index.path, None)
     bulk = bulk_folder(manifest_path, manifest)
@@ -58,11 +56,7 @@ def _raw_locations(manifest_path: Path | str, manifest: Manifest, split: Split) 
     bulk = bulk_folder(manifest_path, manifest)
     try:
         pixels = np.load(bulk / f"{split}.npy", mmap_mode="r")
-        labels = np.array(np.load(unchanged(manifest_path, manifest, f"{split}_labels.npy")))
-        if not isinstance(pixels, np.memmap):
-            raise ValueError("it is no array")
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.dtype.kind not in "if":
-            raise ValueError(f"{pixels.dtype} {pixels.shape} are not images with labels")
+        labels = np.array(np.load(bulk / f"{split}_labels.npy"))
     except DAMAGED as error:
         remedy = "prepare it again"
         raise UserError(f"prepared data cannot be read: {error}", str(bulk / f"{split}.npy"), remedy) from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data.catalogue import AnyData
-from scalestudy.data.digests import changed
 from scalestudy.data.disk import full_disk_reported
+from scalestudy.data.index import refuse_unlearnable
 from scalestudy.data.manifest import (
     REMEDY,
     Manifest,
@@ -22,13 +23,14 @@ from scalestudy.data.manifest import (
 from scalestudy.data.prepare import write
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
-from scalestudy.data.prepare.work import RECORD, Spent, alone_with, becoming, refuse_foreign, watched
+from scalestudy.data.prepare.select import SPLITS
+from scalestudy.data.prepare.work import RECORD, alone_with, publish, refuse_foreign, working_folder
 from scalestudy.data.progress import KEPT
 from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
-from scalestudy.spec.config import Site, data_folder
+from scalestudy.spec.config import Site
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
@@ -71,7 +73,6 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     if manifest.status == "skipped" or _whole(manifest_path, manifest):
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
-    _refuse_other_places(bulk, manifest_path)
     with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
@@ -97,34 +98,45 @@ def described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
     return spec
 
 
-def _refuse_other_places(bulk: Path, manifest_path: Path) -> None:
-    """UserError unless `bulk` lies where this configuration keeps data: data is made again nowhere else."""
-    places = [manifest_path.parent, *filter(None, [data_folder()])]
-    if bulk.parent.absolute() not in [place.absolute() for place in places]:
-        what = f"the data is not there, and its manifest names {bulk}, which is not below `paths.data`"
-        raise UserError(what, str(manifest_path), REMEDY)
-
-
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
-    with watched(work) as spent:
+    begin, cpu, is_resumed = time.monotonic(), time.process_time(), work.exists()
+
+    def timed(manifest: Manifest) -> Manifest:
+        if is_resumed:  # what the killed attempt took is not known
+            return manifest
+        cost = dataclasses.replace(manifest.cost, cpu_s=time.process_time() - cpu)
+        return dataclasses.replace(manifest, seconds=time.monotonic() - begin, cost=cost)
+
+    with working_folder(work):
         source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
         _refuse_for_tensors(spec, source)
+        _refuse_unlearnable(spec, source)
         files = source_files(spec, site)
         manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes, source_files=files)
         if isinstance(source, Generated):
             return describe_live(manifest, spec.scale, source)
         if isinstance(source, EncodedImages) and usable_in_place(spec, source):
-            return _timed(index_in_place(manifest, spec, source, manifest_path.parent, work), spent())
+            return timed(index_in_place(manifest, spec, source, manifest_path.parent, work))
         refuse_foreign(bulk, manifest.id)  # before hours of work, too
-        with becoming(bulk, work, manifest.id):
-            if isinstance(source, Arrays):
-                manifest = write.write_arrays(manifest, spec.scale, source, work)
-            else:
-                manifest = write.write_pictures(manifest, spec, source, work)
-            manifest = _timed(dataclasses.replace(manifest, bulk="."), spent())
-            write_manifest(work / RECORD, manifest)
+        if isinstance(source, Arrays):
+            manifest = write.write_arrays(manifest, spec.scale, source, work)
+        else:
+            manifest = write.write_pictures(manifest, spec, source, work)
+        manifest = timed(dataclasses.replace(manifest, bulk="."))
+        write_manifest(work / RECORD, manifest)
+        publish(bulk, work, manifest.id)
         return manifest
+
+
+def _refuse_unlearnable(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
+    if isinstance(source, Generated):
+        return
+    train, test = (
+        source.splits[split][1] if isinstance(source, Arrays) else source.indexes[split].labels for split in SPLITS
+    )
+    root = source.root if isinstance(source, EncodedImages) else None
+    refuse_unlearnable(train, test, str(root or f"data.source: {spec.source}"))
 
 
 def _refuse_for_tensors(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
@@ -139,29 +151,21 @@ def _refuse_for_tensors(spec: AnyData, source: Arrays | EncodedImages | Generate
             raise UserError(what, f"data.{key}", "leave it out")
 
 
-def _timed(manifest: Manifest, spent: Spent) -> Manifest:
-    cost = dataclasses.replace(manifest.cost, cpu_s=spent.cpu_s)
-    return dataclasses.replace(manifest, seconds=spent.seconds, cost=cost)
-
-
 def _whole(manifest_path: Path, manifest: Manifest) -> bool:
     """Whether what the manifest describes is there; of files used where they lie, whether their folder is."""
     if not manifest.bulk:
         return True
     bulk = bulk_folder(manifest_path, manifest)
     if is_in_place(manifest):
-        there = bulk.is_dir() and index_file(manifest_path, manifest).is_file()
-        return there and not changed(manifest_path, manifest)
+        return bulk.is_dir() and index_file(manifest_path, manifest).is_file()
     found = _found(bulk, manifest.id)
     return found is not None and found.fingerprint == manifest.fingerprint
 
 
 def _found(bulk: Path, identity: str) -> Manifest | None:
-    """The record of a bulk, where it is that of this dataset and none of its files was purged, or changed."""
+    """The record of a bulk, where it is that of this dataset and none of its files was purged."""
     try:
         record = read_manifest(bulk / RECORD)
     except UserError:
         return None
-    if record.id != identity or not is_whole(bulk, record) or changed(bulk / RECORD, record):
-        return None
-    return record
+    return record if record.id == identity and is_whole(bulk, record) else None

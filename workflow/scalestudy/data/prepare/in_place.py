@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
-from scalestudy.data.digests import digests_of
 from scalestudy.data.index import Index, joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
@@ -54,7 +53,6 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
         cost=PreparationCost(bytes_in=bytes_in),
-        digests=digests_of(folder, [INDEX]),
     )
     manifest = describe_pictures(manifest, spec, source, selection, indexes, left_out)
     content = sha256_text(f"{manifest.fingerprint} {_sampled(source)}")
@@ -90,4 +88,4 @@ def _examined(
     records = parts.records_folder(work, plan_of(spec, source, {split: selection}), split)
     with shown(f"examining {split}", len(selection.order)) as progress:
         jobs = list(shard.file_jobs(split, len(selection.order)))
-        return parts.done(records, jobs, examine, lambda part: True, progress)
+        return parts.done(records, jobs, examine, progress)

@@ -137,18 +137,17 @@ def done(
     folder: Path,
     jobs: Sequence[PartJob],
     work: Callable[[PartJob], PreparedPart],
-    there: Callable[[PreparedPart], bool],
     progress: Progress,
 ) -> list[PreparedPart]:
     """The parts of all jobs, in their order, by as many threads as cores; the first error ends all work.
 
-    A part recorded in `folder` is reused where `there` finds what it wrote.
+    A part recorded in `folder` is reused.
     """
 
     def one(job: PartJob) -> PreparedPart:
         name = f"{job.split}-{job.number:07d}"
         part = load(folder, name)
-        if part is None or not there(part):
+        if part is None:
             part = work(job)
             save(folder, name, part)
         progress.add(job.end - job.begin)

@@ -1,4 +1,4 @@
-"""Writing images: a file each, ustar shards as WebDataset reads them, or shards of pixels.
+"""Writing images: a file each, ustar shards as WebDataset reads them, shards of pixels, or one array of pixels.
 
 A tar shard holds `000000012.jpg` and `000000012.cls` (the class as text; `.json`, a list, for many labels) for each
 sample, in the order of the index. A raw shard holds pixels, uint8 height x width x 3, one image after the other.
@@ -21,8 +21,12 @@ from scalestudy.data import tar
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, shard_name
+from scalestudy.data.prepare import parts
+from scalestudy.data.prepare.convert import Converted
 from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
+from scalestudy.data.progress import Progress
 from scalestudy.files import naming, write_json
+from scalestudy.limits import usable_cores
 
 PER_FOLDER = 1000
 """Most files in one folder."""
@@ -30,6 +34,8 @@ FILES_PER_PART = 250
 """Most files that are written again after a kill, per thread."""
 PART_BYTES = 1 << 20
 """Shards smaller than half of it are made and recorded together; those smaller than it are synced together."""
+AHEAD = 32
+"""Images converted ahead of the one that is written, per core."""
 Gather = Callable[[], Gathered]
 
 
@@ -83,18 +89,32 @@ def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> P
     return PreparedPart(index, gathered.bytes_in, gathered.left_out)
 
 
-def files_there(folder: Path) -> Callable[[PreparedPart], bool]:
-    """Whether the files of a part lie in `folder`, each as long as it was written."""
+def write_array(
+    folder: Path, split: Split, side: int, labels: Labels, convert: Callable[[int], Converted], gather: Gather,
+    progress: Progress,
+) -> PreparedPart:  # fmt: skip
+    """<split>.npy uint8 [samples, side, side, 3] and <split>_labels.npy."""
+    gathered, checks = gather(), []
 
-    def there(part: PreparedPart) -> bool:
-        try:
-            return all(
-                (folder / part.index.path(n)).stat().st_size == size for n, size in enumerate(part.index.bytes.tolist())
-            )
-        except OSError:
-            return False
+    def head(count: int) -> dict[str, Any]:
+        return {"descr": "|u1", "fortran_order": False, "shape": (count, side, side, 3)}
 
-    return there
+    with open(folder / f"{split}.npy", "wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, head(len(labels)))
+        with parts.in_order(convert, len(labels), AHEAD * usable_cores()) as ready:
+            for number, made in enumerate(ready):
+                if (data := gathered.one(number, made)) is not None:
+                    stream.write(data)
+                    checks.append(zlib.crc32(data))
+                progress.add(1)
+        if len(checks) < len(labels):  # numpy leaves room for a shorter count
+            stream.seek(0)
+            np.lib.format.write_array_header_1_0(stream, head(len(checks)))
+    kept = labels[gathered.kept]
+    np.save(folder / f"{split}_labels.npy", kept)
+    sizes = np.full(len(checks), 3 * side * side)
+    index = Index.of([""] * len(checks), kept, sizes, np.array(checks, np.uint32), **gathered.sides())
+    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
 
 
 def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pixels: bool) -> PreparedPart:
@@ -128,19 +148,6 @@ def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pix
         **gathered.sides(),
     )
     return PreparedPart(index, gathered.bytes_in, gathered.left_out, np.array(rows, np.uint64).reshape(-1, 4))
-
-
-def shards_there(folder: Path, split: Split, pixels: bool) -> Callable[[PreparedPart], bool]:
-    """Whether the shards of a part lie in `folder`, each as long as it was written."""
-
-    def there(part: PreparedPart) -> bool:
-        names = [shard_name(split, int(row[0]), "pixels" if pixels else "coded") for row in part.shards]
-        try:
-            return all((folder / name).stat().st_size == row[2] for name, row in zip(names, part.shards, strict=True))
-        except OSError:
-            return False
-
-    return there
 
 
 class _Shard:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
-import json
 import os
 import shutil
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.progress import KEPT
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import plain_file, refuse_links_in, sync_directory
+from scalestudy.files import plain_file, refuse_link, sync_directory
 from scalestudy.locks import lock_patiently
 
 RECORD = "manifest.json"
 """The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
 MANY_FILES = 100
 """More files than this are not synced one by one."""
-NOTED_EVERY_S = 1.0
-"""How often the time spent is recorded, so that it is known after a kill."""
 
 
 def refuse_foreign(bulk: Path, identity: str) -> None:
     """UserError unless `bulk` is empty, or its record is that of this dataset: nothing else is replaced."""
-    if bulk.is_symlink():
-        raise UserError("is a link; prepared data replaces nothing but its own folder", str(bulk), "remove the link")
+    refuse_link(bulk)
     if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
         return
     try:
@@ -44,82 +36,28 @@ def refuse_foreign(bulk: Path, identity: str) -> None:
         raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
 
 
-@dataclass
-class Spent:
-    """Time that an attempt and those before it took, seconds."""
-
-    seconds: float = 0.0
-    cpu_s: float = 0.0
-
-
 @contextlib.contextmanager
-def watched(work: Path) -> Iterator[Callable[[], Spent]]:
-    """The folder in which data is made, and the time spent on it, by killed attempts too.
+def working_folder(work: Path) -> Iterator[None]:
+    """The folder in which data is made.
 
-    The folder may hold hours of work, so it stays after a kill and after any error of the system (a full disk, a stale
-    file handle), and the next attempt resumes. Success removes it, and so does an error in what was requested
-    (UserError, Skipped) whose remedy does not promise to keep it.
+    It may hold hours of work, so it stays after a kill and after any error of the system (a full disk, a stale file
+    handle), and the next attempt resumes. Success removes it, and so does an error in what was requested (UserError,
+    Skipped) whose remedy does not promise to keep it.
     """
-    if work.is_symlink():
-        raise UserError("is a link; data is made in a separate folder", str(work), "remove the link")
-    refuse_links_in(work)
+    refuse_link(work)
+    work.mkdir(parents=True, exist_ok=True)
     try:
-        with _recorded(work) as spent:
-            work.mkdir(parents=True, exist_ok=True)
-            yield spent
+        yield
     except (UserError, Skipped) as error:
         if KEPT not in getattr(error, "remedy", ""):
-            _remove(work)
+            shutil.rmtree(work, ignore_errors=True)
         raise
-    _remove(work)
-
-
-def _remove(work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
-    _spent_file(work).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _recorded(work: Path) -> Iterator[Callable[[], Spent]]:
-    """The time spent, by killed attempts too; recorded next to the folder during the block."""
-    before, clock, cpu = _spent_before(work), time.monotonic(), time.process_time()
-    stop = threading.Event()
-
-    def spent() -> Spent:
-        return Spent(before.seconds + time.monotonic() - clock, before.cpu_s + time.process_time() - cpu)
-
-    def note() -> None:
-        with contextlib.suppress(OSError), open(_spent_file(work), "w", encoding="utf-8", opener=plain_file) as file:
-            file.write(json.dumps(dataclasses.asdict(spent())))
-
-    def record() -> None:
-        while not stop.wait(NOTED_EVERY_S):
-            note()
-
-    note()
-    recording = threading.Thread(target=record, daemon=True)
-    recording.start()
-    try:
-        yield spent
-    finally:
-        stop.set()
-        recording.join()
-
-
-def _spent_file(work: Path) -> Path:
-    return work.with_name(f"{work.name}.spent")
-
-
-def _spent_before(work: Path) -> Spent:
-    try:
-        return Spent(**json.loads(_spent_file(work).read_text()))
-    except (OSError, ValueError, TypeError):
-        return Spent()
 
 
 @contextlib.contextmanager
 def alone_with(bulk: Path) -> Iterator[Path]:
-    """One process at a time makes this bulk, in the folder that is returned, which keeps the work of a killed one.
+    """Hold the build lock of a bulk; yields the working folder, with the finished parts of a killed process.
 
     On a file system without locks, each process works in a separate folder: two of them cost time, not correctness.
     """
@@ -132,15 +70,13 @@ def alone_with(bulk: Path) -> Iterator[Path]:
             try:
                 yield work
             finally:
-                _remove(work)  # no later attempt would look there
+                shutil.rmtree(work, ignore_errors=True)  # no later attempt would look there
         else:
             yield bulk.with_name(f".{bulk.name}.making-kept")
 
 
-@contextlib.contextmanager
-def becoming(bulk: Path, folder: Path, identity: str) -> Iterator[None]:
-    """When the block ends well, sync the folder and rename it to `bulk`; an older bulk of this dataset is removed."""
-    yield
+def publish(bulk: Path, folder: Path, identity: str) -> None:
+    """Sync the folder and rename it to `bulk`; an older bulk of this dataset is removed."""
     for left in folder.glob(".*"):
         left.unlink()  # begun by a process that was killed
     _sync(folder)

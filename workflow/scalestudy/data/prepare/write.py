@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from scalestudy.data.catalogue import DatasetSpec
-from scalestudy.data.digests import VALUES, digests_of
 from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, Payload, PreparationCost, Split, SplitInfo
-from scalestudy.data.prepare import lmdb_store, parts, pixel_array, shard
+from scalestudy.data.prepare import lmdb_store, parts, shard
 from scalestudy.data.prepare.convert import Converted, converted
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
 from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
@@ -27,8 +25,6 @@ from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
 
-LABELS = tuple(f"{split}_labels.npy" for split in SPLITS)
-LISTS = tuple(f"{split}.json" for split in SPLITS)
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
 
@@ -37,28 +33,23 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
     """<split>.npy uint8 [samples, C, H, W] and <split>_labels.npy int64 [samples]; UserError where there is no room."""
     digest = hashlib.sha256()
     infos: dict[str, Any] = {}
-    digests: dict[str, str] = {}
     for split in SPLITS:
         x, y = source.splits[split]
         count = wanted_samples(scale, len(x), x[0].nbytes) if split == "train" else len(x)
         _require_room(folder, count * x[0].nbytes)
         order = chosen(y, count)
         stored = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
-        values = xxhash.xxh3_128()
         for begin in range(0, count, BLOCK_SAMPLES):
             block = x[order[begin : begin + BLOCK_SAMPLES]]
             stored[begin : begin + len(block)] = block
             digest.update(block.tobytes())
-            values.update(block.tobytes())
         stored.flush()
         np.save(folder / f"{split}_labels.npy", y[order])
         digest.update(y[order].tobytes())
-        digests[VALUES.format(split)] = values.hexdigest()
         infos[split] = SplitInfo(count, stored.nbytes)
     cost = PreparationCost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
     shape = shape_of(stored.shape[1:])
-    digests |= digests_of(folder, LABELS)
-    more = {**infos, **shape, "task": task_of(y), "fingerprint": digest.hexdigest(), "digests": digests}
+    more = {**infos, **shape, "task": task_of(y), "fingerprint": digest.hexdigest()}
     return dataclasses.replace(manifest, **more, cost=cost)
 
 
@@ -85,7 +76,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if manifest.format == "files" else size_of(folder)
     cost = PreparationCost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
     left_out = [name for part in everything for name in part.left_out]
-    manifest = dataclasses.replace(manifest, cost=cost, digests=digests_of(folder, (INDEX, *LABELS, *LISTS)))
+    manifest = dataclasses.replace(manifest, cost=cost)
     return describe_pictures(manifest, spec, source, selection, indexes, left_out, shards)
 
 
@@ -105,18 +96,17 @@ def _write_split(
     if form == "lmdb":
         return lmdb_store.write_database(folder, records, split, labels, convert, gather, progress)
     if form == "files" and pixels:
-        return [pixel_array.write_array(folder, split, spec.resize, labels, convert, gather, progress)]
+        return [shard.write_array(folder, split, spec.resize, labels, convert, gather, progress)]
     if form == "files":
         write: Callable[[PartJob], PreparedPart] = functools.partial(
             shard.write_files, folder, labels=labels, gather=gather
         )
         jobs = list(shard.file_jobs(split, len(labels)))
-        return parts.done(records, jobs, write, shard.files_there(folder), progress)
+        return parts.done(records, jobs, write, progress)
     sizes = selection.sizes if pixels else shard.tar_sizes(selection.sizes, labels)
     edges = shard.bounds(sizes, round(spec.shard.mib * 2**20) - (0 if pixels else len(shard.tar.END)))
     write = functools.partial(shard.write_shards, folder, labels=labels, gather=gather, pixels=pixels)
-    there = shard.shards_there(folder, split, pixels)
-    return parts.done(records, list(shard.shard_jobs(split, edges, sizes)), write, there, progress)
+    return parts.done(records, list(shard.shard_jobs(split, edges, sizes)), write, progress)
 
 
 def _require_room(folder: Path, size: int) -> None:

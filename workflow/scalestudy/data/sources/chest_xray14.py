@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -45,80 +44,49 @@ def provide(spec: ChestXray14, site: Site) -> EncodedImages | Arrays:
         if archive is None:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
         return _mnist(archive)
-    listed = _table(table)
+    findings, patients = _table(table)
     everything, passed_over = _pictures(root)
-    unusable = listed.contradicted | {name.rpartition("/")[2] for name, _ in passed_over}
-    wrong = list(listed.wrong)
-    lists: dict[Split, list[str]] = {}
-    for split, name in LISTS.items():
-        lists[split], twice = _list(root / name)
-        wrong += twice
-    lines = left_out(passed_over, root, spec.on_error, wrong)
-    numbers = _by_name(everything, root)
+    lines = left_out(passed_over, root, spec.on_error)
+    unusable = {name.rpartition("/")[2] for name, _ in passed_over}
+    numbers = {everything.path(n).rpartition("/")[2]: n for n in range(len(everything))}
+    if len(numbers) < len(everything):
+        raise UserError("two images have the same name", str(root), "keep one of each")
     indexes, seen = {}, {}
-    for split, listed_names in lists.items():
-        where = root / LISTS[split]
-        names = [file for file in listed_names if file not in unusable]
+    for split, listed in LISTS.items():
+        where = root / listed
+        names = [file for file in _list(where) if file not in unusable]
         _complain_of_missing(names, numbers, where, "is in no folder of images", "put the image there")
-        _complain_of_missing(names, listed.findings, where, f"is not in {table.name}", "copy both again")
+        _complain_of_missing(names, findings, where, f"is not in {table.name}", "copy both again")
         if not names:
             raise UserError("lists no images that can be used", str(where), f"put these files there: {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
-        indexes[split] = Index(**{**vars(index), "labels": np.stack([listed.findings[file] for file in names])})
-        seen[split] = {listed.patients[file] for file in names}
+        indexes[split] = Index(**{**vars(index), "labels": np.stack([findings[file] for file in names])})
+        seen[split] = {patients[file] for file in names}
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
         raise UserError(what, str(root / LISTS["test"]), "copy the official lists again: they are split by patient")
     return EncodedImages(indexes, len(FINDINGS), root=root, left_out=lines)
 
 
-@dataclass(frozen=True)
-class FindingsTable:
-    """Findings and patient of each image, from the table."""
-
-    findings: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """float32 [14] of zeros and ones."""
-    patients: dict[str, str] = field(default_factory=dict)
-    contradicted: set[str] = field(default_factory=set)
-    """Images with two rows that differ: neither can be trusted."""
-    wrong: list[Unused] = field(default_factory=list)
-
-
-def _table(path: Path) -> FindingsTable:
-    table = FindingsTable()
-    first: dict[str, int] = {}
+def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+    """Findings, float32 [14] of zeros and ones, and patient of each image; UserError where two rows differ."""
+    findings: dict[str, NDArray[np.float32]] = {}
+    patients: dict[str, str] = {}
     rows = csv.DictReader(io.StringIO(text_of(path)))
     try:
         for row in rows:
-            line = rows.line_num
+            where = f"{path}:{rows.line_num}"
             file, named, patient = (row[column] for column in ("Image Index", "Finding Labels", "Patient ID"))
             if file is None or named is None or patient is None:
-                raise UserError("ends before its last column", f"{path}:{line}", "copy it again")
-            marks = _marks(named, f"{path}:{line}")
-            if first.setdefault(file, line) == line:
-                table.findings[file], table.patients[file] = marks, patient
-            elif patient != table.patients[file] or (marks != table.findings[file]).any():
-                table.contradicted.add(file)
-                table.wrong.append(
-                    Unused(f"{path.name}:{line}", f"contradicts line {first[file]} about {printable(file)}")
-                )
-            else:
-                table.wrong.append(Unused(f"{path.name}:{line}", f"repeats line {first[file]} about {printable(file)}"))
+                raise UserError("ends before its last column", where, "copy it again")
+            marks = _marks(named, where)
+            if patients.setdefault(file, patient) != patient or (findings.setdefault(file, marks) != marks).any():
+                raise UserError(f"contradicts an earlier line about {printable(file)}", where, "copy it again")
     except KeyError as error:
         raise UserError(f"has no column {error}", str(path), "copy it again") from None
     except csv.Error as error:
         raise UserError(f"is not a table: {error}", f"{path}:{rows.line_num + 1}", "copy it again") from None
-    return table
-
-
-def _by_name(pictures: Index, root: Path) -> dict[str, int]:
-    """Number of each image by the name of its file."""
-    numbers: dict[str, int] = {}
-    for n in range(len(pictures)):
-        file = pictures.path(n).rpartition("/")[2]
-        if numbers.setdefault(file, n) != n:
-            raise UserError(f"two images have the same name: {file}", str(root), "keep one of each")
-    return numbers
+    return findings, patients
 
 
 def _marks(named: str, where: str) -> NDArray[np.float32]:
@@ -146,22 +114,11 @@ def _pictures(root: Path) -> tuple[Index, list[Unused]]:
     return whole([part.index for part in parts], passed_over, root, wanted), passed_over
 
 
-def _list(path: Path) -> tuple[list[str], list[Unused]]:
-    """The images that a list names, each once, and where one is named again."""
+def _list(path: Path) -> list[str]:
+    """The images that a list names, each once."""
     if not path.is_file():
         raise UserError("no such file", str(path), f"put these files there: {WANTED}")
-    first: dict[str, int] = {}
-    repeated = []
-    for line, text in enumerate(text_of(path).splitlines(), 1):
-        for name in text.split():
-            if name in first:
-                repeated.append(
-                    Unused(f"{path.name}:{line}", f"lists {printable(name)} again, after line {first[name]}")
-                )
-            first.setdefault(name, line)
-    if not first:
-        raise UserError("lists no images", str(path), "copy it again")
-    return list(first), repeated
+    return list(dict.fromkeys(text_of(path).split()))
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:

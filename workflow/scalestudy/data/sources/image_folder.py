@@ -18,8 +18,8 @@ from scalestudy.data.sources.listing import (
 )
 from scalestudy.spec.config import Site
 
-EMPTY = "is a class without images: none in it is named .jpg, .jpeg or .png"
-UNKNOWN = "is not among the classes of train: name them alike"
+EMPTY = "a class without images: none in it is named .jpg, .jpeg or .png"
+UNKNOWN = "not among the classes of train: name them alike"
 FOLDERS: dict[Split, str] = {"train": "train", "test": "val"}
 WANTED = (
     "train/<class>/*.jpg and val/<class>/*.jpg (or .png); "

@@ -20,8 +20,11 @@ from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
 
 SUFFIXES = (b".jpg", b".jpeg", b".png")
+OTHER_SUFFIXES = (b".webp", b".bmp", b".jfif", b".tif", b".tiff", b".gif", b".ppm", b".pgm")
+"""Images that other loaders of image folders read."""
+OTHER_FORMAT = "an image by its name, and neither .jpg, .jpeg nor .png"
 NO_FILE = "not a file, or a link that leads to none"
-NOWHERE = "is a link to something that does not exist"
+NOWHERE = "a link to something that does not exist"
 REPEATED = "not the last of its name in the tar"
 READERS = 16
 """Folders listed at once: listing spends most of its time waiting for the file system."""
@@ -44,11 +47,16 @@ class FilesFound:
 
 
 def left_out(passed_over: Sequence[Unused], root: Path, on_error: str, wrong: Sequence[Unused] = ()) -> tuple[str, ...]:
-    """A line per unused entry; prints their number by reason. UserError for a `wrong` one unless `on_error` is `skip`."""
+    """A line per unused entry; prints their number by reason.
+
+    UserError for a `wrong` one, or an image in another format, unless `on_error` is `skip`.
+    """
+    wrong = [*wrong, *(one for one in passed_over if one.why == OTHER_FORMAT)]
+    passed_over = [one for one in passed_over if one.why != OTHER_FORMAT]
     if wrong and on_error != "skip":
         more = f" ({len(wrong) - 1:,} more things there cannot be used)" if len(wrong) > 1 else ""
         remedy = "repair or remove it and start again, or set `data.on_error: skip` to leave such files out"
-        raise UserError(f"{wrong[0].why}{more}", f"{root}/{printable_path(wrong[0].name)}", remedy)
+        raise UserError(f"is {wrong[0].why}{more}", f"{root}/{printable_path(wrong[0].name)}", remedy)
     unused = [*wrong, *passed_over]
     for why, count in Counter(one.why for one in unused).items():
         first = printable_path(next(one.name for one in unused if one.why == why))
@@ -95,6 +103,8 @@ def folder_part(root: Path, folder: str) -> FilesFound:
                         sizes[head + entry.name] = entry.stat().st_size
                     else:
                         passed_over.append(Unused(os.fsdecode(head + entry.name), NO_FILE))
+                elif entry.name.lower().endswith(OTHER_SUFFIXES):
+                    passed_over.append(Unused(os.fsdecode(head + entry.name), OTHER_FORMAT))
     except OSError as error:
         where = os.fsdecode(error.filename) if error.filename else f"{root}/{folder}"
         remedy = "make it readable and start again"

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
-from scalestudy.data.labels import check_labels
+from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen
 from scalestudy.data.sources import Generated

@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.digests import unchanged
 from scalestudy.data.index import mapped_index
-from scalestudy.data.manifest import INDEX, Manifest, Split, bulk_folder
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
@@ -89,7 +88,7 @@ def _sized(names: list[str], size_of: Callable[[str], int]) -> WantedFiles:
 
 def _files(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
     """Images, a file each."""
-    file = unchanged(manifest_path, manifest, INDEX)
+    file = index_file(manifest_path, manifest)
     train, test = mapped_index(file, "train"), mapped_index(file, "test")
     mine = np.arange(share.part, len(train), share.of)
 
@@ -116,7 +115,7 @@ def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFile
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
     """[samples] the training samples that a node with this share has, in ascending order."""
-    index = mapped_index(unchanged(manifest_path, manifest, INDEX), "train")
+    index = mapped_index(index_file(manifest_path, manifest), "train")
     if share.whole:
         return np.arange(len(index))
     number = index.shard if len(index.shard) else np.arange(len(index))
