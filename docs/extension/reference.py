@@ -242,7 +242,7 @@ def packages() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "config": lambda: files("config", "`config/config.yaml`"),
     "study": lambda: files("study", "A study:", "A study's `scales", "A study's `figures`", "A study's `tables`"),
-    "claims": lambda: files("claim", "A study's `claims`"),
+    "claims": lambda: files("claim", "`claims` of a study"),
     "machine": lambda: files("machine", "A machine:"),
     "site": lambda: files("site", "A site:"),
     "run": run_keys,

@@ -20,7 +20,9 @@ from tests.unit.analysis.fake_results import result_of
 from tests.unit.claims.made_claims import DIRECTION, study_with, verdicts
 from tests.unit.claims.test_judge import rates
 
-ELSEWHERE = "kind: exact\n    scales: []\n    not_testable: needs a network"
+ELSEWHERE = (
+    "kind: exact\n    scales: [mini]\n    not_testable: needs a network\n    checks: [{column: status, equals: valid}]"
+)
 UNDECIDED = DIRECTION.replace("below: 0.95", "below: 0.8")
 
 
@@ -46,9 +48,9 @@ def test_decided_claims_come_first_with_mark_number_and_reason(study: Study) -> 
 def test_the_denominator_counts_each_claim_once(study: Study) -> None:
     said = denominator(verdicts_of(study, "local"))
     assert said == [
-        "3 claims: 3 of documents, 0 ours",
-        "  with stand-ins: 2 (1 reproduced, 1 inconclusive)",
-        "  elsewhere: 1 (1 not testable here)",
+        "3 claims: 0 of documents, 3 ours",
+        "  measured: 2 (ours: 1 reproduced, 1 inconclusive)",
+        "  elsewhere: 1 (ours: 1 not testable here)",
     ]
 
 

@@ -12,13 +12,12 @@ from scalestudy.spec.yamlfile import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "config/reference"
-STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
+STUDIES = sorted(file for name in ("studies", "claims") for file in (ROOT / "config" / name).glob("*.yaml"))
 CITING = {
     "accelerators": "source",
     "caltech_workers": "source",
     "dataset_sizes": "source_of_numbers",
     "furo_rannc": "source",
-    "gpu_utilisation": "source",
     "step_times": "source",
     "tsubame_resnet50": "source",
     "tsubame_resnet50_improved": "source",
@@ -46,7 +45,7 @@ def unknown(text: str) -> list[str]:
 
 
 def sources_in(data: object) -> Iterator[str]:
-    """Every `source` of a study file: its own, and those of its claims."""
+    """Every `source` of a file: its own, and those of its claims."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key == "source" and isinstance(value, str):

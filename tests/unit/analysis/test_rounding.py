@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scalestudy.analysis.rounding import plain, with_interval
+from scalestudy.analysis.rounding import with_interval
+from scalestudy.spec.labels import number
 
 
 @pytest.mark.parametrize(
@@ -34,4 +35,4 @@ def test_without_an_interval_a_number_has_three_digits() -> None:
 
 
 def test_whole_numbers_keep_their_digits() -> None:
-    assert plain(1234567.0) == "1,234,567"
+    assert number(1234567.0) == "1,234,567"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,10 @@ from tests.unit.claims.made_claims import as_fixed
 STUDY = """question: How?
 vary: {ranks: [1, 2], strategy: [allreduce, ring]}
 repeats: 3
-scales:
-  mini:
-    claims:
-      - {id: faster, above: null, below: 0.9, where: {strategy: ring}}
-      - {id: small, statement: S., source: A, place: p, kind: exact, checks: [{column: status, equals: valid}]}
+scales: {mini: {}}
 claims:
   - id: faster
     statement: Two ranks are faster.
-    source: A
-    place: p
     kind: direction
     column: throughput_samples_per_s
     where: {strategy: allreduce}
@@ -34,92 +29,127 @@ claims:
     against: {ranks: 1}
     above: 1.1
     margin_reason: because
+    at:
+      mini: {above: null, below: 0.9, where: {strategy: ring}}
+"""
+DOCUMENT = """source: A
+claims:
+  - {id: all_end, study: s, statement: S., place: p, kind: exact, checks: [{column: status, equals: valid}]}
+  - {id: other, study: another, statement: S., kind: exact, checks: [{column: status, equals: valid}]}
 """
 
 
-def read(folder: Path, text: str = STUDY, scale: str = "paper") -> Study:
-    """The study of that text."""
-    (folder / "s.yaml").write_text(text)
-    return read_studies(["s"], scale, Machine(), folder=folder)[0]
+def read(folder: Path, text: str = STUDY, scale: str = "paper", document: str = "") -> Study:
+    """The study of that text, with the claims of a document."""
+    for name in ("studies", "claims"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "studies/s.yaml").write_text(text)
+    (folder / "claims/a.yaml").write_text(document or "source: A\n")
+    return read_studies(["s"], scale, Machine(), folder=folder / "studies")[0]
 
 
-def test_a_scale_replaces_keys_of_a_claim_removes_them_by_null_and_adds_claims(tmp_path: Path) -> None:
+def test_a_study_has_its_own_claims_and_those_of_documents_about_it(tmp_path: Path) -> None:
+    own, stated = read(tmp_path, document=DOCUMENT).claims
+    assert (own.id, own.origin, own.source) == ("faster", "ours", "")
+    assert (stated.id, stated.origin, stated.source, stated.place) == ("all_end", "document", "A", "p")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("checks: [{column: status", "checks: [{column: stats", "claims/a.yaml:3: claims[0].checks[0].column: no run"),
+        ("id: all_end, study: s,", "id: all_end, study: s, colour: red,", "claims/a.yaml:3: claims[0].colour: unknown key"),
+        ("id: all_end", "id: faster", "claims/a.yaml:3: claims[0].id: two claims have the id `faster`"),
+        ("source: A\n", "", "claims/a.yaml:1: source: key is missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_claim_of_a_document_is_answered_with_its_line(
+    tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        read(tmp_path, document=DOCUMENT.replace(before, after))
+
+
+def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Path) -> None:
     (paper,) = read(tmp_path).claims
-    mini, small = read(tmp_path, scale="mini").claims
+    (mini,) = read(tmp_path, scale="mini").claims
     assert paper.kind == mini.kind == "direction"
     assert (paper.above, paper.below, paper.where) == (1.1, None, {"strategy": "allreduce"})
     assert (mini.above, mini.below, mini.where) == (None, 0.9, {"strategy": "ring"})
-    assert (mini.statement, small.id) == (paper.statement, "small")
+    assert mini.statement == paper.statement
+
+
+def test_a_statement_is_the_same_at_every_scale(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"at\.mini\.statement: `statement` is the same at every scale"):
+        read(tmp_path, STUDY.replace("above: null,", "statement: Faster., above: null,"), "mini")
 
 
 @pytest.mark.parametrize(
     ("before", "after", "scale", "said"),
     [
-        ("column: thr", "colum: thr", "paper", "s.yaml:15: claims[0].colum: unknown key\n    did you mean `column`?"),
+        ("column: thr", "colum: thr", "paper", "s.yaml:9: claims[0].colum: unknown key\n    did you mean `column`?"),
         (
             "kind: direction",
             "kind: directon",
             "paper",
-            "s.yaml:14: claims[0].kind: unknown name `directon`\n    did you mean `direction`?",
+            "s.yaml:8: claims[0].kind: unknown name `directon`\n    did you mean `direction`?",
         ),
         (
             "column: throughput_samples_per_s",
             "column: throughput",
             "paper",
-            "s.yaml:15: claims[0].column: no run of this study has a column `throughput`\n    did you mean "
+            "s.yaml:9: claims[0].column: no run of this study has a column `throughput`\n    did you mean "
             "`throughput_samples_per_s`?",
         ),
         (
             "where: {strategy: allreduce}",
             "where: {strategy: horovod}",
             "paper",
-            "s.yaml:16: claims[0].where.strategy: no run of this study has `strategy` `horovod`\n    "
+            "s.yaml:10: claims[0].where.strategy: no run of this study has `strategy` `horovod`\n    "
             "there is `allreduce`, `ring`",
         ),
         (
             "    where: {strategy: allreduce}\n",
             "",
             "paper",
-            "s.yaml:16: claims[0].of: `of` chooses 2 configurations\n    they differ in `strategy` "
+            "s.yaml:10: claims[0].of: `of` chooses 2 configurations\n    they differ in `strategy` "
             "(`allreduce`, `ring`): choose one value, or add `take`",
         ),
         (
             "    above: 1.1\n",
             "",
             "paper",
-            "s.yaml:10: claims[0]: a claim of kind `direction` needs `above` or `below`\n    give one of them",
+            "s.yaml:6: claims[0]: a claim of kind `direction` needs `above` or `below`\n    give one of them",
         ),
         (
             "    margin_reason: because\n",
             "",
             "paper",
-            "s.yaml:10: claims[0].margin_reason: key `margin_reason` is missing\n    add it; `scales: []` with "
-            "`not_testable` is for a claim that no run can judge",
+            "s.yaml:6: claims[0].margin_reason: key is missing",
         ),
         (
             "margin_reason: because",
             "margin_reason: because\n    scales: [paper]",
             "paper",
-            "s.yaml:10: claims[0].not_testable: key `not_testable` is missing\n    say why scale mini, node cannot judge it",
+            "s.yaml:6: claims[0].not_testable: key `not_testable` is missing\n    say why scale mini, node cannot judge it",
         ),
         (
             "margin_reason: because",
             "margin_reason: because\n    follows_from: loader.storage",
             "paper",
-            "s.yaml:21: claims[0].follows_from: no run of this claim sets `loader.storage`",
+            "s.yaml:15: claims[0].follows_from: no run of this claim sets `loader.storage`",
         ),
         (
             "where: {strategy: ring}",
             "of: {ranks: 8}",
             "mini",
-            "s.yaml:7: scales.mini.claims[0].of.ranks: no run of this study has `ranks` `8`\n    there is `1`, `2`",
+            "s.yaml:16: claims[0].at.mini.of.ranks: no run of this study has `ranks` `8`\n    there is `1`, `2`",
         ),
         (
-            "id: small,",
-            "id: small, colour: red,",
+            "above: null,",
+            "above: null, colour: red,",
             "mini",
-            "s.yaml:8: scales.mini.claims[1].colour: unknown key\n    valid: checks, follows_from, id, kind, "
-            "not_testable, origin, place, repeats, scales, source, stand_ins, statement, where",
+            "s.yaml:16: claims[0].at.mini.colour: unknown key",
         ),
         (
             "against: {ranks: 1}",
@@ -164,12 +194,6 @@ def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
             read(tmp_path, wanted)
         assert said in str(error.value)
     assert len(read(tmp_path, text.replace("{ranks: 4}", "{ranks: 4, nodes: 4}")).claims) == 1
-
-
-def test_a_claim_that_no_run_can_judge_needs_neither_column_nor_margin(tmp_path: Path) -> None:
-    text = STUDY.partition("    column:")[0] + "    scales: []\n    not_testable: needs a timeline\n"
-    (claim,) = read(tmp_path, text).claims
-    assert claim.not_testable == "needs a timeline"
 
 
 def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +246,7 @@ def _make_result(run: str) -> None:
 def test_a_claim_that_cannot_fail_is_an_error(tmp_path: Path, before: str, after: str, said: str) -> None:
     text = STUDY.replace(before, after)
     if "within" in after:
-        text = text.replace("    above: 1.1\n", "").replace("above: null, below: 0.9, ", "")
+        text = text.replace("    above: 1.1\n", "")
     with pytest.raises(UserError) as error:
         read(tmp_path, text)
     assert said in str(error.value)

@@ -155,7 +155,7 @@ def test_a_published_table_is_consistent_or_not_and_never_reproduced(
     monkeypatch.chdir(tmp_path)
     (found,) = verdicts(study_with(tmp_path, PUBLISHED), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
-    assert f"is {float(time) / 100:g}; required: 101 ± 0.5" in found.sentence
+    assert f"= {float(time) / 100:g}; required: 101 ± 0.5" in found.sentence
 
 
 SLOPE = """kind: quantity
@@ -408,7 +408,7 @@ def test_stand_ins_with_their_values_and_disturbed_runs_are_in_the_verdict(tmp_p
         "A fault is injected: slow decode seconds 0.2",
         "One rank stands for eight",
     ]
-    assert found.sentence.startswith("Reproduced with stand-ins: the ratio of throughput")
+    assert found.sentence.startswith("Reproduced with stand-ins: throughput: parameter server ÷ ring all-reduce")
     assert found.sentence.endswith(" One rank stands for eight.")
     assert "2 of 10 runs disturbed by other work" in found.sentence
 
@@ -439,7 +439,7 @@ def test_a_number_that_follows_from_a_setting_is_an_instrument_check(
 ) -> None:
     (found,) = verdicts(study_with(tmp_path, DIRECTION + "\n    follows_from: train.epochs"), rates(server))
     assert (found.basis, found.verdict) == ("instrument check", verdict)
-    assert found.sentence.startswith(f"{verdict.capitalize()}: the ratio of throughput")
+    assert found.sentence.startswith(f"{verdict.capitalize()}: throughput: ")
 
 
 def test_claims_that_are_judged_together_are_decided_together(tmp_path: Path) -> None:

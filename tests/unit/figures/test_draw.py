@@ -15,7 +15,8 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import chart_of, draw, figure_named
 from scalestudy.figures.render import legend_entries, render
 from scalestudy.figures.style import styled, text_width, wrapped
-from scalestudy.figures.words import friendly, number, quantity
+from scalestudy.figures.words import friendly, quantity
+from scalestudy.spec.labels import number
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 

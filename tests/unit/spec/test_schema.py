@@ -36,7 +36,7 @@ def complaints(kind: str, data: Any) -> list[str]:
     return [f"{error.json_path}: {error.message[:200]}" for error in errors]
 
 
-@pytest.mark.parametrize("kind", ["study", "run", "machine", "config", "site"])
+@pytest.mark.parametrize("kind", ["study", "claims", "run", "machine", "config", "site"])
 def test_a_schema_is_valid_and_stands_alone(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
     references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(SCHEMAS[kind])))
@@ -170,7 +170,7 @@ def test_models_and_schema_accept_the_same_run(data: dict[str, Any]) -> None:
 def test_writing_renews_all_schemas(tmp_path: Path) -> None:
     write_schemas(tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{kind}.schema.json" for kind in ("config", "machine", "run", "site", "study")]
+    assert names == [f"{kind}.schema.json" for kind in ("claims", "config", "machine", "run", "site", "study")]
 
 
 def test_keys_are_listed_with_type_default_and_meaning_below_what_has_them() -> None:

@@ -71,6 +71,14 @@ def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
     assert stored_study("local", "paper", "a") is None
 
 
+def test_a_study_is_expanded_again_where_a_document_has_a_claim_about_it(yaml: Path) -> None:
+    Path("config/claims").mkdir()
+    claim = "{id: ends, study: a, statement: S., kind: exact, checks: [{column: status, equals: valid}]}"
+    Path("config/claims/d.yaml").write_text(f"source: D\nclaims: [{claim}]\n")
+    assert stored_study("local", "paper", "a") is None
+    assert [claim.source for claim in expanded_study("local", "paper", "a").claims] == ["D"]
+
+
 def test_the_study_json_of_another_version_is_made_again(yaml: Path) -> None:
     file = study_file("local", "paper", "a")
     file.write_text("{}")

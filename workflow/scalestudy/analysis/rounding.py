@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 
-DIGITS = 3
-"""Significant digits of a number that has no interval."""
+from scalestudy.spec.labels import number
+
 SYMMETRIC = 1.25
 """An interval is written as ± where its two sides differ by less than this factor."""
-
-
-def plain(value: float, digits: int = DIGITS) -> str:
-    """A number with that many significant digits, plainly written; whole numbers are not rounded."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "–"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(decimals, 12)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def with_interval(mean: float, low: float | None, high: float | None) -> str:
@@ -25,11 +16,11 @@ def with_interval(mean: float, low: float | None, high: float | None) -> str:
     Without an interval, or with one that has no width: three significant digits.
     """
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return plain(mean)
+        return number(mean)
     below, above = mean - low, high - mean
     half = max(below, above)
     if half <= abs(mean) * 1e-6:
-        return plain(mean)
+        return number(mean)
     lesser = min(below, above)
     if half > SYMMETRIC * lesser > 0:
         decimals = decimals_of(lesser)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.errors import UserError
-from scalestudy.spec.run import Fault, RunSpec
+from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, emulated_step_time
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Run
 
 DOCUMENT, OURS = "document", "ours"
 MEASURED, WITH_STAND_INS, INSTRUMENT_CHECK = "measured", "with stand-ins", "instrument check"
@@ -51,48 +55,50 @@ def label(verdict: str, basis: str) -> str:
     return f"{verdict} {basis}" if basis == WITH_STAND_INS else verdict
 
 
-def stand_ins_of(claim: OfRuns, specs: Sequence[RunSpec], devices: Collection[object]) -> list[str]:
+def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]) -> list[str]:
     """A sentence for each thing that stands for another in a claim's runs; `devices` names what they trained on."""
-    sentences = [sentence for spec in specs for sentence in _of_run(spec)]
-    columns = {claim.column} if isinstance(claim, Sampled) else {check.column for check in claim.checks or ()}
-    ranks = {spec.ranks for spec in specs if spec.accelerator is None}
-    if claim.origin == DOCUMENT and ranks and "cpu" in devices and not columns <= {*LEARNED, "status"}:
+    keys = [run.columns for run in runs]
+    sentences = [sentence for columns in keys for sentence in _of_run(columns)]
+    judged = {claim.column} if isinstance(claim, Sampled) else {check.column for check in claim.checks}
+    ranks = [columns["ranks"] for columns in keys if not is_compute_emulated(columns)]
+    if claim.origin == DOCUMENT and ranks and "cpu" in devices and not judged <= {*LEARNED, "status"}:
         sentences.append(f"{'CPU cores stand' if max(ranks) > 1 else 'A CPU core stands'} for GPUs")
     return list(dict.fromkeys([*sentences, *claim.stand_ins]))
 
 
-def _of_run(spec: RunSpec) -> Iterator[str]:
+def _of_run(columns: Mapping[str, Any]) -> Iterator[str]:
     """What a run's settings put in place of the real thing, with their values."""
-    if spec.accelerator == INFINITE:
-        yield "Computing takes no time"
-    elif spec.accelerator:
-        yield f"The step of a {spec.accelerator} is emulated{_step_time(spec)}"
-    if (storage := spec.loader.storage) is not None:
-        rate = "" if storage.mib_per_s is None else f" of {storage.mib_per_s:g} MiB/s"
-        yield f"A storage{rate} with {storage.latency_ms:g} ms per request is emulated"
-    if spec.network is not None:
-        yield f"A network of {spec.network.mib_per_s:g} MiB/s per node is emulated"
-    if spec.loader.memory_limit_mib is not None:
-        yield f"A page cache of {spec.loader.memory_limit_mib:g} MiB is emulated"
-    if (limit := getattr(spec.strategy, "memory_limit_mib", None)) is not None:
-        yield f"A device memory of {limit:g} MiB is emulated"
-    if latency_s := getattr(spec.data, "latency_s", 0):
-        yield f"Each item takes {latency_s:g} s because its reader sleeps"
-    for fault in spec.faults:
-        yield f"A fault is injected: {_fault_text(fault)}"
+
+    def has(key: str) -> bool:
+        return columns.get(key) is not None
+
+    if is_compute_emulated(columns):
+        yield _compute_text(columns)
+    if has("loader.storage.latency_ms"):
+        rate = f" of {columns['loader.storage.mib_per_s']:g} MiB/s" if has("loader.storage.mib_per_s") else ""
+        yield f"A storage{rate} with {columns['loader.storage.latency_ms']:g} ms per request is emulated"
+    if has("network.mib_per_s"):
+        yield f"A network of {columns['network.mib_per_s']:g} MiB/s per node is emulated"
+    if has("loader.memory_limit_mib"):
+        yield f"A page cache of {columns['loader.memory_limit_mib']:g} MiB is emulated"
+    if has("strategy.memory_limit_mib"):
+        yield f"A device memory of {columns['strategy.memory_limit_mib']:g} MiB is emulated"
+    if columns.get("data.latency_s"):
+        yield f"Each item takes {columns['data.latency_s']:g} s because its reader sleeps"
+    for fault in columns.get("faults") or ():
+        values = [f"{key} {value}" for key, value in fault.items() if key != "kind" and value]
+        yield f"A fault is injected: {' '.join([fault['kind'].replace('_', ' '), *values])}"
 
 
-def _step_time(spec: RunSpec) -> str:
+def _compute_text(columns: Mapping[str, Any]) -> str:
+    accelerator, model, batch = columns["device"].partition(":")[2], columns["model"], columns["batch.per_rank"]
+    if accelerator == INFINITE:
+        return "Computing takes no time"
     try:
-        seconds = emulated_step_time(spec.model.name, str(spec.accelerator), spec.rank_batch)
-    except (UserError, AttributeError):
-        return ""
-    return f": {1000 * seconds:.3g} ms for {spec.model.name} with a batch of {spec.rank_batch}"
-
-
-def _fault_text(fault: Fault) -> str:
-    values = {key: value for key, value in fault.plain().items() if key != "kind"}
-    return " ".join([fault.kind.replace("_", " "), *(f"{key} {value}" for key, value in values.items())])
+        seconds = emulated_step_time(model, accelerator, batch)
+    except UserError:
+        return f"The step of a {accelerator} is emulated"
+    return f"The step of a {accelerator} is emulated: {1000 * seconds:.3g} ms for {model} with a batch of {batch}"
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,7 @@ def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[P
 
 def _all_sides_there(claim: Sampled | Exact, rows: list[Row]) -> bool:
     """Whether each side of a claim has runs, and not the same ones."""
-    sides = (
-        [check.of for check in claim.checks or ()] if isinstance(claim, Exact) else [side for _, side in _sides(claim)]
-    )
+    sides = [check.of for check in claim.checks] if isinstance(claim, Exact) else [side for _, side in _sides(claim)]
     found = [chosen(rows, claim.where, side) for side in sides]
     return all(found) and (isinstance(claim, Exact) or len(found) < 2 or found[0] != found[1])
 
@@ -156,7 +154,7 @@ def _what_differs(side: Sequence[Row]) -> str:
 
 def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
     known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
-    for index, check in enumerate(claim.checks or ()):
+    for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
         if check.column not in known:
             what = f"no run of this study has a column {shown(check.column)}"
@@ -176,7 +174,7 @@ def _follows_problems(claim: OfRuns, rows: list[Row]) -> Iterator[Problem]:
 
 def _published_problems(claim: Published) -> Iterator[Problem]:
     known_files = {file.stem for file in REFERENCES.glob("*.csv")}
-    for name in claim.reference or ():
+    for name in claim.reference:
         if name not in known_files:
             yield Problem(("reference",), f"there is no {REFERENCES}/{name}.csv", nearest(name, known_files))
             return

@@ -20,14 +20,14 @@ SAME = 1e-9
 def judge_exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) -> Verdict:
     """Reproduced where every run of every check has the value; one run with another value decides against it."""
     said, absent, held = [], [], True
-    for check in claim.checks or ():
+    for check in claim.checks:
         found = [(row, _fact(row, check)) for row in chosen(rows, claim.where, check.of)]
         known = [value for _, value in found if value is not None]
         absent += [row for row, value in found if value is None]
         agreeing = sum(_agrees(value, check.equals) for value in known)
         held = held and agreeing == len(known)
         said.append(_check_text(study, check, agreeing, known))
-    planned = len({row["repeat"] for check in claim.checks or () for row in chosen(rows, claim.where, check.of)})
+    planned = len({row["repeat"] for check in claim.checks for row in chosen(rows, claim.where, check.of)})
     if held and absent:
         if all(row["status"] == "skipped" for row in absent):
             return verdict.not_here(str(absent[0]["reason"]))
@@ -70,14 +70,13 @@ def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict
     worst, value = min(found, key=lambda each: _depth(claim, each[1]))
     unit = f" {verdict.unit}" if verdict.unit else ""
     said = (
-        f"by the published rows, {words.number_text(claim)}{words.sides_text(study, claim, worst.value)}"
-        f" is {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
+        f"by the published rows, {words.compared_text(study, claim, worst.value)}"
+        f" = {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
     )
     return verdict.decided(CONSISTENT if _depth(claim, value) >= 0 else INCONSISTENT, said, estimate=value)
 
 
 def _number(claim: Published, part: ClaimPart) -> float:
-    assert claim.column is not None
     default = claim.column
 
     def of(row: Mapping[str, Any], column: str = default) -> float:

@@ -79,7 +79,7 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tes
         return judge_published(study, claim, verdict)
     used = rows_of_claim(claim, rows)
     made = {row["run"]: row.get("instrument.device_name") for row in used}
-    stand_ins = stand_ins_of(claim, [run.spec for run in study.runs if run.id in made], set(made.values()))
+    stand_ins = stand_ins_of(claim, [run for run in study.runs if run.id in made], set(made.values()))
     verdict = replace(
         verdict,
         runs=list(made),

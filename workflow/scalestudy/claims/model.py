@@ -1,10 +1,10 @@
-"""Kinds of claims and their keys: published statements, and the comparison that decides each of them."""
+"""Kinds of claims and their keys: statements, and the comparison that decides each of them."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,40 +18,37 @@ ALL_SCALES: tuple[Scale, ...] = ("mini", "node", "paper")
 Text = Annotated[str, Field(min_length=1)]
 Where = dict[str, Any]
 
-NOT_JUDGED = ("origin", "source", "place", "scales", "not_testable", "margin_reason", "stand_ins")
-"""Keys of a claim that say nothing of how it is decided: they are not part of its digest."""
+NOT_JUDGED = ("origin", "source", "place", "study", "scales", "at", "not_testable", "margin_reason", "stand_ins")
+"""Keys of a claim that do not decide it: they are not part of its digest."""
 
 
 class Claim(Spec):
     """What every claim has: a statement, where it stands, and at which scales runs can judge it."""
 
-    needed: ClassVar[tuple[str, ...]] = ()
-    """Keys that a claim must have unless no scale can judge it."""
-
     id: Name
     """Name of the claim, unique in its study."""
     statement: Text
-    """What is claimed, in one sentence."""
-    origin: Literal["document", "ours"] = "document"
-    """Whether a document states it, or it is our own."""
-    source: Text
-    """The document that claims it."""
-    place: Text
+    """What is claimed, in one sentence; the same at every scale."""
+    origin: Literal["document", "ours"] = "ours"
+    """Whether a document states it, as each claim in `config/claims/` is, or it is our own."""
+    source: str = ""
+    """The document that claims it; in `config/claims/` the `source` of the file."""
+    place: str = ""
     """Where in the document: section, figure, table."""
-    scales: tuple[Scale, ...] = ALL_SCALES
+    study: str = ""
+    """In `config/claims/`: the study whose runs judge it."""
+    scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = ALL_SCALES
     """Scales whose runs can judge it; at the others it is *not testable here*."""
     not_testable: str | None = None
     """Why other scales cannot judge it; needed where `scales` leaves one out."""
+    at: dict[Scale, dict[str, Any]] = {}
+    """Other values of keys at a scale; null removes a key."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.not_testable is None and set(self.scales) != set(ALL_SCALES):
             left_out = ", ".join(scale for scale in ALL_SCALES if scale not in self.scales)
             raise refused("key `not_testable` is missing", f"say why scale {left_out} cannot judge it", "not_testable")
-        for key in self.needed if self.scales else ():
-            if getattr(self, key) is None:
-                remedy = "add it; `scales: []` with `not_testable` is for a claim that no run can judge"
-                raise refused(f"key `{key}` is missing", remedy, key)
         return self
 
     @property
@@ -64,9 +61,7 @@ class Claim(Spec):
 class Comparison(Claim):
     """What is compared: one side, two sides, or a slope over an axis."""
 
-    needed: ClassVar[tuple[str, ...]] = ("column", "margin_reason")
-
-    column: str | None = None
+    column: str
     """The column whose values are compared."""
     per: str | None = None
     """Each value is divided by the same run's value in this column; with `compare: share` see there."""
@@ -81,7 +76,7 @@ class Comparison(Claim):
     Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
     each: str | None = None
     """The claim must hold for each value that this column has on either side."""
-    margin_reason: str | None = None
+    margin_reason: Text
     """Why the limit or the margin is what it is."""
 
     @property
@@ -132,7 +127,7 @@ class Sampled(Comparison):
         if self.over is not None:
             return self.against is not None
         if self.compared_as == "value":
-            return self.column is not None and on_logarithms(self.column)
+            return on_logarithms(self.column)
         return self.compared_as == "ratio"
 
     @property
@@ -170,7 +165,7 @@ class Direction(Sampled):
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
-        if self.scales and (self.above is None) == (self.below is None):
+        if (self.above is None) == (self.below is None):
             raise refused("a claim of kind `direction` needs `above` or `below`", "give one of them")
         return self
 
@@ -187,18 +182,17 @@ class Equivalence(Sampled):
     """Two sides are the same within a margin: *reproduced* where the 90 % interval lies within it (two one-sided tests at
     5 %), *not reproduced* where it lies outside, else *inconclusive*."""
 
-    needed = ("column", "margin_reason", "against", "within")
-
     kind: Literal["equivalence"]
     """How it is judged."""
-    within: Annotated[float, Field(gt=0)] | None = None
+    against: Where  # type: ignore[assignment]
+    """The side that it is compared with, within `where`."""
+    within: Annotated[float, Field(gt=0)]
     """Margin. For equivalence: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit. Else
     the tolerance around `value`, in its unit; for published what rounding in the document allows."""
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The margin to both sides of "the same"."""
-        assert self.within is not None
         return (1 / (1 + self.within), 1 + self.within) if self.is_log else (-self.within, self.within)
 
 
@@ -206,19 +200,16 @@ class Quantity(Sampled):
     """A number: *reproduced* where the 95 % interval lies within value ± tolerance, *not reproduced* where it lies outside,
     else *inconclusive*."""
 
-    needed = ("column", "margin_reason", "value", "within")
-
     kind: Literal["quantity"]
     """How it is judged."""
-    value: float | None = None
+    value: float
     """The claimed number, in the unit of what is compared."""
-    within: Annotated[float, Field(gt=0)] | None = None
+    within: Annotated[float, Field(gt=0)]
     """Tolerance, in the same unit."""
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The value with its tolerance."""
-        assert self.value is not None and self.within is not None
         return self.value - self.within, self.value + self.within
 
 
@@ -236,13 +227,11 @@ class Check(Spec):
 class Exact(Claim):
     """Facts without spread: *reproduced* where every run of every check has the value, else *not reproduced*."""
 
-    needed = ("checks",)
-
     kind: Literal["exact"]
     """How it is judged."""
     where: Where = {}
     """Only runs with these values."""
-    checks: Annotated[tuple[Check, ...], Field(min_length=1)] | None = None
+    checks: Annotated[tuple[Check, ...], Field(min_length=1)]
     """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
     follows_from: Text | None = None
     """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
@@ -256,11 +245,9 @@ class Exact(Claim):
 class Published(Comparison):
     """Arithmetic on published rows: *consistent* or *inconsistent* with what the document says, never *reproduced*."""
 
-    needed = ("column", "margin_reason", "reference")
-
     kind: Literal["published"]
     """How it is judged."""
-    reference: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    reference: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Names of files in config/reference/, whose rows are put together; `where`, `of` and `against` choose one row each."""
     above: float | None = None
     """Limit that the number must exceed."""
@@ -274,7 +261,7 @@ class Published(Comparison):
     @model_validator(mode="after")
     def _has_one_test(self) -> Self:
         given = [key for key in ("above", "below", "value") if getattr(self, key) is not None]
-        if self.scales and (len(given) != 1 or (self.value is None) != (self.within is None)):
+        if len(given) != 1 or (self.value is None) != (self.within is None):
             what = "a claim of kind `published` needs `above`, `below`, or `value` with `within`"
             raise refused(what, "give one of them")
         return self
@@ -283,3 +270,12 @@ class Published(Comparison):
 AnyClaim = Annotated[Direction | Equivalence | Quantity | Exact | Published, Field(discriminator="kind")]
 OfRuns = Direction | Equivalence | Quantity | Exact
 KINDS: tuple[type[Claim], ...] = (Direction, Equivalence, Quantity, Exact, Published)
+
+
+class ClaimsOfDocument(Spec):
+    """A file in config/claims/: the statements of one document."""
+
+    source: Text
+    """The document, as verdicts cite it."""
+    claims: list[AnyClaim] = []
+    """Its statements, each with the `study` whose runs judge it."""

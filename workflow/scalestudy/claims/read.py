@@ -1,63 +1,96 @@
-"""The claims of a study file at one scale: those of the file, with the changes that the scale makes to them."""
+"""The claims of a study at one scale: those in its own file, and those of documents in config/claims/."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from scalestudy.claims.model import AnyClaim, Comparison, Exact
+from scalestudy.claims.basis import DOCUMENT
+from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.base import KeyPath, Spec, parse
+from scalestudy.spec.config import checked
+from scalestudy.spec.layout import CLAIMS
 from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.sizes import filter_in_bytes
-from scalestudy.spec.yamlfile import YamlDocument
+from scalestudy.spec.yamlfile import YamlDocument, read_yaml
+
+SAME_AT_EVERY_SCALE = ("id", "statement", "origin", "source", "place", "study", "scales", "not_testable", "at", "kind")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A claim as a file has it at one scale, and its place."""
+
+    document: YamlDocument
+    index: int
+    scale: str
+    data: Mapping[str, Any]
+    changes: Mapping[str, Any]
+
+    def where(self, path: KeyPath) -> str:
+        """File, line and key of a path below the claim: within `at` where the scale sets the key."""
+        at = ("at", self.scale) if path and path[0] in self.changes else ()
+        return self.document.where(("claims", self.index, *at, *path))
 
 
 class _Claims(Spec):
     claims: list[AnyClaim] = []
 
 
-def claims_at(document: YamlDocument, scale: str) -> list[AnyClaim]:
-    """The claims of a study at one scale; raises UserError where a claim with the scale's changes is wrong."""
-    given, changes, added = _written(document, scale)
-    plain = [_changed(claim, changes.get(claim["id"], {})) for claim in given]
-    found, problems = parse(_Claims, {"claims": [*plain, *added]})
-    raise_claim_problems(problems, document, scale)
+def written_claims(document: YamlDocument, study: str, scale: str) -> list[Written]:
+    """The claims of a study file, then those of documents about this study."""
+    found = list(_written(document, scale, {}))
+    for file in documents_about(study, Path(document.file).parent.parent / "claims"):
+        claims = _document(str(file), file.read_text(encoding="utf-8"))
+        more = {"origin": DOCUMENT, "source": claims.data["source"]}
+        found += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
+    return found
+
+
+def documents_about(study: str, folder: Path = CLAIMS) -> list[Path]:
+    """The files of claims that name a study."""
+    names = re.compile(rf"\bstudy: *{re.escape(study)}\b")
+    return [file for file in sorted(folder.glob("*.yaml")) if names.search(file.read_text(encoding="utf-8"))]
+
+
+@functools.cache
+def _document(file: str, text: str) -> YamlDocument:
+    """A checked file of claims; `text` is its content, which a file of the same name may change."""
+    document = read_yaml(file)
+    checked(ClaimsOfDocument, document)
+    return document
+
+
+def _written(document: YamlDocument, scale: str, more: Mapping[str, Any]) -> Iterator[Written]:
+    for index, claim in enumerate(document.data.get("claims") or []):
+        changes = claim.get("at", {}).get(scale, {})
+        merged = {**claim, **more, **changes}
+        data = {key: value for key, value in merged.items() if value is not None and key != "at"}
+        yield Written(document, index, scale, data, changes)
+
+
+def claims_at(written: Sequence[Written]) -> list[AnyClaim]:
+    """The claims; raises UserError where one is wrong with its scale's changes."""
+    fixed = [
+        Problem(("claims", position, key), f"`{key}` is the same at every scale", "move it out of `at`")
+        for position, each in enumerate(written)
+        for key in each.changes
+        if key in SAME_AT_EVERY_SCALE
+    ]
+    found, problems = parse(_Claims, {"claims": [dict(each.data) for each in written]})
+    raise_claim_problems([*fixed, *problems], written)
     assert found is not None
     return found.claims
 
 
-def _written(document: YamlDocument, scale: str) -> tuple[list[Any], dict[str, Any], list[Any]]:
-    """The claims of the file, the scale's changes to them by id, and the claims that the scale adds."""
-    given = document.data.get("claims") or []
-    of_scale = ((document.data.get("scales") or {}).get(scale) or {}).get("claims") or []
-    ids = {claim["id"] for claim in given}
-    changes = {each["id"]: each for each in of_scale if each.get("id") in ids}
-    return given, changes, [each for each in of_scale if each.get("id") not in ids]
-
-
-def _changed(claim: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A claim with other values for some keys; null removes a key."""
-    return {key: value for key, value in {**claim, **change}.items() if value is not None}
-
-
-def raise_claim_problems(problems: Iterable[Problem], document: YamlDocument, scale: str) -> None:
-    """Raise UserError with the line of each problem below `claims`; nothing where there is none."""
-    raise_all([UserError(p.what, document.where(_place(p.path, document, scale)), p.remedy) for p in problems])
-
-
-def _place(path: KeyPath, document: YamlDocument, scale: str) -> KeyPath:
-    """A path below the claims of a scale as one in the file: among the scale's changes where they set the key."""
-    if len(path) < 2 or not isinstance(path[1], int):
-        return path
-    given, changes, added = _written(document, scale)
-    index, rest = path[1], path[2:]
-    is_added = index >= len(given)
-    change = added[index - len(given)] if is_added else changes.get(given[index]["id"], {})
-    if is_added or (rest and rest[0] in change):
-        of_scale = document.data["scales"][scale]["claims"]
-        return ("scales", scale, "claims", next(at for at, each in enumerate(of_scale) if each is change), *rest)
-    return ("claims", index, *rest)
+def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]) -> None:
+    """Raise UserError with the line of each problem of a claim; nothing where there is none."""
+    raise_all([UserError(p.what, written[int(p.path[1])].where(p.path[2:]), p.remedy) for p in problems])
 
 
 def claim_on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
@@ -72,6 +105,5 @@ def claim_on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
         update = {key: resolved(side) for key, side in sides.items() if side is not None}
     elif isinstance(claim, Exact):
         update = {"where": resolved(claim.where)}
-        if claim.checks is not None:
-            update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
+        update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
     return claim.model_copy(update=update)

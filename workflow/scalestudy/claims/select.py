@@ -75,7 +75,7 @@ def _with(side: Mapping[str, Sequence[Row]], each: str, value: Any) -> tuple[Row
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
     """All rows that a claim looks at, each once, in their order."""
     if isinstance(claim, Exact):
-        wanted = [row for check in claim.checks or () for row in chosen(rows, claim.where, check.of)]
+        wanted = [row for check in claim.checks for row in chosen(rows, claim.where, check.of)]
     else:
         wanted = [row for part in parts_of(claim, rows) for row in part.rows]
     known = {id(row) for row in wanted}
@@ -98,7 +98,7 @@ def configurations(side: Iterable[Row]) -> list[str]:
 def published_rows(claim: Published, folder: Path = REFERENCES) -> list[Row]:
     """The rows of a claim's reference files that have its columns, numbers as numbers, with the file's name as `reference`."""
     needed = [column for column in (claim.column, claim.per) if column]
-    rows = [row for name in claim.reference or () for row in _reference(name, folder)]
+    rows = [row for name in claim.reference for row in _reference(name, folder)]
     return [row for row in rows if all(isinstance(row.get(column), (int, float)) for column in needed)]
 
 

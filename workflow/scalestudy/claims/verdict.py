@@ -69,8 +69,8 @@ class Verdict:
             origin=claim.origin,
             basis=basis_of(claim, ()),
             unit=words.unit_of_claim(compared) if compared else "",
-            threshold=words.threshold_text(compared) if compared and claim.scales else "",
-            margin_reason=(compared.margin_reason or "") if compared else "",
+            threshold=words.threshold_text(compared) if compared else "",
+            margin_reason=compared.margin_reason if compared else "",
             n=1 if isinstance(claim, Published) else None,
         )
 

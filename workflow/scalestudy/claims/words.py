@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.study import Study, label_of
+from scalestudy.spec.labels import column_label, lower, unit_of, value_text
+from scalestudy.spec.study import Study
 
 if TYPE_CHECKING:
     from scalestudy.claims.verdict import Verdict
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 def unit_of_claim(claim: Comparison) -> str:
     """The unit of what a claim compares; of a ratio, a share or a slope none."""
-    if claim.column is None or claim.compared_as in ("ratio", "share") or getattr(claim, "over", None):
+    if claim.compared_as in ("ratio", "share") or getattr(claim, "over", None):
         return ""
-    units = [MEASURED[column].unit if column in MEASURED else "" for column in (claim.column, claim.per) if column]
-    return units[0] if len(units) == 1 else ""
+    return "" if claim.per is not None else unit_of(claim.column)
 
 
 def threshold_text(claim: Comparison) -> str:
     """What the number must be for the claim to hold: `above 1.05`, `1 ± 5 %`, `-0.05 ± 0.02`."""
     if isinstance(claim, Equivalence):
-        assert claim.within is not None
         return f"1 within a factor {plain(1 + claim.within)}" if _is_ratio(claim) else f"0 ± {plain(claim.within)}"
     if isinstance(claim, (Quantity, Published)) and claim.value is not None:
         return f"{plain(claim.value)} ± {plain(claim.within or 0.0)}"
@@ -64,52 +62,28 @@ def _rounded(value: float, decimals: int) -> str:
     return f"{round(value, decimals):,.{max(0, min(decimals, 12))}f}"
 
 
-def number_text(claim: Comparison) -> str:
-    """What the number is, in words."""
-    column = _name(claim.column) + (f" per {_name(claim.per)}" if claim.per and claim.compared_as != "share" else "")
+def _name(column: str) -> str:
+    return lower(column_label(column)) if not column_label(column)[:2].isupper() else column_label(column)
+
+
+def compared_text(study: Study, claim: Comparison, value: Any = None) -> str:
+    """The number of a claim in words: `throughput: ring ÷ halving-doubling`; `value` is that of `each` where it has several."""
+    name = _name(claim.column)
+    if claim.per is not None and claim.compared_as != "share":
+        name += f" per {_name(claim.per)}"
+    elif claim.compared_as == "share":
+        name = f"part of {_name(str(claim.per))} that is {name}"
     if isinstance(claim, Sampled) and claim.over is not None:
-        over = f"{column} over {_name(claim.over)}"
-        return (
-            f"the slope of log {over} on log"
-            if claim.against is None
-            else f"the ratio of the slopes of {column} over {_name(claim.over)}"
-        )
-    kinds = {
-        "ratio": f"the ratio of {column}",
-        "difference": f"the difference in {column}",
-        "share": f"the share of the difference in {_name(claim.per)} that lies in {_name(claim.column)}",
-        "value": column,
-    }
-    return kinds[claim.compared_as]
-
-
-def _name(column: str | None) -> str:
-    if column is None:
-        return ""
-    if column in MEASURED:
-        label = MEASURED[column].label
-        return label[:1].lower() + label[1:] if not label[:2].isupper() else label
-    return f"`{column}`"
-
-
-def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> str:
-    """The number of a judged claim with its sides, limit, rounds and reason; `value` is that of the deciding `each`."""
-    number = interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
-    said = f"{number_text(claim)}{sides_text(study, claim, value)} is {number}; required: {verdict.threshold}"
-    said += f"; {rounds(verdict.n or 0)} of this campaign"
-    said += f", {verdict.apart} far from the others" if verdict.apart else ""
-    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
-    if verdict.disturbed:
-        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
-    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")
-
-
-def sides_text(study: Study, claim: Comparison, value: Any = None) -> str:
-    """` with strategy ring over that with strategy halving-doubling`; `value` is that of `each`, where it has several."""
-    of, against = (_with_each(claim, side, value) for side in (claim.of, claim.against or {}))
-    named = claim.each is None or any(claim.each in (side or {}) for side in (claim.of, claim.against))
-    at = "" if named or value is None else part_text(study, claim.each, value)
-    return _sides_text(claim, side_text(study, of), side_text(study, against)) + at
+        log = "log " if claim.against is None else ""
+        name = f"slope of {log}{name} over {log}{_name(claim.over)}"
+    sides = [claim.of] if claim.against is None else [claim.of, claim.against]
+    said = [side_text(study, _with_each(claim, side, value)) for side in sides]
+    if claim.each is not None and value is not None and not any(claim.each in side for side in sides):
+        name += f", {side_text(study, {claim.each: value})}"
+    if not any(said):
+        return name
+    sign = "−" if claim.compared_as in ("difference", "share") else "÷"
+    return f"{name}: " + f" {sign} ".join(side or "the others" for side in said)
 
 
 def _with_each(claim: Comparison, side: Mapping[str, Any], value: Any) -> dict[str, Any]:
@@ -118,34 +92,31 @@ def _with_each(claim: Comparison, side: Mapping[str, Any], value: Any) -> dict[s
     return {**side, str(claim.each): value} if several and value is not None else dict(side)
 
 
-def _sides_text(claim: Comparison, of: str, against: str) -> str:
-    if claim.against is None:
-        return f" with {of}" if of else ""
-    between = "against" if claim.compared_as in ("difference", "share") else "over"
-    if of and against:
-        return f" with {of} {between} that with {against}"
-    return f" with {of} {between} that with the others" if of else ""
+def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> str:
+    """The number of a judged claim with its sides, limit, rounds and reason; `value` is that of the deciding `each`."""
+    number = interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
+    said = f"{compared_text(study, claim, value)} = {number}; required: {verdict.threshold}"
+    said += f"; {rounds(verdict.n or 0)} of this campaign"
+    said += f", {verdict.apart} far from the others" if verdict.apart else ""
+    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
+    if verdict.disturbed:
+        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
+    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")
 
 
 def side_text(study: Study, where: Mapping[str, Any]) -> str:
-    """`strategy ring, ranks 4`, in the study's own labels."""
-    return ", ".join(f"{_key(key)} {_values(study, key, value)}" for key, value in where.items())
+    """A side in the words of tables and figures: `parameter server, 4 ranks`."""
+    return ", ".join(_choice(study, key, value) for key, value in where.items())
 
 
-def _key(key: str) -> str:
-    return key.rsplit(".", maxsplit=1)[-1].replace("_", " ")
-
-
-def _values(study: Study, key: str, value: Any) -> str:
+def _choice(study: Study, key: str, value: Any) -> str:
+    """A key with its value, or its several values: `loader workers per rank 1 or 2`."""
     whole = canonical_json(value) in study.labels.get(key, {})  # the value of a key may be a list itself
-    values = value if isinstance(value, list) and not whole else [value]
-    said = [label_of(study.labels, key, one) for one in values]
-    return " or ".join("none" if one == "None" else one for one in said)
-
-
-def part_text(study: Study, each: str | None, value: Any) -> str:
-    """` at strategy ring` for one of several comparisons."""
-    return "" if each is None else f", at {_key(each)} {_values(study, each, value)}"
+    first, *others = value if isinstance(value, list) and value and not whole else [value]
+    said = [value_text(study, key, first, named=True), *(value_text(study, key, one) for one in others)]
+    is_number = isinstance(first, (int, float)) and not isinstance(first, bool)
+    unit = unit_of(key) if is_number and canonical_json(first) not in study.labels.get(key, {}) else ""
+    return f"{' or '.join(said)} {unit}".strip()
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from scalestudy.claims.model import Published
+from scalestudy.claims.read import documents_about
 from scalestudy.commands.options import FILE, MACHINE, SCALE, one_study
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
@@ -112,12 +114,11 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
 
 
 def _used(study: Study) -> Iterator[str]:
-    """Published numbers that its figures show, and the user's own code."""
-    for figure in study.figures:
-        if figure.reference and (file := reference_file(figure.reference)).is_file():
-            yield str(file)
-    if (file := reference_file("step_times")).is_file():
-        yield str(file)
+    """Claims of documents, published numbers of its figures and claims, and the user's own code."""
+    yield from map(str, documents_about(study.name))
+    names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}
+    names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}
+    yield from (str(file) for name in sorted(names) if (file := reference_file(name)).is_file())
     yield from (str(file) for file in sorted(Path("config/extensions").glob("*.py")))
 
 

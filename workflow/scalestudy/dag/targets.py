@@ -86,7 +86,7 @@ class Targets:
     def claim_references(self, machine: str, scale: str, study: str) -> list[str]:
         """The published numbers that a study's claims are about."""
         claims = [claim for claim in self.runs.study(machine, scale, study).claims if isinstance(claim, Published)]
-        names = dict.fromkeys(name for claim in claims for name in claim.reference or ())
+        names = dict.fromkeys(name for claim in claims for name in claim.reference)
         return [str(layout.reference_file(name)) for name in names]
 
     def published_in_claims(self, machine: str, scale: str, study: str) -> str:

@@ -12,7 +12,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 
 from scalestudy.figures.chart import Axis, Line, Panel, Point
 from scalestudy.figures.style import FONT, PANEL_WIDTH, wrapped
-from scalestudy.figures.words import friendly, number, with_unit
+from scalestudy.figures.words import friendly, with_unit
+from scalestudy.spec.labels import number
 
 MAX_TICKS = 8
 STEPS = ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9))

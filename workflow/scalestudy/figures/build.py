@@ -18,10 +18,10 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
 from scalestudy.figures.reference import citation, drawable, published_lines, read_reference
-from scalestudy.figures.words import column_label, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, on_logarithms
 from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.study import Study
 
 MAX_TICKED = 12

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.figures.notes import DISTURBED, repeats
-from scalestudy.figures.words import number, quantity
+from scalestudy.figures.words import quantity
+from scalestudy.spec.labels import number
 
 MAX_LINES = 12
 MAX_BARS = 12

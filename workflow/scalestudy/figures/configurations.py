@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.recorded import Recorded
 from scalestudy.errors import UserError
-from scalestudy.figures.words import value_text
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import SCALES, read_machine
+from scalestudy.spec.labels import value_text
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies

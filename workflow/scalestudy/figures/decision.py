@@ -10,9 +10,9 @@ from scalestudy.analysis.paired import PairedDifference, Verdict, compare, judge
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.groups import Row
-from scalestudy.figures.words import column_label, number, unit_of, value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
+from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.study import Study
 
 RELATIVE_MARGIN = 0.05

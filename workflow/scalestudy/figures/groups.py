@@ -12,10 +12,10 @@ import pandas as pd
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.stats import interval
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.words import value_text
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import columns_of_runs
 from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.labels import value_text
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 

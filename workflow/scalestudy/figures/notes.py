@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalestudy.analysis.periods import days, tie
-from scalestudy.analysis.rounding import plain as number
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import FEWEST, Interval
@@ -18,6 +17,7 @@ from scalestudy.figures.chart import Line
 from scalestudy.figures.words import listed
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
 from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.labels import number
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_step_time
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from scalestudy.figures.build import finished, is_number, point_of
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Row, by, grouped, selected, styles
-from scalestudy.figures.words import column_label, unit_of, value_text
+from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.study import Study
 
 TIME = "time_to_train_s"

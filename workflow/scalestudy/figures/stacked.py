@@ -13,8 +13,9 @@ from scalestudy.figures.build import finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
-from scalestudy.figures.words import column_label, listed, number, value_text
+from scalestudy.figures.words import listed
 from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.study import Study
 
 PARTS = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")

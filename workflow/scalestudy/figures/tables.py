@@ -22,9 +22,10 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, selected
-from scalestudy.figures.words import column_label, friendly, run_text, unit_of, value_text, with_unit
+from scalestudy.figures.words import friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.study import Study
 

@@ -3,74 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scalestudy.analysis.rounding import plain as number
-from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.study import Study, label_of
-
-KEYS = {
-    "batch.global": "Global batch",
-    "batch.per_rank": "Batch per rank",
-    "data.preprocess": "Preprocessing",
-    "data.samples": "Training samples",
-    "data.scale": "Scale of the data",
-    "data.shard.format": "Format of the data",
-    "data.shard.mib": "Size of a file",
-    "data.source": "Data",
-    "dtype": "Number type",
-    "hosts": "Host",
-    "loader.kind": "Workers as",
-    "loader.memory_limit_mib": "Limit of the page cache",
-    "loader.mode": "Input mode",
-    "loader.prefetch": "Batches ahead per worker",
-    "loader.storage.latency_ms": "Latency of the emulated storage",
-    "loader.storage.mib_per_s": "Rate of the emulated storage",
-    "loader.workers": "Loader workers per rank",
-    "network.mib_per_s": "Rate of the emulated network",
-    "nodes": "Nodes",
-    "ranks": "Ranks",
-    "ranks_per_node": "Ranks per node",
-    "stage.to": "Data path",
-    "strategy.memory_limit_mib": "Memory limit",
-    "strategy.stages": "Stages asked for",
-    "threads_per_rank": "Threads per rank",
-    "train.epochs": "Epochs",
-}
-NOT_SET = {
-    "loader.memory_limit_mib": "no limit",
-    "stage.to": "read where it lies",
-    "strategy.memory_limit_mib": "no limit",
-}
-"""What a key says that has no value; of others a dash."""
-SELF_EXPLAINING = ("model", "strategy", "device", "data.source", "data.preprocess", "dtype")
-"""Keys whose values say by themselves what they are."""
+from scalestudy.spec.labels import number, value_text
+from scalestudy.spec.study import Study
 
 TIME = ((1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
 BYTES = ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB"))
-
-
-def column_label(column: str) -> str:
-    """What an axis or a table's head calls a column, without its unit."""
-    if column in MEASURED:
-        return MEASURED[column].label
-    words = column.rsplit(".", maxsplit=1)[-1].replace("_", " ")
-    return KEYS.get(column, words[:1].upper() + words[1:])
-
-
-def unit_of(column: str) -> str:
-    """The unit of a column's values as they are stored."""
-    if column in MEASURED:
-        return MEASURED[column].unit
-    match = re.search(r"[_.](ms|s|mib|gib|kib|bytes)(_per_s)?$", column)
-    if match is None or (column.endswith("_per_s") and match[2] is None):
-        return ""
-    return {"ms": "ms", "s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] + (
-        "/s" if match[2] else ""
-    )
 
 
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
@@ -100,36 +40,6 @@ def quantity(value: float, unit: str) -> str:
     """A number in the unit that suits it: `4.2 min`."""
     factor, name = friendly(unit, [value])
     return f"{number(value / factor)} {name}".strip()
-
-
-def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> str:
-    """A value of a run's key as a person reads it; `named` puts the key beside numbers: `4 ranks`."""
-    label = label_of(study.labels, key, value)
-    if label != str(value):
-        return label
-    if key == "device":
-        return (
-            f"emulated {str(value).partition(':')[2]}"
-            if str(value).startswith("emulated:")
-            else str(value or "this machine")
-        )
-    if isinstance(value, (list, dict)):
-        label = canonical_json(value)
-    elif isinstance(value, float) and not isinstance(value, bool):
-        label = number(value, 6)
-    elif value is None:
-        label = NOT_SET.get(key, "–")
-        if named:
-            return label if key in NOT_SET else f"no {_lower(column_label(key))}"
-    if not named or key in SELF_EXPLAINING:
-        return label.replace("_", " ") if key in ("strategy", "data.source") else label
-    if key == "ranks":
-        return f"{label} rank" + ("" if label == "1" else "s")
-    return f"{_lower(column_label(key))} {label}"
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def listed(items: Iterable[str], most: int = 3) -> str:

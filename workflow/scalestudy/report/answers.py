@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalestudy.analysis.rounding import plain, with_interval
+from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.words import column_label, friendly, unit_of, value_text
+from scalestudy.figures.words import friendly
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, UNITS, AnswerSpec, configurations, fields_of
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.emulated import emulated_parts
+from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.layout import study_folder
 from scalestudy.spec.matching import matches
 from scalestudy.spec.step_times import published_step_time
@@ -77,7 +78,7 @@ class Number:
         if form == HALF_WIDTH:
             if self.low is None or self.high is None:
                 raise NoNumber(f"{self.n} runs give no interval")
-            return f"{plain(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
+            return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
         ends = [None if end is None else end / UNITS[form] for end in (self.low, self.high)]
         return f"{with_interval(self.mean / UNITS[form], *ends)} {form}".strip()
 

@@ -18,8 +18,9 @@ from scalestudy.analysis.comparison import LEVEL, Verdict, exit_status, geometri
 from scalestudy.analysis.instruments import told
 from scalestudy.analysis.recorded import Recorded
 from scalestudy.figures.configurations import Name, fallback_name
-from scalestudy.figures.words import column_label, number, printable, unit_of, with_unit
+from scalestudy.figures.words import printable, with_unit
 from scalestudy.files import write_text
+from scalestudy.spec.labels import column_label, number, unit_of
 
 VERDICTS: tuple[Verdict, ...] = ("slower", "undecided", "faster", "same")
 """In the order in which a reader wants to see them."""

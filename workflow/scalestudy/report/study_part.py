@@ -17,10 +17,11 @@ from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of
-from scalestudy.figures.words import column_label, listed, number, run_text, value_text
+from scalestudy.figures.words import listed, run_text
 from scalestudy.report.small_svg import data_url
 from scalestudy.report.verdicts import Judged, answer, read_verdicts
 from scalestudy.results.stored import read_result
+from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Study
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalestudy.claims.check import claim_problems
-from scalestudy.claims.read import claim_on, claims_at, raise_claim_problems
+from scalestudy.claims.read import Written, claim_on, claims_at, raise_claim_problems, written_claims
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
@@ -98,6 +98,8 @@ def expand(
         configurations = _distinct(configurations, rounds[0])
         rounds = _rounds(configurations, found.repeats, extensions)
     raise_all([expansion.error(*each) for each in duplicate_problems(rounds[0], [c.entry for c in configurations])])
+    # With other values for keys, the runs of a claim need not be there.
+    written = [] if changes else written_claims(document, name, scale)
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
@@ -111,19 +113,20 @@ def expand(
         labels=_labels(expansion, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in at_scale(spec, scale, "figures")[0]),
         tables=tuple(where_in_bytes(table, machine) for table in at_scale(spec, scale, "tables")[0]),
-        # With other values for keys, the runs of a claim need not be there.
-        claims=() if changes else tuple(claim_on(claim, capacity) for claim in claims_at(document, scale)),
+        claims=tuple(claim_on(claim, capacity) for claim in claims_at(written)),
         answers=tuple(at_scale(spec, scale, "answers")[0]),
         target_accuracy=at_scale(spec, scale, "target_accuracy")[0],
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
         left_out=(*dict.fromkeys(found.lacks), *expansion.infeasible.sentences),
         prices=machine.prices,
     )
-    _check(document, spec, study, found)
+    _check(document, spec, study, found, written)
     return study
 
 
-def _check(document: YamlDocument, spec: StudySpec, study: Study, found: Combinations) -> None:
+def _check(
+    document: YamlDocument, spec: StudySpec, study: Study, found: Combinations, written: Sequence[Written]
+) -> None:
     """Raise UserError with everything that is wrong beyond the runs."""
     errors = [UserError(p.what, document.where(p.path), p.remedy) for p in empty_sections(spec)]
     depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in found.settings)
@@ -131,7 +134,7 @@ def _check(document: YamlDocument, spec: StudySpec, study: Study, found: Combina
         place: KeyPath = (*at_scale(spec, study.scale, str(problem.path[0]))[1], *problem.path[1:])
         errors.append(UserError(problem.what, document.where(place), problem.remedy))
     raise_all(errors)
-    raise_claim_problems(claim_problems(study, depends_on_machine), document, study.scale)
+    raise_claim_problems(claim_problems(study, depends_on_machine), written)
 
 
 def _nothing_left(expansion: _Expansion) -> UserError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 STUDIES = Path("config/studies")
+CLAIMS = Path("config/claims")
 MACHINES = Path("config/machines")
 EXTENSIONS = Path("config/extensions")
 """The user's own models and data sources."""

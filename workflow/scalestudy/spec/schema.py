@@ -16,6 +16,7 @@ from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
+from scalestudy.claims.model import ClaimsOfDocument
 from scalestudy.files import write_text
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
@@ -29,6 +30,7 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MODELS: dict[str, type[Spec]] = {
     "study": StudySpec,
+    "claims": ClaimsOfDocument,
     "run": RunSpec,
     "machine": Machine,
     "config": Config,
@@ -200,7 +202,7 @@ def _claims(study: Schema) -> str:
             row = _row(f"`{key}`", type_, _default(key, value, owner), prefix + value["description"])
             rows.setdefault(key, row)
     lines = "".join(f"- **{name}**: {_cell(each['description'])}\n" for name, each in kinds.items())
-    return f"### A study's `claims`\nEach is of one of these kinds.\n\n{lines}\n{HEAD}{''.join(rows.values())}"
+    return f"### `claims` of a study, and of a document in `config/claims/`\nEach is of one of these kinds.\n\n{lines}\n{HEAD}{''.join(rows.values())}"
 
 
 def study_claims(study: Schema) -> list[Schema]:

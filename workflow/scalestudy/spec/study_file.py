@@ -59,8 +59,6 @@ class ScaleSpec(Spec):
     """Replaces `tables`."""
     answers: list[AnswerSpec] | None = None
     """Replaces `answers`."""
-    claims: list[dict[str, Any]] = []
-    """Changes to claims: a claim with the `id` of one in `claims` replaces keys of it, null removes, others are added."""
     target_accuracy: TargetAccuracy | None = None
     """Replaces `target_accuracy`."""
     cannot_show: str | None = None
@@ -103,7 +101,7 @@ class StudySpec(Spec):
     answers: list[AnswerSpec] = []
     """The answer to the question, one sentence or two; without any, the first figure of lines or bars is put into words."""
     claims: list[AnyClaim] = []
-    """Published statements that the runs, or published rows, are judged against."""
+    """Statements of our own that runs are judged against; those of documents are in config/claims/."""
     target_accuracy: TargetAccuracy | None = None
     """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None

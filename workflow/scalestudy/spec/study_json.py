@@ -15,7 +15,15 @@ from scalestudy.files import canonical_json, read_json, sha256_file, sha256_text
 from scalestudy.site_fault import CHANGES
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.base import Spec, parse
-from scalestudy.spec.layout import EXTENSIONS, MACHINES, STUDIES, machine_and_campaign, reference_file, study_folder
+from scalestudy.spec.layout import (
+    CLAIMS,
+    EXTENSIONS,
+    MACHINES,
+    STUDIES,
+    machine_and_campaign,
+    reference_file,
+    study_folder,
+)
 from scalestudy.spec.prices import Prices
 from scalestudy.spec.study import Run, Study
 
@@ -77,6 +85,7 @@ def origin(machine: str, study: str) -> dict[str, Any]:
     files = [
         STUDIES / f"{study}.yaml",
         MACHINES / f"{machine_and_campaign(machine)[0]}.yaml",
+        *CLAIMS.glob("*.yaml"),
         *EXTENSIONS.glob("*.py"),
         reference_file("step_times"),
     ]
