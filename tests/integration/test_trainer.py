@@ -125,6 +125,7 @@ def test_the_parts_of_a_step_sum_to_it_under_every_strategy(tmp_path: Path, stra
     attempt(
         tmp_path, f"strategy={strategy}", f"ranks={ranks}", "train.epochs=2", "model={name: mlp, hidden: 64, layers: 3}"
     )
+    assert held(result(tmp_path))
     found = result(tmp_path)["metrics"]
     assert sum(found[part] or 0.0 for part in PARTS) == pytest.approx(found["step_time_s"])
     apart = found["forward_s"] is not None and found["backward_s"] is not None

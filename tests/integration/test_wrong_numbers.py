@@ -103,11 +103,11 @@ def after_the_last_update(change: Callable[[torch.Tensor], None]) -> Callable[[T
     def inject(trainer: Trainer) -> None:
         check = trainer.recorder.check
 
-        def changed(replica: Replica) -> None:
+        def changed(replica: Replica, *more: Any) -> None:
             if trainer.world.rank == 1:
                 with torch.no_grad():
                     change(next(replica.model.parameters()).detach().view(-1)[:1])
-            check(replica)
+            check(replica, *more)
 
         trainer.recorder.check = changed  # type: ignore[method-assign]
 
@@ -143,6 +143,57 @@ def one_bit_between_steps(trainer: Trainer) -> None:
                 next(trainer.replica.model.parameters()).detach().view(-1)[:1].view(torch.int32).bitwise_xor_(1 << 22)
 
     trainer.replica.update = changed  # type: ignore[method-assign]
+
+
+def alike_on_all_ranks(change: Callable[[list[torch.Tensor], int], None]) -> Callable[[Trainer], None]:
+    """The exchange is followed by a change of the gradients, which is told the step, on every rank."""
+
+    def inject(trainer: Trainer) -> None:
+        strategy = trainer.replica.strategy
+        exchange, steps = strategy.exchange, iter(range(STEPS))
+
+        def changed() -> None:
+            exchange()
+            change(strategy.gradients(), next(steps))
+
+        strategy.exchange = changed  # type: ignore[method-assign]
+
+    return inject
+
+
+def half_zero(gradients: list[torch.Tensor], _step: int) -> None:
+    for gradient in gradients[: len(gradients) // 2]:
+        gradient.zero_()
+
+
+def not_divided(gradients: list[torch.Tensor], _step: int) -> None:
+    for gradient in gradients:
+        gradient.mul_(RANKS)
+
+
+def zero_in_every_second_step(gradients: list[torch.Tensor], step: int) -> None:
+    for gradient in gradients if step % 2 else ():
+        gradient.zero_()
+
+
+def rank_0s_only(trainer: Trainer) -> None:
+    strategy = trainer.replica.strategy
+
+    def changed() -> None:
+        for gradient in strategy.gradients():
+            dist.broadcast(gradient, 0)
+
+    strategy.exchange = changed  # type: ignore[method-assign]
+
+
+def sixteen_threads(trainer: Trainer) -> None:
+    train = trainer.train
+
+    def changed() -> str:
+        torch.set_num_threads(16)
+        return train()
+
+    trainer.train = changed  # type: ignore[method-assign]
 
 
 def once_the_cache_is_ready(change: Callable[[list[Path]], Any]) -> Callable[[int, TrainingData], None]:
@@ -184,7 +235,17 @@ TRAINING: dict[str, Callable[[Trainer], None]] = {
     "one bit between steps": one_bit_between_steps,
     "one parameter": after_the_last_update(make_nan),
     "one loss": one_loss_is_nan,
+    "sixteen threads": sixteen_threads,
 }
+EXCHANGES: dict[str, tuple[str, Callable[[Trainer], None]]] = {
+    **{f"nothing, {name}": (name, TRAINING["nothing"]) for name in ("ring", "halving_doubling", "zero1")},
+    "half of the gradients": ("ring", alike_on_all_ranks(half_zero)),
+    "a sum, not a mean": ("ring", alike_on_all_ranks(not_divided)),
+    "a sum, not a mean, inside backward": ("allreduce", alike_on_all_ranks(not_divided)),
+    "every second step": ("ring", alike_on_all_ranks(zero_in_every_second_step)),
+    "rank 0's gradients": ("ring", rank_0s_only),
+}
+"""Strategy and fault, wrong alike on all ranks; with the same momentum there is no other sign of it."""
 REASONS: dict[str, str | None] = {
     "nothing": None,
     "another order": None,
@@ -199,12 +260,16 @@ REASONS: dict[str, str | None] = {
     "one bit between steps": "ranks hold different parameters after the last step: those of rank 1 are not those of rank 0",
     "one parameter": "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate",
     "one loss": "the loss or a weight is not finite on rank 0: lower optimiser.learning_rate",
+    "sixteen threads": "rank 0 ended with 16 threads of torch, 1 were planned: set `threads_per_rank` in place of "
+    "torch.set_num_threads",
 }
 
 
 def job_of(folder: Path, name: str) -> Job:
     """One short run of two ranks, in a folder of its own."""
     plain = {**PICTURES, "loader": {"workers": 0, "size": 32, "cache": READS[name][0]}} if name in READS else SMALL
+    if name in EXCHANGES:
+        plain = {**plain, "strategy": EXCHANGES[name][0]}
     spec = RunSpec.model_validate_json(json.dumps(plain))
     own = folder / re.sub(r"\W", "_", name)
     own.mkdir(exist_ok=True)
@@ -215,14 +280,14 @@ def job_of(folder: Path, name: str) -> Job:
 
 def train_all(rank: int, folder: Path) -> None:
     """One rank of all the runs, one after the other, each with its fault."""
-    for name in [*REASONS, *READS]:
+    for name in [*REASONS, *EXCHANGES, *READS]:
         job = job_of(folder, name)
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
             if name in DATA:
                 DATA[name](rank, data)
             trainer = Trainer(job, world, data, Replica(job, world, data))
-            TRAINING.get(name, TRAINING["nothing"])(trainer)
+            EXCHANGES.get(name, ("", TRAINING.get(name, TRAINING["nothing"])))[1](trainer)
             trainer.run()
         dist.barrier()
         dist.destroy_process_group()
@@ -248,6 +313,17 @@ def judged(job: Job) -> str | None:
 @pytest.mark.parametrize("name", REASONS)
 def test_a_fault_on_one_of_two_ranks_makes_the_run_invalid_and_is_named(trained: Path, name: str) -> None:
     assert judged(job_of(trained, name)) == REASONS[name]
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_an_exchange_that_is_wrong_alike_on_all_ranks_is_not_that_of_the_mean_gradient(
+    trained: Path, name: str
+) -> None:
+    reason = judged(job_of(trained, name))
+    if name.startswith("nothing"):
+        assert reason is None
+    else:
+        assert reason is not None and "does not exchange the mean gradient" in reason
 
 
 def storage_is_counted(files: list[Path]) -> bool:

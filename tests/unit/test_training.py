@@ -19,7 +19,7 @@ import torch
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
-from scalestudy.results.metrics import expected_read_bytes, extrapolation, metrics
+from scalestudy.results.metrics import expected_read_bytes, extrapolation, intervals, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.result import is_oversubscribed
 from scalestudy.results.validity import invalid_reason, unchecked
@@ -96,6 +96,17 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     assert values["epoch_time_s"] == pytest.approx(1.0)
 
 
+def test_model_flops_utilisation_is_over_the_stated_peak_and_not_clipped() -> None:
+    run = spec(strategy="halving_doubling", ranks=2, **CUT)
+    found = measured(run)
+    found.reports[0].training_flops = 1e9
+    values = metrics(job(run), found, manifest(640), 2.0, None)
+    assert values["mfu"] is None
+    stated = replace(job(run), resolved=replace(job(run).resolved, peak_tflops=0.1))
+    # 640 samples/s of 10^9 operations on two ranks of 10^11 operations per second.
+    assert metrics(stated, found, manifest(640), 2.0, None)["mfu"] == pytest.approx(3.2)
+
+
 def test_a_server_needs_a_core_too_where_compute_is_real() -> None:
     served = spec(strategy="parameter_server", ranks=2, **CUT)
     assert is_oversubscribed(job(served))  # two ranks and a server on two cores
@@ -127,6 +138,18 @@ def test_page_faults_are_warned_of_from_a_tenth_of_the_cpu_time_on() -> None:
     assert list(fault_warnings([few])) == []
     (sentence,) = fault_warnings([many])
     assert sentence.startswith("page faults (2,400,000 in the window) took at least 24% of the ranks' CPU time")
+
+
+def test_what_an_overlapped_exchange_adds_is_the_mean_of_pairs_with_an_interval() -> None:
+    run = spec(strategy="allreduce", ranks=2, **CUT)
+    found = measured(run)
+    assert metrics(job(run), found, manifest(640), 2.0, None)["exposed_exchange_s"] is None
+    found.reports[0].exchange_pairs = [(0.12, 0.10), (0.13, 0.10), (0.14, 0.10)]
+    assert metrics(job(run), found, manifest(640), 2.0, None)["exposed_exchange_s"] == pytest.approx(0.03)
+    # s = 0.01, t(0.975, 2) = 4.302653, half width 4.302653 * 0.01 / sqrt(3)
+    assert intervals(job(run), found, manifest(640))["exposed_exchange_s"] == pytest.approx(
+        [0.005159, 0.054841], abs=1e-6
+    )
 
 
 def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:

@@ -246,9 +246,12 @@ def test_a_result_from_a_node_whose_clock_is_ahead_is_dated_now(study: Study) ->
     assert result.stat().st_mtime <= runs.stat().st_mtime
 
 
-def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_reaches_it() -> None:
+def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> None:
     evaluations = [{"time_s": time, "accuracy": score} for time, score in ((10, 0.5), (20, 0.7), (30, 0.6), (40, 0.8))]
-    assert time_to_accuracy(evaluations, 0.7) == 20
+    assert time_to_accuracy(evaluations, 0.4) == 10
+    assert time_to_accuracy(evaluations, 0.6) == pytest.approx(15)
+    assert time_to_accuracy(evaluations, 0.7) == pytest.approx(20)
+    assert time_to_accuracy(evaluations, 0.75) == pytest.approx(37.5)
     assert math.isnan(time_to_accuracy(evaluations, 0.9))
     assert math.isnan(time_to_accuracy(evaluations, None))
     assert time_to_accuracy([{"time_s": 5, "accuracy": None, "auroc": 0.8}], 0.7) == 5
@@ -270,5 +273,5 @@ def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_pa
     rows = {row["ranks"]: row for row in summary_of(study)}
     ends = ("", "_low", "_kind")
 
-    assert [rows["1"][f"time_to_accuracy_s{end}"] for end in ends] == ["20", "20", "measured"]
+    assert [rows["1"][f"time_to_accuracy_s{end}"] for end in ends] == ["16.66666667", "16.66666667", "measured"]
     assert [rows["2"][f"time_to_accuracy_s{end}"] for end in ends] == ["", "20", "censored"]

@@ -152,6 +152,14 @@ def test_forward_and_backward_are_timed_one_by_one_unless_they_alternate(tmp_pat
     assert (backward > 0).all()
 
 
+def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:
+    of = job(tmp_path)
+    stated = trainer(dataclasses.replace(of, resolved=dataclasses.replace(of.resolved, peak_tflops=0.1)))
+    # One linear layer of 16 x 10, forward and for its weights backward, a multiply-add counted as two.
+    assert stated.replica.training_flops() == pytest.approx(2 * 16 * 10 * 2)
+    assert trainer(of).replica.training_flops() is None
+
+
 LONG = {"train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 2, "steps": 50_000}}
 
 

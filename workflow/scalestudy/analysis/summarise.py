@@ -208,11 +208,22 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
-    """Training time in seconds until the first evaluation that reaches the target; NaN where none does."""
+    """Training time in seconds until the target is reached, between evaluations by linear interpolation of the score.
+
+    The first evaluation that reaches it ends the search; NaN where none does.
+    """
+    before: tuple[float, float] | None = None
     for each in evaluations:
-        score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
+        score, time_s = (
+            each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc"),
+            float(each["time_s"]),
+        )
         if target is not None and score is not None and score >= target:
-            return float(each["time_s"])
+            if before is None:
+                return time_s
+            earlier_s, below = before
+            return earlier_s + (time_s - earlier_s) * (target - below) / (float(score) - below)
+        before = before if score is None else (time_s, float(score))
     return math.nan
 
 

@@ -30,7 +30,7 @@ from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import setting
 
 SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
-         "exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
+         "exchange_s", "exposed_exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
          "stage_s", "staged_bytes", "first_batch_s", "time_to_train_s",
          "setup_s", "trace_s", "profile_s", "search_s", "stages", "replicas", "micro_batches", "predicted_step_time_s",

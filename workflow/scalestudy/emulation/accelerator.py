@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Any
 
 import torch
@@ -88,7 +89,14 @@ class _Layer(torch.autograd.Function):
         return gradient, ctx.kept.detach(), None, None
 
 
+_lateness_s: deque[float] = deque([0.0], maxlen=64)
+"""By how much the last sleeps ended too late."""
+
+
 def _sleep_until(moment: float) -> None:
-    left = moment - time.perf_counter()
+    """Sleep to an absolute moment, less what every sleep is late by: the least of the last ones, never more than left."""
+    early_s = min(_lateness_s)
+    left = moment - early_s - time.perf_counter()
     if left > 0:
         time.sleep(left)
+        _lateness_s.append(max(0.0, time.perf_counter() - (moment - early_s)))

@@ -69,8 +69,9 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         _check_mpi(spec, site)
     promised = machine.transport
     resolved = Resolved(
-        nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices
-    )
+        nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices,
+        machine.peak_tflops.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype)),
+    )  # fmt: skip
     return resolved, where
 
 

@@ -5,6 +5,7 @@ spec/columns.py has the unit and the meaning of each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
@@ -14,7 +15,7 @@ from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.timers import PHASES
-from scalestudy.measure.window import relative_half_width
+from scalestudy.measure.window import quantile, relative_half_width
 from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost
 from scalestudy.results.extrapolate import training_time as extrapolated
 from scalestudy.results.frontier import parts_of_steps, waiting
@@ -30,7 +31,7 @@ Values = dict[str, float | None]
 
 OF_STEADY_STEPS = (
     "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
-    "accelerator_utilisation", "data_stall", "extrapolation_factor", "window_half_width",
+    "accelerator_utilisation", "data_stall", "mfu", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
 """What a window of steps says of all others; a run that is timed as a whole program has no such window."""
 OF_KERNEL = ("system_share", "minor_faults", "major_faults", "involuntary_switches")
@@ -54,6 +55,7 @@ def metrics(
         **speed(job, measured, manifest),
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
+        "exposed_exchange_s": exposed_exchange(reports[0])[0],
         "first_batch_s": first_batch(measured),
         **learned(job, measured),
         **of_data(job, reports, manifest),
@@ -78,10 +80,12 @@ def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     steps, window_s = int(measured.in_window.sum()), measured.window_s
     throughput = steps * job.spec.global_batch / float(window_s.max())
     epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
-    step_time_s = job.resolved.step_time_s
+    step_time_s, peak_tflops = job.resolved.step_time_s, job.resolved.peak_tflops
+    flops = measured.reports[0].training_flops
     return {
         "throughput_samples_per_s": throughput,
         "epoch_time_s": epoch_samples / throughput,
+        "mfu": flops * throughput / (job.spec.ranks * peak_tflops * 1e12) if flops and peak_tflops else None,
         "accelerator_utilisation": None if step_time_s is None else float((steps * step_time_s / window_s).mean()),
     }
 
@@ -110,6 +114,16 @@ def step_parts(job: Job, measured: Measured) -> Values:
         "optimiser_s": part["optimiser"],
         "data_stall": part["data"] / float(parts.sum()),
     }
+
+
+def exposed_exchange(report: Report) -> tuple[float | None, list[float] | None]:
+    """Mean of what the exchange adds to a step, and its 95 % interval (Student's t over pairs of steps)."""
+    added = np.array([exchanging - alone for exchanging, alone in report.exchange_pairs])
+    if len(added) < 2:
+        return None, None
+    mean = float(added.mean())
+    half = quantile(len(added) - 1) * float(added.std(ddof=1)) / math.sqrt(len(added))
+    return mean, [mean - half, mean + half]
 
 
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
@@ -241,12 +255,14 @@ def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
 
 
 def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
-    """95 % intervals of extrapolated metrics: `{"training_time_s": [low, high]}`."""
+    """95 % intervals of metrics that come with their own: `{"training_time_s": [low, high]}`."""
     found = training_time(job.spec, measured, manifest, disturbed)
+    _, of_exchange = exposed_exchange(measured.reports[0])
+    exposed = {} if of_exchange is None else {"exposed_exchange_s": of_exchange}
     if job.spec.measure.whole_program or found.low is None or found.high is None:
-        return {}
+        return exposed
     stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
-    return {
+    return exposed | {
         "training_time_s": [found.low, found.high],
         "time_to_train_s": [found.low + stage_s, found.high + stage_s],
     }

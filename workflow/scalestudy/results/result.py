@@ -23,7 +23,7 @@ from scalestudy.results.records import (
 )
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import invalid_reason, unchecked
-from scalestudy.results.warnings import warnings, window_warnings
+from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
@@ -91,6 +91,7 @@ def measured_result(
         "warnings": [
             *warnings(job, reports),
             *window_warnings(measured, others),
+            *pause_warnings(measured, samples),
             *about_devices,
             *about_errors,
             *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
@@ -131,6 +132,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "device": resolved.device,
         "tf32": report.tf32,
         "step_time_s": resolved.step_time_s,
+        "peak_tflops": resolved.peak_tflops,
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s per node",
     }

@@ -165,4 +165,6 @@ def _possible(name: str, value: Any) -> bool:
         return True  # of another version, and shown nowhere
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return False
+    if name == "exposed_exchange_s":
+        return True  # a difference
     return value >= 0 and not (name in SHARES and value > 1)

@@ -77,6 +77,17 @@ def device_is_that_of_the_run(run: RunEvidence) -> Iterator[str]:
             yield f"{what}: see where the model puts its parameters"
 
 
+def threads_are_those_of_the_run(run: RunEvidence) -> Iterator[str]:
+    """Torch computes with as many threads after the last step as the run has for each rank."""
+    planned = run.job.resolved.threads_per_rank
+    for report in run.measured.reports:
+        if report.threads not in (None, planned):
+            yield (
+                f"rank {report.rank} ended with {report.threads} threads of torch, {planned} were planned: set "
+                "`threads_per_rank` in place of torch.set_num_threads"
+            )
+
+
 def training_is_finite(run: RunEvidence) -> Iterator[str]:
     """Losses and parameters are finite."""
     wrong = [report.rank for report in run.measured.reports if not report.finite]
@@ -208,6 +219,7 @@ CHECKS = (
     code_is_that_of_the_id,
     strategy_is_sane,
     device_is_that_of_the_run,
+    threads_are_those_of_the_run,
     training_is_finite,
     evaluations_have_scores,
     parameters_are_equal,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.measure.window import change_of_halves, is_steady
@@ -17,6 +20,7 @@ from scalestudy.training.report import Report
 
 def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
     """All warnings of a finished run."""
+    yield from dict.fromkeys(warning for report in reports for warning in report.warnings)
     yield from fault_warnings(reports)
     if job.resolved.step_time_s is None:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
@@ -25,6 +29,33 @@ def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
 
 
 # What happened in the window
+
+MAX_STILL_S = 5.0
+"""Between two samples a second apart, and of a part of a step that takes far less otherwise."""
+MANY_STEPS = 20
+
+
+def pause_warnings(measured: Measured, samples: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Gaps in the clock: a machine that slept, processes that were stopped for a while."""
+    still_s = max((_longest_gap(samples, node) for node in {row["node"] for row in samples}), default=0.0)
+    parts = np.diff(measured.marks, axis=2)
+    step_s = float(np.median(parts.sum(axis=2)))
+    longest_s = float(parts.max())
+    if still_s > MAX_STILL_S:
+        yield (
+            f"the run stood still for {still_s:.0f} s, as a machine that sleeps or processes that are stopped do: the times of "
+            "its training, evaluation and set-up may hold that pause"
+        )
+    elif longest_s > max(MAX_STILL_S, MANY_STEPS * step_s):
+        rank, step, _ = np.unravel_index(int(parts.argmax()), parts.shape)
+        step = measured.reports[0].first_step + step
+        yield f"rank {rank} stood still for {longest_s:.0f} s in step {step}; the median step takes {step_s:.2g} s"
+
+
+def _longest_gap(samples: Sequence[Mapping[str, float]], node: float) -> float:
+    """Seconds between two samples of one node."""
+    clocks = sorted(row["clock_s"] for row in samples if row["node"] == node)
+    return max((later - sooner for sooner, later in itertools.pairwise(clocks)), default=0.0)
 
 
 MIN_FAULT_S = 1e-6

@@ -82,6 +82,13 @@ METRICS: dict[str, Column] = {
         "Part of the mean step: the transfer, from when the last rank has entered the exchange. Empty where it overlaps with "
         "backward. Parameter servers step within it",
     ),
+    "exposed_exchange_s": Column(
+        "Exposed exchange",
+        "s",
+        "What a step is longer by because of an exchange that overlaps with backward: steps with it less steps without it "
+        "(`no_sync`), which take turns after the window. Empty where nothing overlaps, under `horovod`, with batch.accumulate, "
+        "and where three pairs take too long; under `fsdp` its reductions alone, not its all-gathers",
+    ),
     "exchange_wait_s": Column(
         "Wait for the slowest rank",
         "s",
@@ -99,6 +106,13 @@ METRICS: dict[str, Column] = {
         "",
         "Emulated compute time over the window, mean over ranks; on one rank, where nothing is exchanged, the AU of MLPerf "
         "Storage",
+    ),
+    "mfu": Column(
+        "Model FLOPs utilisation",
+        "",
+        "Floating-point operations of the model's convolutions and matrix products, forward and backward, per second and rank, "
+        "over the dense peak of the run's number type (`peak_tflops` of the machine, kept in the result); never clipped: above 1 "
+        "the stated peak is too low. Empty without a stated peak, where compute is emulated, and for compiled or sharded models",
     ),
     "loader_samples_per_s": Column(
         "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
@@ -256,7 +270,8 @@ DERIVED: dict[str, Column] = {
     "time_to_accuracy_s": Column(
         "Time to the accuracy",
         "s",
-        "Until the first evaluation that reaches the study's `target_accuracy`; a run that ends below it is censored: its row "
+        "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the first "
+        "one that reaches it; a run that ends below it is censored: its row "
         "has the time of its last evaluation as `time_to_accuracy_s_low`, and means are left out; empty where the study "
         "names no such accuracy",
     ),

@@ -30,6 +30,7 @@ class FSDP(Strategy):
     options: Options
     overlapped = True
     forward_apart = False
+    whole_parameters = False
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards.

@@ -25,9 +25,11 @@ class Horovod(Strategy):
 
     options: Options
     overlapped = True
+    can_hold_back = False
 
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
+        self.moves_by_mean = options.operation == "average"
         self.rendezvous: Any = None
         import horovod.torch
 

@@ -26,6 +26,8 @@ class Resolved:
     """The same between nodes."""
     devices: int = 0
     """Accelerators of a machine; 0: ranks compute on cores."""
+    peak_tflops: float | None = None
+    """Dense peak of one accelerator in the run's number type, as the machine's description has it."""
 
 
 @dataclass(frozen=True)

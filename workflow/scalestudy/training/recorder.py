@@ -29,6 +29,7 @@ from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training import staging
 from scalestudy.training.agreement import LIMIT, PRECISION
+from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, KernelUsage, Report
@@ -100,6 +101,7 @@ class Recorder:
         named = [own_file(target, Path()).name for target in report.own_code]
         imported = imported_from(self.job.extensions) if named else {}
         report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
+        report.warnings += data.unusual()
         report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     # While it trains
@@ -251,9 +253,13 @@ class Recorder:
         since = [loss.reshape(-1).double().cpu().numpy() for loss in self.losses]
         return np.concatenate([self._earlier_losses, *since])
 
-    def check(self, replica: Replica) -> None:
-        """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy."""
-        self.report.strategy, self.report.invalid_reason = replica.strategy.measured(), replica.invalid_reason()
+    def check(self, replica: Replica, first_steps: FirstSteps) -> None:
+        """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
+        self.report.strategy = replica.strategy.measured()
+        self.report.invalid_reason = first_steps.wrong or replica.invalid_reason()
+        self.report.warnings += first_steps.warnings
+        self.report.training_flops = replica.training_flops() if self.report.rank == 0 else None
+        self.report.threads = torch.get_num_threads()
         devices = {tensor.device.type for tensor in (*replica.model.parameters(), *self.losses[-1:])}
         self.report.computed_on = sorted(devices)
         self.report.finite = bool(np.isfinite(self.all_losses()).all()) and replica.is_finite()

@@ -39,6 +39,7 @@ class Replica:
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
         self.model = built_model(job, world.device, self.dtype, data.train)
+        torch.set_num_threads(job.resolved.threads_per_rank)  # the user's class may have set another number
         self.state_names = list(self.model.state_dict())
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.label_weights = label_weights(data.train) if self.spec.train.weighted_loss else None
@@ -97,6 +98,22 @@ class Replica:
     def synchronous(self) -> bool:
         """Whether all ranks make the same step at the same time."""
         return self.spec.strategy.synchronous
+
+    def training_flops(self) -> float | None:
+        """Floating-point operations of training on one sample; None where nothing is compared with them, or torch cannot count.
+
+        A compiled model and one that lies in shards are not counted.
+        """
+        counts = self.job.resolved.peak_tflops is not None and not self.emulated and not self.spec.compile
+        if not counts or not self.strategy.whole_parameters:
+            return None
+        from scalestudy.models.count import flops_per_sample
+
+        shape = self.held_out_batch(1)[0].shape[1:]
+        try:
+            return flops_per_sample(self.model, shape)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            return None  # the user's own model may look at values, which a tensor without data does not have
 
     def all_weights(self) -> AbstractContextManager[nn.Module]:
         """Inside, this rank has all weights of the training; entered and left by all ranks together."""
@@ -173,15 +190,19 @@ class Replica:
                 buffer.copy_(before)
 
     def _backward_of_held_out_samples(self) -> None:
-        """One forward and backward pass. Held-out samples do not disturb how training reads."""
-        spec, held_out = self.spec, self.data.held_out
+        """One forward and backward pass."""
         # A compiled model is compiled for the size of a batch.
-        count = spec.rank_batch if spec.compile else 2 * spec.batch.accumulate
+        count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
+        self.forward_backward(*self.held_out_batch(count))
+
+    def held_out_batch(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """So many held-out samples, repeated where there are fewer: they do not disturb how training reads."""
+        spec, held_out = self.spec, self.data.held_out
         x, y = held_out.batch(
             np.arange(count) % held_out.samples,
             size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False,
         )  # fmt: skip
-        self.forward_backward(self.inputs(x), y.to(self.world.device))
+        return self.inputs(x), y.to(self.world.device)
 
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         """The mean loss over this rank's batch."""

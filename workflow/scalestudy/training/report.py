@@ -183,6 +183,14 @@ class Report(_Plain):
     setup_s: float | None = None
     strategy: dict[str, float] = field(default_factory=dict)
     """Further columns that the strategy knows."""
+    training_flops: float | None = None
+    """Of one sample, as rank 0 has counted them (models/count.py)."""
+    exchange_pairs: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds of steps with an overlapped exchange and without it (exposed.py)."""
+    threads: int | None = None
+    """Of torch, after the last step."""
+    warnings: list[str] = field(default_factory=list)
+    """What this rank found unusual in its model and its data."""
     invalid_reason: str | None = None
     """Why the run is invalid as far as this rank's strategy knows."""
 

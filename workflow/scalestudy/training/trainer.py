@@ -19,6 +19,8 @@ from scalestudy.training import control_files
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer, first_step
 from scalestudy.training.evaluator import Evaluator
+from scalestudy.training.exposed import pairs_of_steps
+from scalestudy.training.first_steps import STEPS, FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
@@ -37,6 +39,9 @@ class Trainer:
         self.faults = Faults(job.spec, world.rank, job.run_folder)
         self.recorder = Recorder(job, world, self.schedule)
         self.recorder.describe(replica, data)
+        # A resumed optimiser has a history that the check would have to share.
+        begins_anew = job.resume is None and job.init_from is None and not world.is_server
+        self.first_steps = FirstSteps(replica, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0)
         self.agreement = Agreement(job, world, replica.synchronous, replica.state_bytes)
         self.evaluator = Evaluator(world, replica, data.held_out, self.schedule, self.recorder)
         self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
@@ -51,14 +56,22 @@ class Trainer:
             return
         if self.world.rank == 0:
             announce_agreement(self.job.folder)  # the result is near: a request to stop is met by finishing
+        self.recorder.report.exchange_pairs = self.expose_exchange()
         self.evaluator.at_end()
         self.checkpointer.time_a_checkpoint()
         self.replica.strategy.finish()
         with self.replica.all_weights():
-            self.recorder.check(self.replica)
+            self.recorder.check(self.replica, self.first_steps)
             if self.job.weights is not None and self.world.rank == 0:
                 self.replica.save_weights(self.job.folder / "weights.safetensors")
         self.recorder.write()
+
+    def expose_exchange(self) -> list[tuple[float, float]]:
+        """Steps with and without their overlapped exchange; none where the whole program is what is timed."""
+        report = self.recorder.report
+        if self.spec.measure.whole_program or not report.steps_done:
+            return []
+        return pairs_of_steps(self.replica, report.loop_s / report.steps_done, report.loop_s)
 
     def train(self) -> str:
         """All steps, with evaluations and checkpoints between them; ends where the spec says.
@@ -76,7 +89,9 @@ class Trainer:
             stream = on_device(loader, device) if self.spec.loader.pin_memory else iter(loader)
             self.evaluate_after(done, loader)  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
+                self.first_steps.before()
                 loss, samples = self.train_step(step, stream)
+                self.first_steps.after(self.schedule.learning_rate(step))
                 recorder.step(loss, samples, loader.delivered.popleft())
                 over, cause = self.between_steps(step + 1, loader)
                 if over:

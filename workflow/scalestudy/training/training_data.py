@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from scalestudy.data.catalogue import OwnData
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
@@ -17,6 +19,10 @@ from scalestudy.data.pagecache import drop, resident_bytes, warm
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.training.job import Job
 from scalestudy.training.staging import StagedCopies
+
+DIGESTED = 32
+"""Samples of the user's own that are compared with each other."""
+MAX_ITEM_S = 0.02
 
 
 class TrainingData:
@@ -96,6 +102,31 @@ class TrainingData:
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()  # the last conversions have only been queued
             return samples / (time.perf_counter() - begin) if samples else None
+
+    def unusual(self) -> list[str]:
+        """What is unusual in data of the user's own: its first rank digests some items, each fetched twice."""
+        if self.rank or not isinstance(self.spec.data, OwnData):
+            return []
+        begin = time.perf_counter()
+        self._digests(self.train, np.zeros(1, np.int64))
+        if time.perf_counter() - begin > MAX_ITEM_S:
+            return []  # items that take so long are not fetched again
+        count = min(self.train.samples, self.held_out.samples)
+        places = np.sort(np.random.default_rng(0).permutation(count)[:DIGESTED])
+        first, again, held_out = (self._digests(data, places) for data in (self.train, self.train, self.held_out))
+        changed = sum(one != other for one, other in zip(first, again, strict=True))
+        checks = {
+            "differ when they are fetched again: they are augmented at random, or not what their number says": changed,
+            "are equal to another one: does an item depend on its number?": len(places) - len(set(first)),
+            "are held-out samples too: does the class look at `train`?": len(set(first) & set(held_out)),
+        }
+        few = len(places) // 10
+        return [f"{n} of {len(places)} training samples of your own {what}" for what, n in checks.items() if n > few]
+
+    def _digests(self, data: Dataset, places: np.ndarray) -> list[bytes]:
+        """Of these samples without their labels, fetched as a batch is."""
+        x, _ = data.batch(places, size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=False)
+        return [hashlib.blake2b(sample.numpy().tobytes()).digest() for sample in x]
 
     def prepare_cache(self) -> float | None:
         """Bring the page cache into the state that the spec names, once on each node.

@@ -69,7 +69,14 @@ class OwnDataset(TensorDataset):
             raise UserError(
                 f"items of `{self._spec.import_}` differ in shape: {error}", str(_where(self._spec))
             ) from None
-        return x, y.float() if self.task == "multilabel" else y.long()
+        if self.task == "multilabel":
+            return x, y.float()
+        labels, where = y.long(), _where(self._spec)
+        if not torch.equal(labels.double(), y.double()):
+            wrong = float(y[labels != y][0])
+            raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
+        check_labels(labels.numpy(), self.classes, where, "correct the labels or `classes`, and prepare it again")
+        return x, labels
 
 
 def _where(spec: OwnData) -> Path:

@@ -1,0 +1,65 @@
+"""Exposed exchange: what a step is longer by because of an exchange that overlaps with its backward pass.
+
+Steps with the exchange and steps without it (`no_sync`) take turns after the window, without updates.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+
+from scalestudy.training.checkpoint import untouched_random_states
+from scalestudy.training.replica import Replica
+
+MIN_PAIRS, MAX_PAIRS = 3, 10
+MIN_BUDGET_S, MAX_SHARE = 1.0, 0.05
+"""Time that the pairs may take: seconds, or a share of the training's so far where that is more."""
+
+
+def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tuple[float, float]]:
+    """Seconds of a step with the exchange and of the one without beside it, the slowest rank's.
+
+    Called by all ranks that train, after the last step; buffers and random states stay. Empty where nothing overlaps, where
+    an exchange cannot be held back, and where a few pairs would take too long.
+    """
+    strategy, world, spec = replica.strategy, replica.world, replica.spec
+    if world.ranks == 1 or not strategy.overlapped or not strategy.can_hold_back or spec.batch.accumulate > 1:
+        return []
+    count = min(MAX_PAIRS, int(max(MIN_BUDGET_S, MAX_SHARE * trained_s) / (2 * step_s)))
+    if world.device.type == "cuda" and torch.cuda.mem_get_info(world.device)[0] < replica.state_bytes:
+        count = 0  # gradients that are held back are whole
+    agreed = torch.tensor(count, device=world.device)
+    dist.all_reduce(agreed, dist.ReduceOp.MIN, group=world.workers)
+    if int(agreed) < MIN_PAIRS:
+        return []
+    x, y = replica.held_out_batch(spec.rank_batch)
+    buffers = [buffer.clone() for buffer in replica.model.buffers()]
+    found = []
+    with untouched_random_states():
+        for pair in range(int(agreed)):
+            order = (True, False) if pair % 2 else (False, True)
+            seconds = {exchanging: _timed(replica, x, y, exchanging) for exchanging in order}
+            found.append((seconds[True], seconds[False]))
+    with torch.no_grad():
+        for buffer, before in zip(replica.model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+    slowest = torch.tensor(found, dtype=torch.float64, device=world.device)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX, group=world.workers)
+    return [(exchanging, alone) for exchanging, alone in slowest.tolist()]
+
+
+def _timed(replica: Replica, x: torch.Tensor, y: torch.Tensor, exchanging: bool) -> float:
+    """Seconds of one forward and backward pass, with what is left of the exchange."""
+    world, strategy = replica.world, replica.strategy
+    dist.barrier(group=world.workers)
+    begin = time.perf_counter()
+    with nullcontext() if exchanging else strategy.no_exchange(replica.module):
+        replica.forward_backward(x, y)
+    if exchanging:
+        replica.exchange()
+    if world.device.type == "cuda":
+        torch.cuda.synchronize(world.device)
+    return time.perf_counter() - begin

@@ -1,0 +1,136 @@
+"""Checks of a training's first steps: which parameters have gradients, and whether weights move by the ranks' mean gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scalestudy.training.optim import make_optimiser
+from scalestudy.training.replica import Replica
+
+STEPS = 2
+"""An exchange that is left out in every second step is seen in the second."""
+SAMPLED, MAX_SAMPLED_PARAMETERS = 8, 256
+"""Weights of each parameter, and parameters, that are compared."""
+TOLERANCE, NARROW_TOLERANCE = 0.01, 0.1
+"""Of the largest sampled change of a weight; sums differ by their order, and by more where gradients are compressed."""
+MAX_NAMED = 3
+
+
+class FirstSteps:
+    """Watches one rank from `before` to `after` each of the first steps.
+
+    Hooks on the parameters see the local gradients before any exchange, also one inside backward. Of some weights the
+    next value is computed apart, by a plain all-reduce of these gradients and the optimiser of one process.
+    """
+
+    def __init__(self, replica: Replica, steps: int) -> None:
+        """`steps` of the run's first ones are watched."""
+        spec, strategy = replica.spec, replica.strategy
+        self.replica, self.world, self.left = replica, replica.world, steps
+        if replica.emulated or spec.compile or not strategy.whole_parameters:
+            self.left = 0
+        self.compares = (
+            replica.synchronous and strategy.moves_by_mean and strategy.scaler is None and self.world.ranks > 1
+        )
+        self.narrow = getattr(strategy.options, "compression", "none") != "none"
+        self.wrong = ""
+        """Why the exchange is not that of the mean gradient."""
+        self.warnings = list(_unregistered(replica.model)) if self.left else []
+        self._parameters = [parameter for parameter in replica.model.parameters() if parameter.requires_grad]
+        sampled = self._parameters[:: -(-len(self._parameters) // MAX_SAMPLED_PARAMETERS)]
+        generator = torch.Generator().manual_seed(0)
+        self._places = [
+            (parameter, torch.randint(parameter.numel(), (SAMPLED,), generator=generator).to(parameter.device))
+            for parameter in sampled
+        ]
+        self._optimiser: torch.optim.Optimizer | None = None
+        self._told = False
+
+    def before(self) -> None:
+        """A step begins."""
+        if not self.left:
+            return
+        self._seen: set[int] = set()
+        self._gradients = [torch.zeros(SAMPLED, dtype=p.dtype, device=p.device) for p, _ in self._places]
+        places = {id(parameter): slot for slot, (parameter, _) in enumerate(self._places)}
+        self._hooks = [p.register_hook(partial(self._hook, id(p), places.get(id(p)))) for p in self._parameters]
+        if self.compares and self._optimiser is None:
+            self._weights = nn.Parameter(self._sampled())
+            self._optimiser = make_optimiser(self.replica.spec.optimiser, [self._weights])
+
+    def after(self, rate: float) -> None:
+        """It has ended, with this learning rate."""
+        if not self.left:
+            return
+        self.left -= 1
+        for hook in self._hooks:
+            hook.remove()
+        if not self._told:
+            self.warnings += self._without_gradient()
+            self._told = True
+        if self._optimiser is None:
+            return
+        before, mean = self._weights.detach().clone(), torch.cat(self._gradients)
+        dist.all_reduce(mean, group=self.world.workers)
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._weights.grad = mean / self.world.ranks
+        self._optimiser.step()
+        expected, found = self._weights.detach(), self._sampled()
+        change, error = float((expected - before).abs().max()), float((found - expected).abs().max())
+        rounding = 8 * torch.finfo(found.dtype).eps * float(expected.abs().max())
+        if error > (NARROW_TOLERANCE if self.narrow else TOLERANCE) * change + rounding and not self.wrong:
+            name = self.replica.spec.strategy.name
+            self.wrong = (
+                f"`{name}` does not exchange the mean gradient: in one of the first steps a weight differs by {error:.2g} from "
+                f"that after a plain all-reduce, which moves weights by {change:.2g} at most: see `exchange` of the strategy"
+            )
+        self._weights.data.copy_(found)
+
+    def _hook(self, parameter: int, slot: int | None, gradient: Any) -> None:
+        """Called with what one backward pass adds to a parameter's gradient."""
+        if gradient is None:
+            return
+        self._seen.add(parameter)
+        if slot is not None:
+            self._gradients[slot] += gradient.detach().reshape(-1)[self._places[slot][1]]
+
+    def _sampled(self) -> torch.Tensor:
+        return torch.cat([parameter.detach().reshape(-1)[places] for parameter, places in self._places])
+
+    def _without_gradient(self) -> Iterator[str]:
+        named = dict(self.replica.model.named_parameters())
+        frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
+        missing = [name for name, p in named.items() if p.requires_grad and id(p) not in self._seen]
+        if missing:
+            yield f"{_of(missing, len(named))} got no gradient in the first step: the loss does not depend on them"
+        if frozen:
+            yield f"{_of(frozen, len(named))} are not trained, since `requires_grad` is off"
+
+
+def _of(names: list[str], count: int) -> str:
+    shown = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    return f"{len(names)} of {count} parameters ({shown})"
+
+
+def _unregistered(model: nn.Module) -> Iterator[str]:
+    """Layers and parameters that lie in plain lists and mappings, which torch does not search."""
+    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    lost = []
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+            parts = [part for part in items if isinstance(part, (nn.Module, nn.Parameter))]
+            if name not in ("_modules", "_parameters") and any(id(part) not in known for part in parts):
+                lost.append(f"{prefix}.{name}".lstrip("."))
+    if lost:
+        yield (
+            f"layers in plain lists or mappings ({', '.join(lost[:MAX_NAMED])}) are no part of the model and not trained: use "
+            "nn.ModuleList, nn.ModuleDict or nn.ParameterList"
+        )
