@@ -88,6 +88,7 @@ TOLD = {
 
 def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> TrainingData:
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("scalestudy.training.training_data.DIGEST_S", 60.0)  # also on a busy machine
     (folder / "config" / "extensions").mkdir(parents=True)
     (folder / "config" / "extensions" / f"{kind}_items.py").write_text(OWN)
     data = {"import": f"{kind}_items:Items", "kwargs": {"kind": kind}}
@@ -103,6 +104,12 @@ def test_own_data_that_repeats_itself_changes_or_ignores_the_split_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     assert own_data(tmp_path, monkeypatch, kind).unusual() == TOLD[kind]
+
+
+def test_items_that_take_long_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = own_data(tmp_path, monkeypatch, "repeats")
+    monkeypatch.setattr("scalestudy.training.training_data.DIGEST_S", 1e-6)
+    assert data.unusual() == []
 
 
 @pytest.mark.parametrize(

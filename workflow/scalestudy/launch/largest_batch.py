@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from scalestudy.errors import UserError
 from scalestudy.limits import free_memory_bytes
 from scalestudy.locks import Patience
 from scalestudy.measure.allocator import keep_freed_memory
+from scalestudy.measure.system import sizes
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
 from scalestudy.training.job import Job
@@ -155,12 +155,12 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     job = dataclasses.replace(job, spec=job.spec.model_copy(update=changes))
     world = join(job, 0)
     device = world.device
-    before, code_before = _status_bytes("VmRSS"), _status_bytes("RssFile")
+    before = sizes("status")
     if device.type == "cuda" and limit_bytes is not None:
         whole = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / whole))
     elif limit_bytes is not None:
-        most = _status_bytes("VmData") + limit_bytes
+        most = before["VmData"] + limit_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     replica = Replica(job, world, TrainingData(job, 0, data, data))
     few = np.arange(min(batch, data.samples, DISTINCT))
@@ -176,11 +176,6 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     held.clear()
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
-    code = _status_bytes("RssFile") - code_before  # pages of libraries, which no limit counts
-    return _status_bytes("VmHWM") - before - code
-
-
-def _status_bytes(name: str) -> int:
-    """A size from /proc/self/status, bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    now = sizes("status")
+    code = now["RssFile"] - before["RssFile"]  # pages of libraries, which no limit counts
+    return now["VmHWM"] - before["VmRSS"] - code

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from scalestudy.measure.allocator import trim
+from scalestudy.measure.system import sizes
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLEAR = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 """Written to clear_refs, it resets VmHWM (proc(5), since Linux 4.0)."""
 
@@ -21,7 +22,9 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.baseline = torch.cuda.memory_allocated(device) if device.type == "cuda" else _status().get("RssAnon", 0)
+        self.baseline = (
+            torch.cuda.memory_allocated(device) if device.type == "cuda" else sizes("status").get("RssAnon", 0)
+        )
         self.counts = device.type == "cuda"
 
     def restart(self) -> None:
@@ -40,18 +43,8 @@ class PeakMemory:
         """Peak since `restart` above the baseline; None where this system does not report it."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.baseline
-        status = _status()
+        status = sizes("status")
         if not self.counts or "VmHWM" not in status:
             return None
         of_files = status.get("RssFile", 0) + status.get("RssShmem", 0)
         return max(0, status["VmHWM"] - of_files - self.baseline)
-
-
-def _status() -> dict[str, int]:
-    """The sizes of /proc/self/status, bytes; empty where there is none."""
-    try:
-        lines = STATUS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return {}
-    fields = [line.split() for line in lines if line.endswith(" kB")]
-    return {field[0].rstrip(":"): int(field[1]) * 1024 for field in fields}

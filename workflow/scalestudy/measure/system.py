@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from scalestudy.measure.devices import DeviceMeter
-from scalestudy.measure.throttling import throttled_seconds
+from scalestudy.measure.throttling import around, throttled_seconds
 
 INTERVAL_S = 1.0
 UNMEASURED = "unmeasured."
@@ -25,20 +25,25 @@ LEAST_SPAN_S = 0.5
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+def sizes(file: str, pid: int | str = "self") -> dict[str, int]:
+    """The sizes in /proc/<pid>/`status` or `smaps_rollup`, bytes; empty where there is no such file or process."""
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    fields = [line.split() for line in lines if line.endswith(" kB")]
+    return {field[0].rstrip(":"): int(field[1]) * 1024 for field in fields}
+
+
 def anonymous_bytes(pid: int) -> int:
     """Peak of a process's anonymous memory, bytes; 0 when it is gone.
 
     Shared pages count in proportion (Pss_Anon + Pss_Shmem). The kernel's peak of the resident set (VmHWM) above the present
     one is added: what was in use between two samples.
     """
-    try:
-        rollup, status = (Path(f"/proc/{pid}/{name}").read_text() for name in ("smaps_rollup", "status"))
-    except OSError:
-        return 0
-    values = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
-    of_status = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Vm")}
-    above = max(0, of_status.get("VmHWM", 0) - of_status.get("VmRSS", 0))
-    return (values.get("Pss_Anon", 0) + values.get("Pss_Shmem", 0) + above) * 1024
+    rollup, status = sizes("smaps_rollup", pid), sizes("status", pid)
+    above = max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) if rollup else 0
+    return rollup.get("Pss_Anon", 0) + rollup.get("Pss_Shmem", 0) + above
 
 
 def cpu_seconds(pid: int) -> float:
@@ -111,11 +116,9 @@ def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float)
     know, or where the kernel does not say.
     """
     widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
-    before = [row for row in rows if row["clock_s"] <= begin - widened_s] or rows[:1]
-    after = [row for row in rows if row["clock_s"] >= end + widened_s] or rows[-1:]
-    if not before or not after:
+    if not rows:
         return None
-    first, last = before[-1], after[0]
+    first, last = around(rows, begin - widened_s, end + widened_s)
     span_s = last["clock_s"] - first["clock_s"]
     foreign_s = (last["busy_s"] - first["busy_s"]) - (last["cpu_s"] - first["cpu_s"])
     if span_s < LEAST_SPAN_S or math.isnan(foreign_s):

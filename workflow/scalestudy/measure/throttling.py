@@ -30,17 +30,25 @@ def _seconds(folder: Path) -> float | None:
     return max(counts) / 1000 if counts else None
 
 
+def around(
+    rows: Sequence[Mapping[str, float]], begin: float, end: float
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """The last sample before a stretch of time and the first one after it, as far as there are any."""
+    before = [row for row in rows if row["clock_s"] <= begin]
+    after = [row for row in rows if row["clock_s"] >= end]
+    return (before or rows)[-1 if before else 0], (after or rows)[0 if after else -1]
+
+
 def throttled_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
     """Share of the time between two moments of `perf_counter` in which a host's cores were slowed down, 0 to 1.
 
     From the last sample before to the first sample after; `rows` are a Sampler's. None where the kernel does not say.
     """
-    before = [row for row in rows if row["clock_s"] <= begin] or rows[:1]
-    after = [row for row in rows if row["clock_s"] >= end] or rows[-1:]
-    if not before or not after:
+    if not rows:
         return None
-    span_s = after[0]["clock_s"] - before[-1]["clock_s"]
-    throttled_s = after[0].get("throttled_s", math.nan) - before[-1].get("throttled_s", math.nan)
+    first, last = around(rows, begin, end)
+    span_s = last["clock_s"] - first["clock_s"]
+    throttled_s = last.get("throttled_s", math.nan) - first.get("throttled_s", math.nan)
     if span_s <= 0 or math.isnan(throttled_s):
         return None
     return min(1.0, max(0.0, throttled_s / span_s))

@@ -42,8 +42,8 @@ class FirstSteps:
         self.wrong = ""
         """Why the exchange is not that of the mean gradient."""
         self.warnings = list(_unregistered(replica.model)) if self.left else []
-        self._parameters = [parameter for parameter in replica.model.parameters() if parameter.requires_grad]
-        sampled = self._parameters[:: -(-len(self._parameters) // MAX_SAMPLED_PARAMETERS)]
+        self._parameters = [p for p in replica.model.parameters() if p.requires_grad and p.numel()]
+        sampled = self._parameters[:: 1 + len(self._parameters) // MAX_SAMPLED_PARAMETERS]
         generator = torch.Generator().manual_seed(0)
         self._places = [
             (parameter, torch.randint(parameter.numel(), (SAMPLED,), generator=generator).to(parameter.device))
@@ -107,7 +107,7 @@ class FirstSteps:
     def _without_gradient(self) -> Iterator[str]:
         named = dict(self.replica.model.named_parameters())
         frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
-        missing = [name for name, p in named.items() if p.requires_grad and id(p) not in self._seen]
+        missing = [name for name, p in named.items() if p.requires_grad and p.numel() and id(p) not in self._seen]
         if missing:
             yield f"{_of(missing, len(named))} got no gradient in the first step: the loss does not depend on them"
         if frozen:

@@ -22,7 +22,9 @@ from scalestudy.training.staging import StagedCopies
 
 DIGESTED = 32
 """Samples of the user's own that are compared with each other."""
-MAX_ITEM_S = 0.02
+MIN_DIGESTED = 4
+DIGEST_S = 0.1
+"""Their time; where items take so long that fewer would be compared, none are."""
 
 
 class TrainingData:
@@ -107,12 +109,14 @@ class TrainingData:
         """What is unusual in data of the user's own: its first rank digests some items, each fetched twice."""
         if self.rank or not isinstance(self.spec.data, OwnData):
             return []
-        begin = time.perf_counter()
-        self._digests(self.train, np.zeros(1, np.int64))
-        if time.perf_counter() - begin > MAX_ITEM_S:
-            return []  # items that take so long are not fetched again
+        for _ in range(2):  # the first time it may open files
+            begin = time.perf_counter()
+            self._digests(self.train, np.zeros(1, np.int64))
+        digested = min(DIGESTED, int(DIGEST_S / 3 / (time.perf_counter() - begin)))
+        if digested < MIN_DIGESTED:
+            return []
         count = min(self.train.samples, self.held_out.samples)
-        places = np.sort(np.random.default_rng(0).permutation(count)[:DIGESTED])
+        places = np.sort(np.random.default_rng(0).permutation(count)[:digested])
         first, again, held_out = (self._digests(data, places) for data in (self.train, self.train, self.held_out))
         changed = sum(one != other for one, other in zip(first, again, strict=True))
         checks = {
