@@ -108,19 +108,23 @@ def test_one_similar_run_of_known_throughput_is_enough_to_tell_its_set_up() -> N
     assert estimate.low_s < 226 < estimate.high_s < 700
 
 
+def seconds(ranks: int, rank_batch: int, samples: float, *seen: neighbours.EndedRun) -> tuple[float, float]:
+    return neighbours.seconds_of(ranks, rank_batch, samples, neighbours.by_geometry(seen))
+
+
 def test_without_a_split_one_similar_run_says_from_all_set_up_to_none() -> None:
-    assert neighbours.seconds_of(4, 32, 1000.0, [neighbours.EndedRun(4, 32, 100.0, 10.0)]) == pytest.approx(
+    assert seconds(4, 32, 1000.0, neighbours.EndedRun(4, 32, 100.0, 10.0)) == pytest.approx(
         (10 * 0.8**1.5, 100 * 1.5**1.5)
     )
 
 
 def test_an_expectation_from_similar_runs_widens_with_the_distance() -> None:
-    seen = [neighbours.EndedRun(1, 32, 3200.0, 100.0, 10.0)]
-    spans = [neighbours.seconds_of(ranks, 32, 3200.0, seen) for ranks in (1, 4, 128)]
+    seen = neighbours.EndedRun(1, 32, 3200.0, 100.0, 10.0)
+    spans = [seconds(ranks, 32, 3200.0, seen) for ranks in (1, 4, 128)]
     assert spans[0] == pytest.approx((80.0, 150.0))
     assert spans[1] == pytest.approx((64.0, 225.0))
     assert spans[2][0] < 40 and spans[2][1] > 500
-    other_batch = neighbours.seconds_of(1, 128, 3200.0, seen)
+    other_batch = seconds(1, 128, 3200.0, seen)
     assert other_batch == pytest.approx(spans[1])
 
 

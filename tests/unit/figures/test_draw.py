@@ -9,14 +9,12 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
-from scalestudy.figures.axes import log_ticks
 from scalestudy.figures.caption import caption
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import chart_of, draw, figure_named
 from scalestudy.figures.render import legend_entries, render
-from scalestudy.figures.style import styled, text_width, wrapped
-from scalestudy.figures.words import friendly, quantity
-from scalestudy.spec.labels import number
+from scalestudy.figures.style import styled
+from scalestudy.figures.words import friendly, number, quantity
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -50,7 +48,6 @@ def test_a_label_is_text_and_never_a_formula(study: Study, label: str) -> None:
 
     for figure in study.figures:
         assert len(draw(study, MACHINE, figure.file_name)) == 4
-    assert text_width("$x$", 8) > text_width("x", 8)
 
 
 def test_a_caption_is_one_line_of_what_is_drawn_n_and_whiskers_and_notes_follow_it(study: Study) -> None:
@@ -78,14 +75,19 @@ def test_notes_leave_the_picture_and_a_logarithmic_axis_is_named(study: Study) -
 
 
 def test_the_legend_has_one_entry_per_series_and_none_for_marks() -> None:
-    points = (Point(1, 1), Point(2, 1, kind="extrapolated"), Point(3, 1, kind="predicted"), Point(4, 1, emulated=True))
+    points = (
+        Point(1, 1),
+        Point(2, 1, kind="extrapolated"),
+        Point(3, 1, kind="predicted"),
+        Point(4, 1, emulated=("compute", "storage")),
+    )
 
     def drawn(*labels: str) -> Chart:
         return Chart("", (Panel("", Axis("x"), Axis("y"), tuple(Line(label, points) for label in labels)),))
 
     assert [line.label for line in legend_entries(drawn("a", "b"))] == ["a", "b"]
     assert legend_entries(drawn("a")) == []
-    assert caption(drawn("a")).endswith("hollow: extrapolated or predicted; dot inside: compute emulated")
+    assert caption(drawn("a")).endswith("hollow: extrapolated or predicted; dot inside: compute, storage emulated")
 
 
 def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
@@ -147,13 +149,23 @@ def test_numbers_keep_their_significant_digits() -> None:
     assert [number(value) for value in (0.012345, 1234567.0, 2.0, 0.0)] == ["0.0123", "1,234,567", "2", "0"]
 
 
-def test_a_logarithmic_axis_has_few_round_ticks() -> None:
-    assert log_ticks(0.9, 1100) == [1, 10, 100, 1000]
-    assert log_ticks(1.9, 11) == [2, 3, 5, 7, 10]
+@pytest.mark.parametrize(("limits", "ticks"), [((1, 1000), [1, 10, 100, 1000]), ((2, 10), [2, 5, 10])])
+def test_a_logarithmic_axis_has_few_round_ticks(limits: tuple[float, float], ticks: list[float]) -> None:
+    points = tuple(Point(1, value) for value in limits)
+    panel = Panel("", Axis("x"), Axis("y", log=True), (Line("a", points),))
+
+    with styled():
+        axes = render(Chart("", (panel,))).axes[0]
+
+    low, high = axes.get_ylim()
+    assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
 
 
-def test_text_is_wrapped_to_the_width_that_it_takes() -> None:
-    lines = wrapped("a sentence that does not fit into one inch of paper", 8, 1.0)
+def test_an_axis_of_shares_ends_at_one_whatever_the_whiskers_reach() -> None:
+    point = Point(1, 0.97, low=0.7, high=1.24, n=3)
+    panel = Panel("", Axis("x"), Axis("Held-out accuracy", limits=(0.0, 1.0)), (Line("a", (point,), "band"),))
 
-    assert len(lines) > 1
-    assert all(text_width(line, 8) <= 1.0 for line in lines)
+    with styled():
+        axes = render(Chart("", (panel,))).axes[0]
+
+    assert axes.get_ylim()[1] <= 1.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
 from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
 from scalestudy.figures.style import line_look
+from scalestudy.spec.prices import Prices
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -131,11 +133,9 @@ def test_what_a_training_costs_is_drawn_over_how_long_it_takes(study: Study, tmp
 
 
 def test_a_machine_with_prices_is_drawn_in_its_currency(study: Study, tmp_path: Path) -> None:
-    Path("config/machines").mkdir()
-    Path(f"config/machines/{MACHINE}.yaml").write_text(
-        "prices: {currency: EUR, per_device_hour: 2}\n", encoding="utf-8"
+    study = replace(
+        with_figure(tmp_path, "{kind: pareto}"), prices=Prices.model_validate({"currency": "EUR", "per_device_hour": 2})
     )
-    study = with_figure(tmp_path, "{kind: pareto}")
     write_results(study, lambda run: {"metrics": {"time_to_train_s": 3600.0}})
 
     made = chart(study, "pareto")
@@ -213,7 +213,7 @@ def test_what_was_not_measured_in_full_has_open_marks() -> None:
 def test_the_alternative_text_says_units_numbers_of_runs_and_kinds() -> None:
     panel = Panel(
         "", Axis("Ranks"), Axis("Training time", "s"),
-        (Line("ring", (Point(1, 10, n=3, kind="extrapolated"), Point(2, 5, n=2, kind="extrapolated", emulated=True))),),
+        (Line("ring", (Point(1, 10, n=3, kind="extrapolated"), Point(2, 5, n=2, kind="extrapolated", emulated=("compute",)))),),
     )  # fmt: skip
     assert alt_text(Chart("T", (panel,))) == (
         "T: a chart with 1 panel. Training time over ranks. "

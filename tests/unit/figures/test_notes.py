@@ -80,11 +80,25 @@ def test_nothing_agrees_by_construction_where_no_published_number_was_waited_for
 def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
     rows = [row(extrapolation_factor=12.3), row(extrapolation_factor=300_270.0), row(extrapolation_factor=None)]
 
-    assert notes.factors(rows, EXTRAPOLATED) == (
+    assert notes.extrapolated(rows, EXTRAPOLATED)[-1] == (
         "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
     )
-    assert notes.factors([row()], EXTRAPOLATED) == "From window to whole training: a factor of 1,000"
+    assert notes.extrapolated([row()], EXTRAPOLATED)[-1] == "From window to whole training: a factor of 1,000"
 
 
 def test_what_was_measured_in_full_has_no_factor() -> None:
-    assert notes.factors([row()], [Line("a", (Point(1.0, 2.0),), "series")]) == ""
+    assert notes.extrapolated([row()], [Line("a", (Point(1.0, 2.0),), "series")]) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "part"),
+    [
+        ("network.mib_per_s", "network"),
+        ("loader.storage.latency_ms", "storage"),
+        ("loader.memory_limit_mib", "page cache"),
+    ],
+)
+def test_every_emulated_part_is_marked_as_compute_is(column: str, part: str) -> None:
+    assert notes.emulated_parts([row()]) == ("compute",)
+    assert notes.emulated_parts([row(device="cpu", **{column: 16.0})]) == (part,)
+    assert notes.emulated_parts([row(**{column: 16.0})]) == ("compute", part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger
@@ -26,18 +26,6 @@ LINK_MARGIN_S = 300
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
 DATA_LEAST_S = 600.0
-
-NAMES = (
-    "nodes",
-    "ranks_per_node",
-    "gpus_per_node",
-    "cpus_per_rank",
-    "mem_mb",
-    "runtime",
-    "queue",
-    "gpus_held_per_node",
-    "hosts",
-)
 
 
 @dataclass(frozen=True)
@@ -74,6 +62,9 @@ class Resources:
         return 60 * (self.runtime or 0) * self.links
 
 
+NAMES = tuple(field.name for field in fields(Resources) if field.name != "links")
+
+
 def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
     """What a run requests. Measured runs have nodes to themselves, so they request all devices of those nodes."""
     nodes, per_node = geometry(run.spec, machine)
@@ -88,12 +79,8 @@ def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
 
 
 def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
-    """What preparing a dataset requests."""
-    return _of_cpus(machine, replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s)))
-
-
-def _of_cpus(machine: Machine, estimate: TimeEstimate) -> Resources:
-    """One node and no accelerator, in a queue of CPU nodes where the machine has one."""
+    """The request to prepare a dataset: one node and no accelerator, in a queue of CPU nodes where the machine has one."""
+    estimate = replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s))
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
     held = gpus_held(machine, queue)

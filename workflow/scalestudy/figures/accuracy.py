@@ -10,7 +10,7 @@ import pandas as pd
 
 from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
-from scalestudy.figures.build import finished
+from scalestudy.figures.build import SHARE, finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Row, disturbed, grouped, selected, styles
@@ -32,7 +32,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
     scores = {key for several in evaluations.values() for one in several for key in one if one[key] is not None}
     score = "auroc" if "accuracy" not in scores and "auroc" in scores else "accuracy"
     x = Axis("Time since training began", "s", bool(figure.log_x))
-    y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y))
+    y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y), limits=SHARE)
     groups = grouped(study, figure, runs, figure.series or "strategy", None)
     looks = styles(study, figure.series or "strategy", groups)
     panels = []

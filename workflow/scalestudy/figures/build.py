@@ -19,13 +19,20 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
 from scalestudy.figures.reference import citation, drawable, published_lines, read_reference
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED, on_logarithms
+from scalestudy.spec.columns import MEASURED, SHARES, on_logarithms
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.study import Study
 
 MAX_TICKED = 12
 """Whole numbers on an axis that all get a tick."""
+SHARE = (0.0, 1.0)
+MAX_EFFICIENCY = (0.0, 1.5)
+"""Ends of an axis of efficiencies: a wide interval stretches it no further."""
+SHARED = "more threads than cores: not a scaling result"
+SHARED_EXCHANGE = (
+    "exchange shares cores: more ranks and servers than cores exchange on a host, whose compute is emulated"
+)
 
 
 @dataclass(frozen=True)
@@ -40,15 +47,21 @@ class Drawing:
     bars: bool = False
     """A bar for each value of x in place of a line."""
 
-    def of(self, figure: FigureSpec) -> Drawing:
-        """The drawing with the figure's own columns and scales."""
-        return replace(
-            self,
-            y=self.y or figure.y or "",
-            x=self.x or figure.x or "",
-            log_x=self.log_x if figure.log_x is None else figure.log_x,
-            log_y=self.log_y if figure.log_y is None else figure.log_y,
-        )
+
+def drawing_of(kind: Drawing, figure: FigureSpec, runs: Sequence[Row]) -> Drawing:
+    """The kind's drawing with the figure's own columns and scales; in bars where x has at most two values, which a line
+    would join, and nothing needs its scale."""
+    drawing = replace(
+        kind,
+        y=kind.y or figure.y or "",
+        x=kind.x or figure.x or "",
+        log_x=kind.log_x if figure.log_x is None else figure.log_x,
+        log_y=kind.log_y if figure.log_y is None else figure.log_y,
+    )
+    if drawing.x in MEASURED or drawing.ideal == "one" or figure.log_y or figure.reference or figure.mark:
+        return drawing
+    is_short = len({canonical_json(row.get(drawing.x)) for row in runs}) <= 2
+    return replace(drawing, bars=True, log_y=False) if is_short else drawing
 
 
 def chart_over(
@@ -56,39 +69,40 @@ def chart_over(
 ) -> Chart:
     """Chart of y over x, with the kind's `own` notes. `every`: all rows that may be a base of comparison."""
     series, runs = figure.series or "strategy", selected(rows, figure.where)
-    drawing = _in_bars(figure, kind.of(figure), runs)
+    drawing = drawing_of(kind, figure, runs)
+    x, y = drawing.x, drawing.y
     published = read_reference(figure.reference) if figure.reference else []
-    groups = grouped(study, figure, runs, series, drawing.x)
+    groups = grouped(study, figure, runs, series, x)
     looks = styles(study, series, groups)
     base_rows = rows if every is None else every
-    found_bases = bases_of(study, base_rows, groups)
-    panels = []
-    for group, found in zip(groups, found_bases, strict=True):
-        categories = categories_of(study, drawing.x, group.runs if drawing.bars else runs, always=drawing.bars)
+    known, workload = bases(base_rows, study), workload_of(study)
+    panels: list[Panel] = []
+    shown: list[dict[str, str]] = []
+    shown_bases: list[tuple[str, Base]] = []
+    for group in groups:
+        names = dict.fromkeys(workload[row["run"]] for row in group.runs)
+        found = [known[name] for name in names if name in known]
+        categories = categories_of(study, x, group.runs if drawing.bars else runs, always=drawing.bars)
         lines = _lines(figure, drawing, group, looks, categories)
         guides: list[Line] = []
         if lines and not categories:
-            guides = published_lines(published, group.runs, drawing.x, drawing.y, series)
-            guides[:0] = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, drawing.y))
+            guides = published_lines(published, group.runs, x, y, series)
+            guides[:0] = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, y))
         panels.append(_panel(figure, drawing, group, lines, guides, categories))
-    shown = [row for group in groups for row in drawable(published, group.runs, drawing.x, drawing.y, series)]
-    said = (
+        shown += drawable(published, group.runs, x, y, series)
+        shown_bases += [(group.title, base) for base in found if lines]
+    chart = finished(
+        figure,
+        runs,
+        groups,
+        panels,
         notes.by_construction(runs, shown),
         *own,
-        *_base_notes(drawing, panels, found_bases),
+        *_base_notes(y, panels, shown_bases),
         *(panel.shaded_why for panel in panels),
-        citation(published, shown, runs, drawing.x, drawing.y, series),
+        citation(published, shown, runs, x, y, series),
     )
-    chart = finished(figure, runs, groups, panels, *said)
     return replace(chart, sources=tuple(dict.fromkeys(row["source"] for row in shown)))
-
-
-def _in_bars(figure: FigureSpec, drawing: Drawing, runs: Sequence[Row]) -> Drawing:
-    """The drawing, in bars where a line would join two points: x has at most two values, and nothing needs its scale."""
-    if drawing.x in MEASURED or drawing.ideal == "one" or figure.log_y or figure.reference or figure.mark:
-        return drawing
-    is_short = len({canonical_json(row.get(drawing.x)) for row in runs}) <= 2
-    return replace(drawing, bars=True, log_y=False) if is_short else drawing
 
 
 def finished(
@@ -97,8 +111,7 @@ def finished(
     """Chart of panels, with the notes of every kind around the kind's own."""
     lines = [line for panel in panels for line in panel.lines]
     said = (
-        notes.extrapolated(lines),
-        notes.factors(runs, lines),
+        *notes.extrapolated(runs, lines),
         notes.emulated(runs),
         *(group.note for group in groups),
         *own,
@@ -106,15 +119,6 @@ def finished(
         *notes.trust(runs),
     )
     return Chart(figure.title or "", tuple(panels), tuple(dict.fromkeys(filter(None, said))))
-
-
-def bases_of(study: Study, rows: pd.DataFrame, groups: Sequence[Group]) -> list[list[Base]]:
-    """For each panel the bases of its workloads."""
-    found, workload = bases(rows, study), workload_of(study)
-    return [
-        [found[name] for name in dict.fromkeys(workload[row["run"]] for row in group.runs) if name in found]
-        for group in groups
-    ]
 
 
 def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
@@ -125,15 +129,12 @@ def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[
     return None if mean is None else (found[0].ranks, mean.mean)
 
 
-def _base_notes(drawing: Drawing, panels: Sequence[Panel], found: Sequence[Sequence[Base]]) -> list[str]:
+def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base]]) -> list[str]:
     """The base of efficiencies or of the line of ideal scaling."""
-    if drawing.y.startswith("own_"):
+    if y.startswith("own_"):
         return ["Each series over its own smallest number of ranks"]
     ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
-    if drawing.y not in ("efficiency", "speedup") and not ideal:
-        return []
-    drawn = [(panel, several) for panel, several in zip(panels, found, strict=True) if panel.lines]
-    return notes.bases([(panel.title, base) for panel, several in drawn for base in several])
+    return notes.bases(found) if ideal or y in ("efficiency", "speedup") else []
 
 
 def _lines(figure: FigureSpec, drawing: Drawing, group: Group, looks: Looks, categories: dict[str, str]) -> list[Line]:
@@ -156,12 +157,12 @@ def _panel(
     categories: dict[str, str],
 ) -> Panel:
     x, y = drawing.x, drawing.y
-    drawn = [line for line in (*guides, *lines) if line.role != "ideal"]
-    places = {point.x for line in drawn for point in line.points}
+    places = {point.x for line in (*guides, *lines) if line.role != "ideal" for point in line.points}
     values = [point.y for line in lines for point in line.points]
     log_x = drawing.log_x and not categories and min(places, default=1) > 0
-    ticks = tuple(sorted(places)) if not categories and _counts(places) else ()
-    limits = (0.0, _top(lines)) if drawing.ideal == "one" else None
+    few = 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
+    ticks = tuple(sorted(places)) if few and not categories else ()
+    limits = MAX_EFFICIENCY if drawing.ideal == "one" else SHARE if y in SHARES else None
     shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
     if shaded_from is not None and categories:
         shaded_from = list(categories).index(canonical_json(shaded_from))
@@ -177,20 +178,12 @@ def _panel(
     )
 
 
-def _top(lines: Sequence[Line]) -> float:
-    """End of an axis of efficiencies: 1.1, or more for higher means; a wide interval stretches it to 1.5 at most."""
-    points = [point for line in lines for point in line.points]
-    return max([1.1, *(point.y for point in points), *(min(point.high or 0.0, 1.5) for point in points)])
-
-
 def _points(members: Sequence[Row], x: str, y: str, categories: list[str]) -> tuple[Point, ...]:
     """One point per configuration with a valid number, from left to right."""
     points = []
     for runs in by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
-        if not valid:
-            continue
-        if categories:
+        if valid and categories:
             points.append(point_of(valid, y, float(categories.index(canonical_json(valid[0].get(x))))))
         elif mean := interval([float(row[x]) for row in valid if row.get(x) is not None]):
             points.append(point_of(valid, y, mean.mean))
@@ -205,18 +198,13 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        any(map(is_compute_emulated, valid)), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
+        notes.emulated_parts(valid), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _counts(places: set[float]) -> bool:
-    """Whether these are few whole numbers, such as ranks, so that each gets its tick."""
-    return 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
 
 
 def categories_of(study: Study, x: str, runs: Sequence[Row], always: bool = False) -> dict[str, str]:
@@ -229,8 +217,8 @@ def categories_of(study: Study, x: str, runs: Sequence[Row], always: bool = Fals
 
 def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> list[Line]:
     """Ideal scaling from the panel's base, as far as measured; none where a panel has no base, or several."""
-    first = min(point.x for line in lines for point in line.points)
-    last = max(point.x for line in lines for point in line.points)
+    places = [point.x for line in lines for point in line.points]
+    first, last = min(places), max(places)
     if kind == "one":
         return [Line("ideal", (Point(first, 1.0), Point(last, 1.0)), "ideal")]
     if kind == "none" or base is None or first == last:
@@ -240,28 +228,18 @@ def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> 
     return [Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")]
 
 
-SHARED = "more threads than cores: not a scaling result"
-SHARED_EXCHANGE = (
-    "exchange shares cores: more ranks and servers than cores exchange on a host, whose compute is emulated"
-)
-
-
 def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:
     """The smallest rank count from which on all valid runs share cores, and how they do."""
     valid = [row for row in runs if row["status"] == "valid"]
     if drawing.ideal == "one":  # real compute that shares cores has no efficiency
         valid = [row for row in valid if is_compute_emulated(row) or not row["oversubscribed"]]
-    crowded = [row for row in valid if _shares_cores(row)]
-    roomy = [row["ranks"] for row in valid if not _shares_cores(row)]
+    crowded = [row for row in valid if row["exchange_shares_cores" if is_compute_emulated(row) else "oversubscribed"]]
+    roomy = [row["ranks"] for row in valid if row not in crowded]
     beyond = [row for row in crowded if row["ranks"] > max(roomy, default=0)]
     if not beyond:
         return None, ""
     why = dict.fromkeys(SHARED_EXCHANGE if is_compute_emulated(row) else SHARED for row in beyond)
     return min(int(row["ranks"]) for row in beyond), "Shaded: " + "; ".join(why)
-
-
-def _shares_cores(row: Row) -> bool:
-    return bool(row["exchange_shares_cores"] if is_compute_emulated(row) else row["oversubscribed"])
 
 
 def _unmeasured(runs: Sequence[Row], y: str) -> str:

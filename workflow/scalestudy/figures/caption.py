@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.figures.notes import DISTURBED, repeats
-from scalestudy.figures.words import quantity
-from scalestudy.spec.labels import number
+from scalestudy.figures.words import counted, number, quantity
 
 MAX_LINES = 12
 MAX_BARS = 12
@@ -38,20 +37,21 @@ def _marks(lines: Iterable[Line]) -> list[str]:
     """Meaning of the marks that are drawn."""
     points = [point for line in lines if line.role not in ("published", "ideal", "front") for point in line.points]
     kinds = [kind for kind in ("extrapolated", "predicted") if any(point.kind == kind for point in points)]
+    emulated = dict.fromkeys(part for point in points for part in point.emulated)
     return [
         *([f"hollow: {' or '.join(kinds)}"] if kinds else []),
-        *(["dot inside: compute emulated"] if any(point.emulated for point in points) else []),
+        *([f"dot inside: {', '.join(emulated)} emulated"] if emulated else []),
         *([f"{DISTURBED}: with disturbed runs"] if any(point.disturbed for point in points) else []),
     ]
 
 
 def alt_text(chart: Chart) -> str:
     """Each line's first and last point with its unit and number of runs, panel by panel."""
-    parts = [f"{title_of(chart)}: a chart with {_count(len(chart.panels), 'panel')}."]
+    parts = [f"{title_of(chart)}: a chart with {counted(len(chart.panels), 'panel')}."]
     for panel in chart.panels:
         texts = [_line(panel, line) for line in panel.lines if line.role != "ideal"]
         rest = len(texts) - MAX_LINES
-        inside = texts[:MAX_LINES] + ([f"and {_count(rest, 'more line')}"] if rest > 0 else [])
+        inside = texts[:MAX_LINES] + ([f"and {counted(rest, 'more line')}"] if rest > 0 else [])
         name = f"{panel.title}: " if panel.title else ""
         parts.append(name + (f"{_axes(panel)}. " + "; ".join(inside) + "." if inside else f"{panel.blank}."))
     return " ".join(parts)
@@ -61,8 +61,8 @@ def _line(panel: Panel, line: Line) -> str:
     """A line's first and last point, of bars and parts each, and the numbers of runs in their means."""
     kinds = dict.fromkeys(point.kind for point in line.points)
     marks: list[str] = [kind for kind in kinds if kind in ("extrapolated", "predicted")]
-    if any(point.emulated for point in line.points) and "emulated" not in line.label:
-        marks.append("compute emulated")
+    if "emulated" not in line.label and (parts := dict.fromkeys(part for one in line.points for part in one.emulated)):
+        marks.append(f"{', '.join(parts)} emulated")
     if any(point.disturbed for point in line.points):
         marks.append("with disturbed runs")
     each = line.role in ("bar", "part") and len(line.points) <= MAX_BARS
@@ -78,7 +78,3 @@ def _place(panel: Panel, x: float) -> str:
     if panel.x.categories:
         return panel.x.categories[round(x)]
     return quantity(x, panel.x.unit) if panel.x.unit else number(x, 6)
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")

@@ -18,8 +18,8 @@ class Point:
     kind: Literal["measured", "extrapolated", "predicted", "published", "derived"] = "measured"
     repeats: tuple[float, ...] = ()
     """The single values that the mean is of."""
-    emulated: bool = False
-    """Whether compute was emulated in any of them."""
+    emulated: tuple[str, ...] = ()
+    """Parts of the system that were emulated in any of them."""
     disturbed: int = 0
     """How many of them were disturbed by other processes."""
     label: str = ""
@@ -57,6 +57,7 @@ class Axis:
     categories: tuple[str, ...] = ()
     """Names of the places 0, 1, 2, …; empty: a number axis."""
     limits: tuple[float, float] | None = None
+    """Ends that the axis does not go beyond."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.paired import PairedDifference, Verdict, compare, judged
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import FEWEST
-from scalestudy.figures.groups import Row
+from scalestudy.figures.groups import Row, by
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
@@ -29,40 +29,32 @@ def sentences(study: Study, rows: Sequence[Row], key: str, column: str, margin: 
     found = [(change, _differences(before, after, column)) for change, before, after in _changes(study, rows, key)]
     log = on_logarithms(column)
     margin = margin or (RELATIVE_MARGIN if log else ABSOLUTE_MARGIN)
-    compared = {
-        index: comparison
-        for index, (_, differences) in enumerate(found)
-        if (comparison := compare(differences, math.log1p(margin) if log else margin)) is not None
-    }
-    verdicts = dict(zip(compared, judged(list(compared.values())), strict=True))
-    limit = f"{number(100 * margin)} %" if log else number(margin)
+    compared = [compare(differences, math.log1p(margin) if log else margin) for _, differences in found]
+    verdicts = iter(judged([comparison for comparison in compared if comparison is not None]))
+    limit, count = f"{number(100 * margin)} %" if log else number(margin), len(compared) - compared.count(None)
     said = []
-    for index, (change, differences) in enumerate(found):
-        if index in compared:
-            verdict, p = verdicts[index]
-            text = _sentence(column, compared[index], verdict, limit) + _corrected(p, len(compared))
-        else:
-            text = _too_few(len(differences))
+    for (change, differences), comparison in zip(found, compared, strict=True):
+        text = _too_few(len(differences))
+        if comparison is not None:
+            verdict, p = next(verdicts)
+            text = _sentence(column, comparison, verdict, limit) + _corrected(p, count)
         said.append(f"{change}: {text}")
     return said
 
 
 def _changes(study: Study, rows: Sequence[Row], key: str) -> list[tuple[str, list[Row], list[Row]]]:
     """Each change of the key that is looked at: in words, the rows before and those after."""
-    others = [name for name in varied_columns(study) if name != key]
+    others = [name for name in varied_columns(study) if name != key and len(by(rows, name)) > 1]
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(canonical_json([row.get(name) for name in others]), []).append(row)
-    several = [name for name in others if len({canonical_json(row.get(name)) for row in rows}) > 1]
     found = []
     for group in groups.values():
-        where = ", ".join(value_text(study, name, group[0].get(name), named=True) for name in several)
-        values = {canonical_json(row.get(key)): row.get(key) for row in group}
-        by_value = {name: [row for row in group if canonical_json(row.get(key)) == name] for name in values}
-        first, *rest = values
-        for name in rest:
-            words = " instead of ".join(value_text(study, key, values[one], named=True) for one in (name, first))
-            found.append(((f"{where}: " if where else "") + words, by_value[first], by_value[name]))
+        where = "".join(value_text(study, name, group[0].get(name), named=True) + ", " for name in others)
+        first, *rest = by(group, key).values()
+        for after in rest:
+            words = " instead of ".join(value_text(study, key, one[0].get(key), named=True) for one in (after, first))
+            found.append(((f"{where[:-2]}: " if where else "") + words, first, after))
     return found
 
 

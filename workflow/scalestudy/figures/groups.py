@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,39 +57,31 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
         panel = next((key for key in extras if key in OWN_PANEL), None)
         if panel is None and extras and len(_by_all(runs, [series, *extras])) > MOST_LINES:
             panel = series
-    groups = []
-    for members in by(runs, panel).values():
-        extras = _extras(study, members, [series], x)
-        assumed = {key: value for key in extras if (value := _dominant(members, key)) is not None and key != "ranks"}
-        lines: dict[str, list[Row]] = {}
-        mixed = len({is_compute_emulated(row) for row in members}) > 1 and "device" not in extras
-        for row in members:
-            words = [] if panel == series and extras else [value_text(study, series, row.get(series), named=True)]
-            words += [
-                value_text(study, key, row.get(key), named=True)
-                for key in extras
-                if canonical_json(row.get(key)) != assumed.get(key)
-            ]
-            words += ["emulated"] if mixed and is_compute_emulated(row) else []
-            lines.setdefault(", ".join(words), []).append(row)
-        note = ""
-        if assumed:
-            values = {
-                key: next(row.get(key) for row in members if canonical_json(row.get(key)) == value)
-                for key, value in assumed.items()
-            }
-            note = "Unless the legend says otherwise: " + ", ".join(
-                value_text(study, key, value, named=True) for key, value in values.items()
-            )
-        name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
-        if name and all(map(is_compute_emulated, members)) and "emulated" not in name.lower():
-            name += ", compute emulated"
-        title = name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name
-        groups.append(Group(title, members, lines, note, not (panel == series and extras)))
-    return groups
+    return [_group(study, panel, members, series, x) for members in by(runs, panel).values()]
 
 
-def by(runs: Sequence[Row], key: str | None) -> dict[str, list[Row]]:
+def _group(study: Study, panel: str | None, members: list[Row], series: str, x: str | None) -> Group:
+    """The panel of these runs. A value that nearly all of them have joins no label but the note."""
+    extras = _extras(study, members, [series], x)
+    common = {key: row for key in extras if key != "ranks" and (row := _dominant(members, key)) is not None}
+    named = not (panel == series and extras)
+    mixed = len({is_compute_emulated(row) for row in members}) > 1 and "device" not in extras
+    lines: dict[str, list[Row]] = {}
+    for row in members:
+        apart = [key for key in extras if key not in common or row.get(key) != common[key].get(key)]
+        words = [value_text(study, key, row.get(key), named=True) for key in ([series] if named else []) + apart]
+        words += ["emulated"] if mixed and is_compute_emulated(row) else []
+        lines.setdefault(", ".join(words), []).append(row)
+    assumed = ", ".join(value_text(study, key, row.get(key), named=True) for key, row in common.items())
+    name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
+    if name and all(map(is_compute_emulated, members)) and "emulated" not in name.lower():
+        name += ", compute emulated"
+    title = name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name
+    return Group(title, members, lines, f"Unless the legend says otherwise: {assumed}" if assumed else "", named)
+
+
+def by(runs: Iterable[Row], key: str | None) -> dict[str, list[Row]]:
+    """Runs by their value of a column, as JSON; without a column all together."""
     groups: dict[str, list[Row]] = {}
     for row in runs:
         groups.setdefault("" if key is None else canonical_json(row.get(key)), []).append(row)
@@ -135,11 +126,12 @@ def _place(runs: Sequence[Row], x: str | None) -> Any:
     return runs[0].get(x)
 
 
-def _dominant(runs: Sequence[Row], key: str) -> str | None:
-    """The value that most configurations have, where nearly all have one."""
-    counts = Counter(canonical_json(row.get(key)) for row in {row["configuration"]: row for row in runs}.values())
-    value, count = counts.most_common(1)[0]
-    return value if len(counts) > 1 and count / counts.total() > DOMINANT else None
+def _dominant(runs: Sequence[Row], key: str) -> Row | None:
+    """A run with the value that most configurations have, where nearly all have one."""
+    firsts = {row["configuration"]: row for row in runs}.values()
+    several = by(firsts, key)
+    common = max(several.values(), key=len)
+    return common[0] if len(several) > 1 and len(common) / len(firsts) > DOMINANT else None
 
 
 def disturbed(rows: Sequence[Row]) -> int:

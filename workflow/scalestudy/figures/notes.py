@@ -14,7 +14,7 @@ from scalestudy.analysis.stats import FEWEST, Interval
 from scalestudy.analysis.summarise import VOLATILE
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
-from scalestudy.figures.words import listed
+from scalestudy.figures.words import counted, listed
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import number
@@ -23,8 +23,8 @@ from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_st
 Row = Mapping[str, Any]
 DISTURBED = "†"
 """Marks a mean that includes disturbed runs: other processes used the host during them."""
-LONGEST_REASON = 110
-MOST_VALUES = 3
+MAX_REASON = 110
+MAX_VALUES = 3
 
 INSTRUMENT = {
     "cpu": "processor",
@@ -44,7 +44,27 @@ INSTRUMENT = {
     "decoder": "images by",
     "code": "measuring code",
 }
-"""What results say about the instrument, in words."""
+"""Parts of the instrument, in words."""
+EMULATED = {
+    "network": ("network.mib_per_s",),
+    "storage": ("loader.storage.mib_per_s", "loader.storage.latency_ms"),
+    "page cache": ("loader.memory_limit_mib",),
+}
+"""Emulated parts beside compute, with the columns that set them."""
+STATED = {
+    "network": "The network is emulated: links between nodes have a stated rate",
+    "storage": "Storage is emulated: reads wait for a stated rate and latency",
+    "page cache": "The page cache is emulated: it holds no more than a stated size of the data",
+}
+
+
+def emulated_parts(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Parts of the system that are emulated in any of these runs."""
+    rows = list(rows)
+    compute = ("compute",) if any(map(is_compute_emulated, rows)) else ()
+    return compute + tuple(
+        part for part, columns in EMULATED.items() if any(_given(row.get(column)) for row in rows for column in columns)
+    )
 
 
 def repeats(lines: Iterable[Line]) -> str:
@@ -65,17 +85,24 @@ def repeats(lines: Iterable[Line]) -> str:
     return f"{text}{'' if drawn == 'band' else ' (dots)'}; {drawn}: 95 % interval of the mean{few}"
 
 
-def extrapolated(lines: Iterable[Line]) -> str:
-    """Said where any point is extrapolated or predicted."""
+def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
+    """Notes where any point is extrapolated, with the factor from the window to the whole training, or predicted."""
     points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
-    found = []
-    if any(point.kind == "extrapolated" for point in points):
+    kinds, found = {point.kind for point in points}, []
+    if "extrapolated" in kinds:
         own = max((point.own for point in points if point.own is not None), default=None)
         unsure = "" if own is None else f", which alone is uncertain by up to ±{number(100 * own, 2)} %"
         found.append(f"Extrapolated: the full training, from a measured window{unsure}")
-    if any(point.kind == "predicted" for point in points):
+    if "predicted" in kinds:
         found.append("Predicted: before the first step, not measured")
-    return ". ".join(found)
+    valid = [row for row in rows if row["status"] == "valid"]
+    given = [row["extrapolation_factor"] for row in valid if _given(row.get("extrapolation_factor"))]
+    if "extrapolated" in kinds and given:
+        ends = dict.fromkeys(f"{float(f'{value:.2g}'):,.10g}" for value in (min(given), max(given)))
+        untested = max(given) > MAX_TESTED_FACTOR
+        beyond = f"; beyond {MAX_TESTED_FACTOR:,.0f} the interval is not known" if untested else ""
+        found.append(f"From window to whole training: a factor of {' to '.join(ends)}{beyond}")
+    return found
 
 
 def bases(shown: Sequence[tuple[str, Base]]) -> list[str]:
@@ -86,37 +113,25 @@ def bases(shown: Sequence[tuple[str, Base]]) -> list[str]:
 
 def _base(base: Base) -> str:
     rate = with_interval(base.rate.mean, base.rate.low, base.rate.high)
-    runs = f"{base.rate.n} run" + ("" if base.rate.n == 1 else "s")
-    names = listed((name.replace("_", " ") for name in base.strategies), 4)
-    if base.kind == "single":
-        how = f"mean of {runs} without exchange ({names})"
-    else:
+    runs, names = counted(base.rate.n, "run"), listed((name.replace("_", " ") for name in base.strategies), 4)
+    how = f"mean of {runs} without exchange ({names})"
+    if base.kind != "single":
         how = f"mean of {runs} of all series at their fewest ranks, as no run is without exchange ({names})"
     where = "one rank" if base.ranks == 1 else f"{base.ranks} ranks"
     return f"Base: {rate} samples/s on {where} (N₀ = {base.ranks}), {how}"
 
 
-def disturbed(rows: Sequence[Row]) -> str:
-    """How many of the valid runs other processes disturbed; what holds one is marked."""
-    valid = [row for row in rows if row["status"] == "valid"]
-    count = sum(bool(row["disturbed"]) for row in valid)
-    return (
-        f"{DISTURBED}: includes disturbed runs ({count} of {len(valid)}): other processes used the host during them"
-        if count
-        else ""
-    )
-
-
 def measured_apart(rows: Sequence[Row]) -> list[str]:
-    """Said where rows of several periods of measuring stand side by side, and what ties the periods."""
-    valid = [row for row in rows if row["status"] == "valid" and row["period"] > 0]
+    """The note where rows of several periods of measuring stand side by side, and what ties the periods."""
     by_period: dict[int, list[Row]] = {}
-    for row in valid:
-        by_period.setdefault(row["period"], []).append(row)
+    for row in rows:
+        if row["status"] == "valid" and row["period"] > 0:
+            by_period.setdefault(row["period"], []).append(row)
     if len(by_period) < 2:
         return []
     named = [f"{days(members)} ({len(members)} runs)" for _, members in sorted(by_period.items())]
     first, *others = sorted(by_period)
+    valid = [row for members in by_period.values() for row in members]
     ties = [_tie(tie(valid, first, other, "throughput_samples_per_s")) for other in others]
     return [f"Measured apart: {listed(named, 4)}. {listed(dict.fromkeys(ties), 3)}"]
 
@@ -129,46 +144,23 @@ def _tie(found: Interval | None) -> str:
     return f"Configurations measured in both ({found.n}) are faster by {change} % the second time"
 
 
-def factors(rows: Iterable[Row], lines: Iterable[Line]) -> str:
-    """By how much numbers are extrapolated, where any point is: the whole training over the measured window."""
-    if not any(point.kind == "extrapolated" for line in lines for point in line.points):
-        return ""
-    known = [
-        row["extrapolation_factor"]
-        for row in rows
-        if row["status"] == "valid" and _given(row.get("extrapolation_factor"))
-    ]
-    if not known:
-        return ""
-    least, most = (f"{float(f'{value:.2g}'):,.10g}" for value in (min(known), max(known)))
-    beyond = f"; beyond {MAX_TESTED_FACTOR:,.0f} the interval is not known" if max(known) > MAX_TESTED_FACTOR else ""
-    return f"From window to whole training: a factor of {most if least == most else f'{least} to {most}'}{beyond}"
-
-
 def emulated(rows: Iterable[Row]) -> str:
     """What of the runs is emulated: by which published step times, and what stays real."""
     rows, said = list(rows), []
-    waiting = [row for row in rows if _accelerator(row) not in ("", INFINITE)]
-    if waiting:
+    if waiting := [row for row in rows if _accelerator(row) not in ("", INFINITE)]:
         said.append(f"Emulated compute waits for published step times ({_step_times(waiting)}); {_real(waiting)}")
     if instant := [row for row in rows if _accelerator(row) == INFINITE]:
         said.append(f"emulated:infinite computes in no time; {_real(instant)}")
-    if any(_given(row.get("network.mib_per_s")) for row in rows):
-        said.append("The network is emulated: links between nodes have a stated rate")
-    if any(_given(row.get(f"loader.storage.{key}")) for row in rows for key in ("mib_per_s", "latency_ms")):
-        said.append("Storage is emulated: reads wait for a stated rate and latency")
-    if any(_given(row.get("loader.memory_limit_mib")) for row in rows):
-        said.append("The page cache is emulated: it holds no more than a stated size of the data")
-    return ". ".join(said)
+    return ". ".join([*said, *(STATED[part] for part in emulated_parts(rows) if part in STATED)])
 
 
 def by_construction(rows: Iterable[Row], published: Iterable[Mapping[str, str]]) -> str:
-    """Said where emulated numbers stand beside published ones of the same models, which they repeat."""
-    models = {row.get("model") for row in published}
+    """The note where emulated numbers stand beside published ones of the same models, which they repeat."""
+    models = {row.get("model") or None for row in published}
     beside = [row for row in rows if row["status"] == "valid" and _accelerator(row) not in ("", INFINITE)]
-    beside = [row for row in beside if not models or row.get("model") in models or None in models or "" in models]
+    beside = [row for row in beside if row.get("model") in models or None in models]
     sources = dict.fromkeys(used.source.partition(",")[0] for row in beside for used in _published(row))
-    if not models or not sources:
+    if not sources:
         return ""
     return (
         "Emulated points agree with published ones by construction: the emulated accelerator waits for the step time "
@@ -178,8 +170,7 @@ def by_construction(rows: Iterable[Row], published: Iterable[Mapping[str, str]])
 
 def _accelerator(row: Row) -> str:
     """The accelerator that is emulated, empty where compute is real."""
-    device = str(row.get("device") or "")
-    return device.removeprefix("emulated:") if is_compute_emulated(row) else ""
+    return str(row["device"]).removeprefix("emulated:") if is_compute_emulated(row) else ""
 
 
 def _published(row: Row) -> tuple[PublishedStepTime, ...]:
@@ -194,27 +185,24 @@ def _step_times(rows: Sequence[Row]) -> str:
     """`resnet50 on p100, batch 16 from those of 32 and 64`."""
     found: dict[str, None] = {}
     for row in rows:
-        batches = [used.batch for used in _published(row)]
-        name = f"{row.get('model')} on {_accelerator(row)}"
-        if not batches:
-            found[name] = None
-        elif batches == [int(row["batch.per_rank"])]:
-            found[f"{name}, batch {batches[0]}"] = None
-        else:
-            found[f"{name}, batch {int(row['batch.per_rank'])} from {' and '.join(map(str, batches))}"] = None
-    return "; ".join([*list(found)[:MOST_VALUES], *(["and others"] if len(found) > MOST_VALUES else [])])
+        name, batches = f"{row.get('model')} on {_accelerator(row)}", [used.batch for used in _published(row)]
+        if batches:
+            own = batches == [int(row["batch.per_rank"])]
+            between = "" if own else f" from {' and '.join(map(str, batches))}"
+            name += f", batch {int(row['batch.per_rank'])}{between}"
+        found[name] = None
+    return "; ".join([*list(found)[:MAX_VALUES], *(["and others"] if len(found) > MAX_VALUES else [])])
 
 
 def _real(rows: Sequence[Row]) -> str:
     """What else these runs do, and whether it is real."""
-    made = [row for row in rows if row.get("data.source") == "synthetic" or row.get("loader.mode") == "synthetic"]
+    made = [row for row in rows if "synthetic" in (row.get("data.source"), row.get("loader.mode"))]
     real = ["loading"] if len(made) < len(rows) else []
     real += ["exchange"] if any(_given(row.get("ranks")) and row["ranks"] > 1 for row in rows) else []
     said = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
     if made:
-        said.append(
-            "data is made in memory, nothing is loaded" if len(made) == len(rows) else "some data is made in memory"
-        )
+        all_made = "data is made in memory, nothing is loaded"
+        said.append(all_made if len(made) == len(rows) else "some data is made in memory")
     return ", ".join(said)
 
 
@@ -246,17 +234,19 @@ def not_yet(rows: Sequence[Row]) -> str:
 def shortened(reason: str) -> str:
     """A reason in one line of bounded length."""
     words = " ".join(reason.split())
-    return words if len(words) <= LONGEST_REASON else words[: LONGEST_REASON - 1].rstrip() + "…"
+    return words if len(words) <= MAX_REASON else words[: MAX_REASON - 1].rstrip() + "…"
 
 
 def trust(rows: Sequence[Row]) -> list[str]:
     """Disturbance, drift, periods and instruments that differ, among valid rows."""
     valid = [row for row in rows if row["status"] == "valid"]
     found = []
-    if note := disturbed(rows):
-        found.append(note)
-    if any(row["drifted"] for row in valid):
-        worst = max((row for row in valid if row["drifted"]), key=lambda row: abs(row["drift"]))
+    if count := sum(bool(row["disturbed"]) for row in valid):
+        found.append(
+            f"{DISTURBED}: includes disturbed runs ({count} of {len(valid)}): other processes used the host during them"
+        )
+    if drifted := [row for row in valid if row["drifted"]]:
+        worst = max(drifted, key=lambda row: abs(row["drift"]))
         percent = with_interval(*(100 * worst[name] for name in ("drift", "drift_low", "drift_high")))
         found.append(
             f"Drift: in round {worst['round'] + 1} throughput differs by {percent} % from the mean of all rounds, over all configurations"
@@ -272,12 +262,9 @@ def differing(rows: Sequence[Row]) -> list[str]:
     found = []
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):
         name = key.removeprefix("instrument.")
-        values = sorted(
-            {str(row[key]) for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))}
-        )
+        used = [row for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))]
+        values, word = sorted({str(row[key]) for row in used}), INSTRUMENT.get(name, name)
         if len(values) > 1 and name not in VOLATILE:
-            name = INSTRUMENT.get(name, name)
-            found.append(
-                f"{name} {' / '.join(values)}" if len(values) <= MOST_VALUES else f"{len(values)} kinds of {name}"
-            )
+            several = f"{len(values)} kinds of {word}"
+            found.append(f"{word} {' / '.join(values)}" if len(values) <= MAX_VALUES else several)
     return found

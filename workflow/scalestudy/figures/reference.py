@@ -52,13 +52,12 @@ def published_lines(
 def drawable(
     rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str
 ) -> list[Published]:
-    """The rows that belong into a panel of these runs."""
-    return [row for row in _usable(rows, x, y) if not _unmet(row, runs, {x, series})]
+    """The rows with numbers for both axes that belong into a panel of these runs."""
+    return [row for row in rows if _has_both(row, x, y) and not _unmet(row, runs, {x, series})]
 
 
-def _usable(rows: Sequence[Published], x: str, y: str) -> list[Published]:
-    """The rows with numbers for both axes."""
-    return [row for row in rows if None not in (_number(row.get(x)), _number(row.get(y)))]
+def _has_both(row: Published, x: str, y: str) -> bool:
+    return None not in (_number(row.get(x)), _number(row.get(y)))
 
 
 def _number(cell: str | None) -> float | None:
@@ -79,19 +78,17 @@ def citation(
         return ""
     cited = listed(dict.fromkeys(row.get("citation") or row["source"] for row in shown or rows), 5)
     if not shown:
-        return f"Published numbers of {cited} are not drawn: {_why_none(rows, runs, x, y, series)}"
+        usable = next((row for row in rows if _has_both(row, x, y)), None)
+        why = f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
+        if usable is not None:
+            unmet = _unmet(usable, runs, {x, series})
+            why = "they are for " + ", ".join(
+                f"{column_label(key).lower()} {usable[key].replace(OR, ' or ')}" for key in unmet
+            )
+        return f"Published numbers of {cited} are not drawn: {why}"
     remarks = list(dict.fromkeys(row["note"] for row in shown if row.get("note")))
     origin = "Derived from published numbers" if {row.get("kind") for row in shown} == {"derived"} else "Published"
     return f"{origin}: {cited}" + (f" ({listed(remarks, 4)})" if remarks else "")
-
-
-def _why_none(rows: Sequence[Published], runs: Sequence[Mapping[str, Any]], x: str, y: str, series: str) -> str:
-    usable = _usable(rows, x, y)
-    if not usable:
-        return f"they do not hold “{column_label(y)}” over “{column_label(x)}”"
-    unmet = _unmet(usable[0], runs, {x, series})
-    conditions = (f"{column_label(key).lower()} {usable[0][key].replace(OR, ' or ')}" for key in unmet)
-    return "they are for " + ", ".join(conditions)
 
 
 def _unmet(row: Published, runs: Sequence[Mapping[str, Any]], free: Iterable[str]) -> list[str]:

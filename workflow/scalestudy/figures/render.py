@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,26 +19,15 @@ from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.axes import category_names, in_readable_units, is_stacked, set_axes, share_ranges
 from scalestudy.figures.chart import Chart, Line, Panel, Point
 from scalestudy.figures.notes import DISTURBED
-from scalestudy.figures.style import (
-    FONT,
-    HOLLOW,
-    INK,
-    PANEL_WIDTH,
-    QUIET,
-    SHADE,
-    bar_look,
-    line_look,
-    new_figure,
-    text_width,
-    wrapped,
-)  # fmt: skip
+from scalestudy.figures.style import FONT, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
 
 MAX_COLUMNS = 3
 PLOT_HEIGHT = 2.5
 """Inches of a panel with its labels."""
 TEXT_LINE = 0.16
-LEGEND_HANDLE = 0.48
-"""Inches of a legend's entry beside its text."""
+LETTERS = 52
+"""Letters of a title, and of a legend with its handles, that fit into a panel's width."""
+HANDLE_LETTERS = 8
 ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "front": 2, "ideal": 2}
 MAX_MARKS = 15
 """Marks on a curve."""
@@ -51,19 +40,19 @@ DODGE = 2.2
 def render(chart: Chart) -> Figure:
     """Title, legend and panels in rows of three, a panel as wide as a column of a paper."""
     columns = min(MAX_COLUMNS, len(chart.panels))
-    rows = math.ceil(len(chart.panels) / columns)
-    entries, width = legend_entries(chart), PANEL_WIDTH * columns
-    per_row = _columns([LEGEND_HANDLE + text_width(line.label, FONT - 0.5) for line in entries], width)
-    title = wrapped(chart.title, FONT + 0.5, width - 0.2, "bold")
+    rows, letters = math.ceil(len(chart.panels) / columns), LETTERS * columns
+    entries = legend_entries(chart)
+    longest = max((len(line.label) for line in entries), default=0) + HANDLE_LETTERS
+    per_row = max(1, min(len(entries), letters // longest))
     panels = [in_readable_units(panel) for panel in chart.panels]
-    titles = [wrapped(panel.title, FONT, PANEL_WIDTH - 0.6) for panel in panels]
-    lines = max(len(names) for names in titles) + max(_name_lines(panel) for panel in panels)
-    height = rows * (PLOT_HEIGHT + TEXT_LINE * lines) + TEXT_LINE * (len(title) + math.ceil(len(entries) / per_row))
-    figure = new_figure(width, height)
-    figure.set_layout_engine("constrained", w_pad=0.05, h_pad=0.05)
+    title = textwrap.wrap(chart.title, letters)
+    titles = [textwrap.fill(panel.title, LETTERS - 6) for panel in panels]
+    lines = max(name.count("\n") for name in titles) + max(_name_lines(panel) for panel in panels)
+    lines = rows * (lines + 1) + len(title) + math.ceil(len(entries) / per_row)
+    figure = Figure((PANEL_WIDTH * columns, rows * PLOT_HEIGHT + TEXT_LINE * lines), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for one, panel, name in zip(axes, panels, titles, strict=False):
-        one.set_title("\n".join(name), loc="left")
+        one.set_title(name, loc="left")
         _panel(one, panel)
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
@@ -86,14 +75,6 @@ def _name_lines(panel: Panel) -> int:
     return max(0, sum(lines) - 10) if is_stacked(panel) else max(lines, default=1) - 1
 
 
-def _columns(widths: Sequence[float], room: float) -> int:
-    """As many columns as fit; entries run down the columns."""
-    for columns in range(len(widths), 1, -1):
-        if sum(max(column) for column in np.array_split(widths, columns)) <= room:
-            return columns
-    return 1
-
-
 def legend_entries(chart: Chart) -> list[Line]:
     """Series in their order, then published numbers, then guides. None where there is nothing to tell apart."""
     by_label: dict[str, Line] = {}
@@ -112,7 +93,10 @@ def _handle(line: Line) -> Line2D | Patch:
 
 def _panel(axes: Axes, panel: Panel) -> None:
     if not panel.lines or panel.blank:
-        _blank(axes, panel.blank)
+        axes.set(xticks=[], yticks=[], facecolor="#F7F7F7")
+        axes.spines[:].set_visible(False)
+        why = textwrap.fill(panel.blank, LETTERS - 8)
+        axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=QUIET, linespacing=1.4)
         return
     set_axes(axes, panel)
     if is_stacked(panel):
@@ -135,14 +119,6 @@ def _panel(axes: Axes, panel: Panel) -> None:
             _line(axes, line, series.index(line) - (len(series) - 1) / 2 if line in series else 0.0)
 
 
-def _blank(axes: Axes, why: str) -> None:
-    """An empty frame with the reason."""
-    axes.set(xticks=[], yticks=[], facecolor="#F7F7F7")
-    axes.spines[:].set_visible(False)
-    text = "\n".join(wrapped(why, FONT, PANEL_WIDTH - 0.7))
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=QUIET, linespacing=1.4)
-
-
 def _text(axes: Axes, x: float, y: float, text: str, transform: Transform, **style: Any) -> None:
     style = {"xytext": (3.5, 2.5), "size": FONT - 1.5, "color": QUIET, **style}
     axes.annotate(text, (x, y), xycoords=transform, textcoords="offset points", zorder=5, **style)
@@ -150,18 +126,17 @@ def _text(axes: Axes, x: float, y: float, text: str, transform: Transform, **sty
 
 def _shade(axes: Axes, panel: Panel, start: float) -> None:
     """Grey behind measured points that share cores; published ones were measured elsewhere."""
+
+    def between(first: float, second: float) -> float:
+        return math.sqrt(first * second) if panel.x.log else (first + second) / 2
+
     ours = {point.x for line in panel.lines if line.role not in ("published", "ideal") for point in line.points}
     beyond = [p.x for line in panel.lines if line.role == "published" for p in line.points if p.x > max(ours)]
-    before = [place for place in ours if place < start]
-    limits = axes.get_xlim()
-    left = _between(max(before), start, panel.x.log) if before else limits[0]
-    right = _between(max(ours), min(beyond), panel.x.log) if beyond else limits[1]
+    before, limits = [place for place in ours if place < start], axes.get_xlim()
+    left = between(max(before), start) if before else limits[0]
+    right = between(max(ours), min(beyond)) if beyond else limits[1]
     axes.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0)
     axes.set_xlim(limits)
-
-
-def _between(first: float, second: float, log: bool) -> float:
-    return math.sqrt(first * second) if log else (first + second) / 2
 
 
 def _line(axes: Axes, line: Line, offset: float) -> None:
@@ -171,9 +146,7 @@ def _line(axes: Axes, line: Line, offset: float) -> None:
     zorder = {"ideal": 1.5, "published": 1.8}.get(line.role, 2.5)
     if line.connected:
         axes.plot(xs, ys, **{**look, "marker": "none"}, zorder=zorder, transform=transform)
-    if line.role == "ideal":
-        return
-    for point in line.points:
+    for point in line.points if line.role != "ideal" else ():
         hollow = point.kind in HOLLOW
         face = {} if line.role == "published" else {"markerfacecolor": "white" if hollow else look["color"]}
         _whisker(axes, point.x, point, look["color"], zorder, transform)
@@ -189,18 +162,12 @@ def _whisker(axes: Axes, x: float, point: Point, colour: str, zorder: float, tra
             capsize=1.8, capthick=0.8, fmt="none", zorder=zorder, transform=transform,
         )  # fmt: skip
     if len(point.repeats) > 1:
-        style: dict[str, Any] = {
-            "color": colour,
-            "markersize": 5,
-            "markeredgewidth": 0,
-            "zorder": 2.8,
-            "transform": transform,
-        }
-        axes.plot([x] * len(point.repeats), point.repeats, ".", **style)
+        look: dict[str, Any] = {"color": colour, "markersize": 5, "markeredgewidth": 0, "zorder": 2.8}
+        axes.plot([x] * len(point.repeats), point.repeats, ".", **look, transform=transform)
 
 
 def _signs(axes: Axes, x: float, y: float, point: Point, dot: str, transform: Transform, bar: bool = False) -> None:
-    """A dot in the marker, or at the foot of the bar, of emulated compute; label and dagger beside it."""
+    """A dot in the marker, or at the foot of the bar, of emulated parts; label and dagger beside it."""
     if point.emulated:
         foot = {"xytext": (0, 5), "size": FONT} if bar else {"xytext": (0, 0), "size": FONT - 2.5}
         style = {**foot, "color": dot, "ha": "center", "va": "center_baseline"}
@@ -237,18 +204,17 @@ def _band(axes: Axes, line: Line) -> None:
         if 1 < point.n < FEWEST:
             _whisker(axes, point.x, point, look["color"], 2.4, axes.transData)
     last = line.points[-1]
-    if last.disturbed:
-        _signs(axes, last.x, last.y, last, look["color"], axes.transData)
+    _signs(axes, last.x, last.y, replace(last, emulated=()), look["color"], axes.transData)
 
 
 def _stack(axes: Axes, panel: Panel) -> None:
     """Parts from left to right, the first configuration on top, with the marks of each behind its bar."""
-    ends, marks = [0.0] * len(panel.x.categories), [""] * len(panel.x.categories)
+    ends, points = dict.fromkeys(range(len(panel.x.categories)), 0.0), dict[int, Point]()
     for line in panel.lines:
         for point in line.points:
             row = round(point.x)
             axes.barh(row, point.y, left=ends[row], height=0.72, zorder=2.2, **bar_look(line))
-            ends[row] += point.y
-            marks[row] = " ".join(filter(None, ("•" if point.emulated else "", DISTURBED if point.disturbed else "")))
-    for row, (end, mark) in enumerate(zip(ends, marks, strict=True)):
-        _text(axes, end, row, mark, axes.transData, xytext=(3, 0), va="center", size=FONT - 1, color=INK)
+            ends[row], points[row] = ends[row] + point.y, point
+    for row, point in points.items():
+        marks = ("•" if point.emulated else "") + (DISTURBED if point.disturbed else "")
+        _text(axes, ends[row], row, marks, axes.transData, xytext=(3, 0), va="center", size=FONT - 1, color=INK)

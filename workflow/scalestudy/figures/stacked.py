@@ -14,7 +14,6 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
 from scalestudy.figures.words import listed
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.study import Study
 
@@ -45,7 +44,7 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
             valid = [row for row in runs if row["status"] == "valid"]
             if not valid:
                 continue
-            emulated, place = any(map(is_compute_emulated, valid)), float(len(names))
+            emulated, place = notes.emulated_parts(valid), float(len(names))
             names.append(", ".join(filter(None, (label, value_text(study, x, valid[0].get(x), named=True)))))
             for part, seconds in parts_of(valid).items():
                 point = Point(place, seconds, n=len(valid), emulated=emulated, disturbed=disturbed(valid))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
-from scalestudy.figures.build import finished
+from scalestudy.figures.build import SHARE, finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import disturbed, grouped, selected, styles
@@ -31,7 +31,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
     shares = {row["run"]: _shares(machine, row["run"]) for row in runs if row["status"] == "valid"}
     groups = grouped(study, figure, runs, figure.series or "strategy", None)
     looks = styles(study, figure.series or "strategy", groups)
-    y = Axis("Share of the updates", limits=(0.0, 1.0))
+    y = Axis("Share of the updates", limits=SHARE)
     panels = []
     for group in groups:
         lines = []

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
 
 from scalestudy.figures.chart import Line
 from scalestudy.files import write_with
@@ -22,7 +19,6 @@ PANEL_WIDTH = 3.4
 """Inches: one column of a two-column paper."""
 
 FONT = 8.0
-SMALL = 6.5
 
 # Okabe and Ito (2008), ordered so that neighbours differ in lightness too; yellow is too pale for thin lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -47,13 +43,12 @@ HOLLOW = ("extrapolated", "predicted")
 """Kinds of number with open marks."""
 PREDICTED_DASH = (0, (1, 1.6))
 
+GREY = "#777777"
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": FONT,
-    "axes.labelsize": FONT,
     "axes.titlesize": FONT,
-    "axes.edgecolor": "#777777",
-    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -61,38 +56,24 @@ RC: dict[str, Any] = {
     "axes.grid": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
-    "text.color": INK,
     # Labels are a user's text, not formulas: a lone dollar sign must not end a figure.
     "text.parse_math": False,
-    "xtick.color": "#777777",
-    "ytick.color": "#777777",
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": FONT - 0.5,
-    "ytick.labelsize": FONT - 0.5,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
+    **{f"{axis}tick.{key}": value for axis in "xy" for key, value in {
+        "color": GREY, "labelcolor": INK, "labelsize": FONT - 0.5, "major.size": 2.5, "major.width": 0.6,
+    }.items()},
     "lines.linewidth": 1.3,
     "lines.markersize": 4.6,
     "legend.frameon": False,
     "legend.fontsize": FONT - 0.5,
-    "legend.borderaxespad": 0.3,
-    "legend.borderpad": 0.2,
     "legend.labelspacing": 0.3,
     "legend.handlelength": 2.6,
     "legend.columnspacing": 1.2,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "hatch.linewidth": 0.5,
-    # Text as outlines: a reader's browser need not have the font, and measured widths hold.
+    # Text as outlines: a reader's browser need not have the font.
     "svg.fonttype": "path",
     "svg.hashsalt": "scalestudy",
     "pdf.fonttype": 42,
-}
+}  # fmt: skip
 
 METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": "scalestudy"},
@@ -125,13 +106,6 @@ def svg_bytes(figure: Figure) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="svg", metadata=METADATA["svg"])
     return out.getvalue()
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that many inches, independent of any display."""
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def line_look(line: Line) -> dict[str, Any]:
@@ -169,22 +143,3 @@ def bar_look(line: Line, hollow: bool = False) -> dict[str, Any]:
         "hatch": HATCHES[line.style % len(HATCHES)],
         "linewidth": 0.9 if hollow else 0.4,
     }
-
-
-def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Inches that a line of text takes."""
-    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) / 72
-
-
-def wrapped(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
-    """`text` in lines of at most `width` inches; a word longer than that stands alone."""
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, size, weight) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines

@@ -21,7 +21,7 @@ from scalestudy.analysis.workload import workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.catalogue import TableSpec
-from scalestudy.figures.groups import OWN_PANEL, Row, selected
+from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.figures.words import friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.emulated import is_compute_emulated
@@ -31,6 +31,9 @@ from scalestudy.spec.study import Study
 
 WIDE_RANGE = 1000
 """Values further apart than this share the unit of the smallest."""
+RELATIVE = {"efficiency", "speedup"}
+PLAIN = (str, int, float, type(None))
+MARKS = {"extrapolated": "~", "predicted": "≈"}
 
 
 @dataclass(frozen=True)
@@ -72,45 +75,37 @@ class Table:
     """Keys whose values have labels of their own, which hold their units."""
 
     @property
-    def key_units(self) -> list[str]:
-        """The unit of each key's values; empty for labels."""
-        return ["" if key in self.labelled else unit_of(key) for key in self.keys]
-
-    @property
     def head(self) -> list[str]:
         """The text of the head, units included."""
-        units = [scale[1] for scale in self.scales]
-        return [
-            *(with_unit(column_label(key), unit) for key, unit in zip(self.keys, self.key_units, strict=True)),
-            "n",
-            *(with_unit(column_label(value), unit) for value, unit in zip(self.values, units, strict=True)),
-        ]
+        keys = (with_unit(column_label(key), "" if key in self.labelled else unit_of(key)) for key in self.keys)
+        values = zip(self.values, self.scales, strict=True)
+        return [*keys, "n", *(with_unit(column_label(value), unit) for value, (_, unit) in values)]
 
     @property
     def scales(self) -> list[tuple[float, str]]:
-        """For each value's column: what to divide by, and the unit."""
-        return [self._scale(index, column) for index, column in enumerate(self.values)]
-
-    def _scale(self, index: int, column: str) -> tuple[float, str]:
-        if unit_of(column) == "B":  # what is read stands beside what was expected: one unit for all
-            places = [place for place, value in enumerate(self.values) if unit_of(value) == "B"]
-            return friendly("B", [mean for place in places for mean in self._means(place)])
-        means = self._means(index)
-        wide = bool(means) and means[-1] > WIDE_RANGE * means[0]
-        return friendly(unit_of(column), means[:1] if wide else means)
-
-    def _means(self, index: int) -> list[float]:
-        """The means of a column, as sizes, in ascending order; without those that are zero."""
-        means = (abs(cell.value.mean) for row in self.configurations if (cell := row.cells[index]).value)
-        return sorted(mean for mean in means if mean)
+        """For each value's column: what to divide by, and the unit. Sizes have one unit, as they are compared."""
+        units = [unit_of(value) for value in self.values]
+        found = []
+        for place, unit in enumerate(units):
+            places = [other for other, its in enumerate(units) if its == "B"] if unit == "B" else [place]
+            cells = (row.cells[other] for row in self.configurations for other in places)
+            means = sorted(abs(cell.value.mean) for cell in cells if cell.value and cell.value.mean)
+            is_wide = unit != "B" and bool(means) and means[-1] > WIDE_RANGE * means[0]
+            found.append(friendly(unit, means[:1] if is_wide else means))
+        return found
 
     def spans(self) -> list[int]:
         """For each row, how many rows its first cell stands for; 0 where it continues the row above."""
-        firsts = [row.texts[0] if len(row.texts) > 1 else None for row in self.configurations]
-        starts = [index for index, text in enumerate(firsts) if index == 0 or text is None or text != firsts[index - 1]]
-        ends = [*starts[1:], len(firsts)]
-        length = {start: end - start for start, end in zip(starts, ends, strict=True)}
-        return [length.get(index, 0) for index in range(len(firsts))]
+        found: list[int] = []
+        first = 0
+        for index, row in enumerate(self.configurations):
+            if index and len(row.texts) > 1 and row.texts[0] == self.configurations[first].texts[0]:
+                found[first] += 1
+                found.append(0)
+            else:
+                first = index
+                found.append(1)
+        return found
 
     def lines(self) -> list[list[str]]:
         """The text of each row."""
@@ -119,76 +114,60 @@ class Table:
             [
                 *row.texts,
                 str(row.valid) if row.valid == row.planned else f"{row.valid} of {row.planned}",
-                *(cell_text(cell, factor) for cell, factor in zip(row.cells, factors, strict=True)),
+                *map(cell_text, row.cells, factors),
             ]
             for row in self.configurations
         ]
 
 
 def write_table(study: Study, machine: str, name: str) -> list[Path]:
-    """Write a table as CSV, Markdown and LaTeX; returns their paths."""
-    table = table_of(study, machine, table_named(study, name))
-    written = []
-    for suffix, text in (("csv", as_csv(table, study)), ("md", as_markdown(table)), ("tex", as_latex(table))):
-        file = table_file(machine, study.scale, study.name, name, suffix)
-        write_text(file, text)
-        written.append(file)
-    return written
-
-
-def table_named(study: Study, name: str) -> TableSpec:
-    """The table of that name; raises UserError naming those there are."""
+    """Write a table as CSV, Markdown and LaTeX; returns their paths. UserError names the tables there are."""
     known = {table.name: table for table in study.tables}
     if name not in known:
-        raise UserError(
-            f"study `{study.name}` has no table `{name}`", f"config/studies/{study.name}.yaml", nearest(name, known)
-        )
-    return known[name]
+        where = f"config/studies/{study.name}.yaml"
+        raise UserError(f"study `{study.name}` has no table `{name}`", where, nearest(name, known))
+    table = table_of(study, machine, known[name])
+    written = []
+    for suffix, text in (("csv", as_csv(table, study)), ("md", as_markdown(table)), ("tex", as_latex(table))):
+        written.append(table_file(machine, study.scale, study.name, name, suffix))
+        write_text(written[-1], text)
+    return written
 
 
 def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     """What a table shows, from runs.parquet."""
     every = read_rows(study, machine)
     rows = selected(every, spec.where)
-    keys = [key for key in varied_columns(study) if len({canonical_json(row.get(key)) for row in rows}) > 1]
+    keys = [key for key in varied_columns(study) if len(by(rows, key)) > 1]
     keys.sort(key=lambda key: key not in OWN_PANEL)
-    order = {key: list(dict.fromkeys(canonical_json(row.get(key)) for row in rows)) for key in keys if key in OWN_PANEL}
+    order = {key: list(by(rows, key)) for key in keys if key in OWN_PANEL}
     rows.sort(key=lambda row: [known.index(canonical_json(row.get(key))) for key, known in order.items()])
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["configuration"], []).append(row)
     mixed = len({is_compute_emulated(row) for row in rows}) > 1
-    configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups.values())
+    groups = by(rows, "configuration").values()
+    configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups)
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
     decided = decision.sentences(study, rows, spec.decide, spec.values[0], spec.margin) if spec.decide else []
-    said_below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
+    below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
     labelled = frozenset(key for key in keys if key in study.labels)
-    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, said_below, absent, labelled)
+    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, below, absent, labelled)
 
 
 def _configuration(
     study: Study, keys: Sequence[str], values: Sequence[str], group: Sequence[Row], mixed: bool
 ) -> TableRow:
-    first = group[0]
+    first, valid = group[0], [row for row in group if row["status"] == "valid"]
     texts = [value_text(study, key, first.get(key)) for key in keys]
     if mixed and is_compute_emulated(first) and texts and not any("emulated" in text for text in texts):
         texts[0] += " (compute emulated)"
-    valid = [row for row in group if row["status"] == "valid"]
     cells = []
     for column in values:
         found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
-        disturbed = sum(bool(row["disturbed"]) for row in found)
         ends = [row[f"{column}_low"] for row in valid if row.get(f"{column}_kind") == CENSORED]
         kind = CENSORED if ends else kind_of_all([kind_of(row, column) for row in found])
+        disturbed = sum(bool(row["disturbed"]) for row in found)
         cells.append(Cell(interval_of(valid, column), kind, disturbed, len(ends), min(ends, default=None)))
-    return TableRow(
-        tuple(first.get(key) for key in keys),
-        tuple(texts),
-        len(valid),
-        len(group),
-        bool(first["emulated"]),
-        tuple(cells),
-    )
+    own = tuple(first.get(key) for key in keys)
+    return TableRow(own, tuple(texts), len(valid), len(group), bool(first["emulated"]), tuple(cells))
 
 
 def said(row: Row) -> str:
@@ -198,33 +177,24 @@ def said(row: Row) -> str:
     return f"{row['status']}: {row['reason']}"
 
 
-RELATIVE = {"efficiency", "speedup"}
-
-
-def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec) -> tuple[str, ...]:
-    cells = [cell for row in configurations for cell in row.cells if cell.value]
-    relative = RELATIVE & set(spec.values)
+def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec) -> list[str]:
+    every = [cell for row in configurations for cell in row.cells]
+    kinds = {cell.kind for cell in every if cell.value}
     priced = dict.fromkeys(row["currency"] for row in rows if row["currency"]) if "cost" in spec.values else []
-    return tuple(
-        filter(
-            None,
-            [
-                "n: valid runs; " + _meaning_of_half_widths({cell.value.n for cell in cells if cell.value}),
-                "~: extrapolated from a measured window" if any(cell.kind == "extrapolated" for cell in cells) else "",
-                "≈: predicted before the first step" if any(cell.kind == "predicted" for cell in cells) else "",
-                "> t (k): k runs ended after t or later without reaching it, so there is no mean"
-                if any(cell.censored for row in configurations for cell in row.cells)
-                else "",
-                f"Cost in {', '.join(priced)}" if priced else "",
-                notes.emulated(rows),
-                "More threads than cores: no efficiency"
-                if relative and any(row["oversubscribed"] for row in rows)
-                else "",
-                notes.missing(rows),
-                *notes.trust(rows),
-            ],
-        )
-    )
+    crowded = RELATIVE & set(spec.values) and any(row["oversubscribed"] for row in rows)
+    beyond = "> t (k): k runs ended after t or later without reaching it, so there is no mean"
+    found = [
+        "n: valid runs; " + _meaning_of_half_widths({cell.value.n for cell in every if cell.value}),
+        "~: extrapolated from a measured window" if "extrapolated" in kinds else "",
+        "≈: predicted before the first step" if "predicted" in kinds else "",
+        beyond if any(cell.censored for cell in every) else "",
+        f"Cost in {', '.join(priced)}" if priced else "",
+        notes.emulated(rows),
+        "More threads than cores: no efficiency" if crowded else "",
+        notes.missing(rows),
+        *notes.trust(rows),
+    ]
+    return [note for note in found if note]
 
 
 def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSpec) -> list[str]:
@@ -236,7 +206,7 @@ def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSp
     by_run = {row["run"]: row for row in selected(every, {})}
     firsts = [by_run[base.runs[0]] for base in shown]
     # What tells a workload's base run from those of the others.
-    keys = [key for key in varied_columns(study) if len({canonical_json(row.get(key)) for row in firsts}) > 1]
+    keys = [key for key in varied_columns(study) if len(by(firsts, key)) > 1]
     named = [", ".join(value_text(study, key, row.get(key), named=True) for key in keys) for row in firsts]
     return notes.bases(list(zip(named, shown, strict=True)))
 
@@ -255,8 +225,8 @@ def cell_text(cell: Cell, factor: float) -> str:
     if cell.value is None:
         return "–"
     ends = [None if end is None else end / factor for end in (cell.value.low, cell.value.high)]
-    mark = {"extrapolated": "~", "predicted": "≈"}.get(cell.kind, "")
-    return mark + with_interval(cell.value.mean / factor, *ends) + (notes.DISTURBED if cell.disturbed else "")
+    disturbed = notes.DISTURBED if cell.disturbed else ""
+    return MARKS.get(cell.kind, "") + with_interval(cell.value.mean / factor, *ends) + disturbed
 
 
 def as_csv(table: Table, study: Study) -> str:
@@ -264,37 +234,27 @@ def as_csv(table: Table, study: Study) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     labelled = [key for key in table.keys if key in study.labels]
-    head = [*table.keys, *(f"{key} (label)" for key in labelled), "n", "n_planned", "emulated"]
-    writer.writerow(
-        [*head, *(f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind", "_disturbed"))]
-    )
+    values = [f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind", "_disturbed")]
+    writer.writerow([*table.keys, *(f"{key} (label)" for key in labelled), "n", "n_planned", "emulated", *values])
     for row in table.configurations:
-        keys = [
-            value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
-            for value in row.keys
-        ]
-        labels = [row.texts[table.keys.index(key)] for key in labelled]
-        numbers: list[Any] = []
+        keys = [value if isinstance(value, PLAIN) else canonical_json(value) for value in row.keys]
+        items = [*keys, *(row.texts[table.keys.index(key)] for key in labelled), row.valid, row.planned, row.emulated]
         for cell in row.cells:
             value = cell.value
             if cell.beyond is not None:
-                numbers += [None, cell.beyond, None, cell.kind, cell.disturbed]
+                items += [None, cell.beyond, None, cell.kind, cell.disturbed]
             else:
-                numbers += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
-        written = [
-            f"{item:.10g}" if isinstance(item, float) else item
-            for item in (*keys, *labels, row.valid, row.planned, row.emulated, *numbers)
-        ]
-        writer.writerow(written)
+                items += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
+        writer.writerow([f"{item:.10g}" if isinstance(item, float) else item for item in items])
     return text.getvalue()
 
 
 def as_markdown(table: Table) -> str:
     """A pipe table, its notes, and each run that is missing."""
     aligned = ["---"] * len(table.keys) + ["--:"] * (1 + len(table.values))
-    lines = [table.head, aligned, *table.lines()]
+    head, *lines = [[markdown(cell) for cell in line] for line in (table.head, *table.lines())]
     text = [f"**{markdown(table.title)}**", ""]
-    text += ["| " + " | ".join(cell if cell in aligned else markdown(cell) for cell in line) + " |" for line in lines]
+    text += [f"| {' | '.join(line)} |" for line in (head, aligned, *lines)]
     text += ["", *(f"{markdown(note)}.  " for note in table.notes)]
     if table.absent:
         text += ["", "Not in this table:", "", *(f"- {markdown(absent)}" for absent in table.absent)]
@@ -308,13 +268,12 @@ def markdown(text: str) -> str:
 
 def as_latex(table: Table) -> str:
     """A booktabs tabular with its notes below."""
-    columns = "l" * len(table.keys) + "r" * (1 + len(table.values))
-    body = [" & ".join(map(latex, line)) + r" \\" for line in table.lines()]
+    head, *body = [" & ".join(map(latex, line)) + r" \\" for line in (table.head, *table.lines())]
     text = [
         f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular}}{{{'l' * len(table.keys)}{'r' * (1 + len(table.values))}}}",
         r"\toprule",
-        " & ".join(map(latex, table.head)) + r" \\",
+        head,
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -325,15 +284,9 @@ def as_latex(table: Table) -> str:
     return "\n".join(text) + "\n"
 
 
-LATEX = {
+LATEX: dict[str, str | int | None] = {
+    **{letter: rf"\{letter}" for letter in "&%$#_{}"},
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "^": r"\textasciicircum{}",
     "~": r"$\sim$",
     "±": r"$\pm$",
@@ -351,4 +304,4 @@ LATEX = {
 
 def latex(text: str) -> str:
     """`text` with what LaTeX would take for a command escaped."""
-    return "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    return " ".join(text.split()).translate(str.maketrans(LATEX))

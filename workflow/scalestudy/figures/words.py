@@ -42,6 +42,11 @@ def quantity(value: float, unit: str) -> str:
     return f"{number(value / factor)} {name}".strip()
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
 def listed(items: Iterable[str], most: int = 3) -> str:
     """`a; b; c; 2 more`."""
     found = list(items)

@@ -16,21 +16,17 @@ History comes from results, never from durations that Snakemake measured: on a c
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger, start_up
+from scalestudy.cluster.ledger.used import read_ledger, start_up
 from scalestudy.cluster.plan import neighbours
 from scalestudy.cluster.plan.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
 from scalestudy.cluster.plan.exchange import BACKWARD_SHARE, exchange_time, overlaps
+from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, json_lines
-from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine
@@ -39,7 +35,6 @@ from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
 
 Kind = Literal["repeats", "neighbours", "published", "flops", "rates", "unknown"]
-Span = tuple[float, float]
 
 START_UP_S: Span = (20.0, 120.0)
 """Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
@@ -91,41 +86,24 @@ class TimeEstimate:
 UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no published time, no count of operations")
 
 
-@dataclass(frozen=True)
-class Took:
-    """One run that ended on this machine."""
-
-    run: str
-    configuration: str
-    like: str
-    strategy: str
-    ranks: int
-    seconds: float
-    rank_samples: float | None
-    rank_batch: int = 1
-    set_up_s: float | None = None
-    """Seconds that do not grow with the samples; None where no throughput was measured."""
-    windowed: bool = False
-    """Whether it was ended after so many steps: no evaluation or loss of speed later on blurs its set-up time."""
-
-
 class Expectation:
     """What runs on one machine are expected to take."""
 
     def __init__(self, name: str, machine: Machine, start_up_s: Span | None = None) -> None:
         self.machine = machine
         self.repeats: dict[str, list[float]] = defaultdict(list)
-        self.like: dict[str, list[Took]] = defaultdict(list)
+        self.like: dict[str, list[EndedRun]] = defaultdict(list)
         self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
         wall_s: dict[str, list[float]] = defaultdict(list)
-        for took in (took for file in history_files(name) for took in read_history(file)):
-            self.repeats[took.configuration].append(took.seconds)
-            self.like[took.like].append(took)
-            wall_s[took.run].append(took.seconds)
+        for ended in (ended for file in history_files(name) for ended in read_history(file)):
+            self.repeats[ended.configuration].append(ended.seconds)
+            self.like[ended.like].append(ended)
+            wall_s[ended.run].append(ended.seconds)
         given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
         default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
-        self.set_up_s = learned_set_up(took for of_kind in self.like.values() for took in of_kind)
-        self.start_up_s = start_up_s or given or start_up(wall_s, _attempts_on(name)) or default
+        attempts = (attempt for attempt in read_ledger() if attempt.machine == name)
+        self.set_up_s = neighbours.learned_set_up(ended for of_kind in self.like.values() for ended in of_kind)
+        self.start_up_s = start_up_s or given or start_up(wall_s, attempts) or default
 
     @property
     def again_s(self) -> float:
@@ -162,25 +140,19 @@ class Expectation:
         return TimeEstimate(low * min(seconds), high * max(seconds), "repeats", f"{len(seconds)} on this machine")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
-        groups, note = self._similar(like_key(spec.plain()), spec.strategy.name)
-        samples = rank_samples(spec, work)
+        groups, note = self._similar(neighbours.like_key(spec.plain()), spec.strategy.name)
+        samples = neighbours.rank_samples(spec, work)
         if not groups or samples is None:
             return None
-        low, high = neighbours.seconds_among(spec.ranks, spec.rank_batch, samples, groups)
-        return TimeEstimate(low, high, "neighbours", note)
+        return TimeEstimate(*neighbours.seconds_of(spec.ranks, spec.rank_batch, samples, groups), "neighbours", note)
 
     def _similar(self, like: str, strategy: str) -> tuple[neighbours.Groups, str]:
         """The runs that do the same to each sample, of the same strategy where there are any; and in words how many."""
         if (like, strategy) not in self._known_similar:
-            found = [took for took in self.like.get(like, []) if took.rank_samples]
-            found = [took for took in found if took.strategy == strategy] or found
-            groups = neighbours.by_geometry(
-                neighbours.EndedRun(took.ranks, took.rank_batch, took.rank_samples, took.seconds, took.set_up_s)
-                for took in found
-                if took.rank_samples
-            )
-            ranks = ", ".join(map(str, sorted({took.ranks for took in found})))
-            self._known_similar[like, strategy] = groups, f"{len(found)} similar runs of {ranks} ranks"
+            found = [ended for ended in self.like.get(like, []) if ended.rank_samples]
+            found = [ended for ended in found if ended.strategy == strategy] or found
+            note = f"{len(found)} similar runs of {', '.join(map(str, sorted({one.ranks for one in found})))} ranks"
+            self._known_similar[like, strategy] = neighbours.by_geometry(found), note
         return self._known_similar[like, strategy]
 
     def _published(self, spec: RunSpec, work: Work, data: Data, *, alike: bool) -> TimeEstimate | None:
@@ -289,85 +261,6 @@ def items_s(spec: RunSpec) -> float:
     """Seconds that the items of one rank's batch take by `data.latency_s`, with the loader's workers at the same time."""
     latency_s: float = getattr(spec.data, "latency_s", 0.0)
     return spec.rank_batch * latency_s / max(1, spec.loader.workers)
-
-
-def rank_samples(spec: RunSpec, work: Work) -> float | None:
-    """Samples that one rank trains on, evaluates and loads; None where the clock ends the run."""
-    if work.minutes:
-        return None
-    return work.steps * spec.rank_batch + work.evaluated_samples / (3 * spec.ranks) + work.loaded_samples
-
-
-def read_history(file: Path) -> Iterator[Took]:
-    """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
-    for entry in json_lines(file):
-        try:
-            seconds, plain = _seconds(entry), entry["spec"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        if seconds is None or not 0 <= seconds < math.inf or not isinstance(plain, dict):
-            continue
-        spec, _ = parse(RunSpec, plain)
-        data = data_of(spec) if spec is not None else None
-        if spec is None:
-            continue
-        samples = rank_samples(spec, work_of(spec, data)) if data is not None else None
-        yield Took(
-            str(entry.get("run")),
-            configuration_id(spec),
-            like_key(plain),
-            spec.strategy.name,
-            spec.ranks,
-            seconds,
-            samples,
-            spec.rank_batch,
-            _set_up_s(entry, spec, seconds, samples),
-            spec.measure.steps is not None,
-        )
-
-
-def _set_up_s(entry: Mapping[str, Any], spec: RunSpec, seconds: float, samples: float | None) -> float | None:
-    """What a run took beside its samples, at the throughput of its window; evaluations count as a third of training."""
-    throughput = entry.get("throughput_samples_per_s")
-    if samples is None or not isinstance(throughput, (int, float)) or not throughput > 0:
-        return None
-    return max(0.0, seconds - samples * spec.ranks / throughput)
-
-
-def learned_set_up(took: Iterable[Took]) -> Span:
-    """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
-    percentile of those that were ended after so many steps; none with fewer than three of them."""
-    known = [one.set_up_s for one in took if one.windowed and one.set_up_s is not None]
-    if len(known) < 3:
-        return 0.0, 0.0
-    cuts = statistics.quantiles(known, n=10, method="inclusive")
-    return cuts[0], cuts[-1]
-
-
-def _seconds(entry: Mapping[str, Any]) -> float | None:
-    """What a run took: its own wall time, else from its start to its end; None for one that was not made."""
-    if entry.get("status") not in ("valid", "invalid"):
-        return None
-    if isinstance(entry.get("wall_s"), (int, float)):
-        return float(entry["wall_s"])
-    return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
-
-
-def _attempts_on(name: str) -> Iterator[LedgerAttempt]:
-    """Jobs of this folder whose runs belong to a machine."""
-    return (attempt for attempt in read_ledger() if attempt.machine == name)
-
-
-GEOMETRY = (
-    "seed", "repeat", "ranks", "nodes", "hosts", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser",
-)  # fmt: skip
-
-
-def like_key(plain: Mapping[str, Any]) -> str:
-    """The same for runs that do the same to each sample: model, data apart from its size, loading, device."""
-    kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
-    data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
-    return canonical_json({**kept, "data": data})
 
 
 def kinds_of(estimates: Iterable[TimeEstimate]) -> str:

@@ -1,58 +1,126 @@
-"""What similar runs say about another: a set-up time, and a time per sample that a rank trains on, fitted to them."""
+"""Ended runs of a machine, and the time of another run by those that are like it: a set-up time, and a time per sample."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.plan.costs import Work, data_of, work_of
+from scalestudy.files import canonical_json, json_lines
+from scalestudy.spec.base import parse
+from scalestudy.spec.ids import configuration_id
+from scalestudy.spec.run import RunSpec
 
 Span = tuple[float, float]
 
 LEAST, MOST = 0.8, 1.5
-"""How far a run may lie from what its nearest neighbours say, at no distance."""
+"""How far a run may lie from its nearest neighbours, at no distance."""
 GEOMETRY_FACTOR = 4.0
 SIZE_FACTOR = 100.0
 """The ends move outwards once more per so large a factor in ranks or batch per rank, and in samples beyond those seen:
 assumptions, which `plan --actual` holds against what runs took."""
+GEOMETRY = (
+    "seed", "repeat", "ranks", "nodes", "hosts", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that ended: ranks, samples per step of a rank, samples of a rank in all, seconds; of these the part that
-    does not grow with the samples, where it was measured."""
+    """One run that ended on this machine: ranks, samples per step of a rank, samples of a rank in all, seconds."""
 
     ranks: int
     rank_batch: int
-    rank_samples: float
+    rank_samples: float | None
     seconds: float
     set_up_s: float | None = None
+    """Seconds that do not grow with the samples; None where no throughput was measured."""
+    run: str = ""
+    configuration: str = ""
+    like: str = ""
+    strategy: str = ""
+    windowed: bool = False
+    """Whether it was ended after so many steps: no evaluation or loss of speed later on blurs its set-up time."""
 
 
 Groups = dict[tuple[int, int], list[EndedRun]]
-"""By ranks and batch per rank."""
+"""By ranks and batch per rank: a large study has many runs of few geometries."""
 
 
-def seconds_of(ranks: int, rank_batch: int, rank_samples: float, seen: Sequence[EndedRun]) -> Span:
-    """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank, from at least
-    one other."""
-    return seconds_among(ranks, rank_batch, rank_samples, by_geometry(seen))
+def read_history(file: Path) -> Iterator[EndedRun]:
+    """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
+    for entry in json_lines(file):
+        try:
+            seconds, plain = _seconds(entry), entry["spec"]
+            spec, _ = parse(RunSpec, plain)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if spec is None or seconds is None or not 0 <= seconds < math.inf:
+            continue
+        data, throughput = data_of(spec), entry.get("throughput_samples_per_s")
+        samples = None if data is None else rank_samples(spec, work_of(spec, data))
+        set_up_s = None
+        if samples is not None and isinstance(throughput, (int, float)) and throughput > 0:
+            set_up_s = max(0.0, seconds - samples * spec.ranks / throughput)  # evaluations: a third of training
+        yield EndedRun(
+            spec.ranks, spec.rank_batch, samples, seconds, set_up_s, str(entry.get("run")), configuration_id(spec),
+            like_key(plain), spec.strategy.name, spec.measure.steps is not None,
+        )  # fmt: skip
 
 
-def by_geometry(seen: Iterable[EndedRun]) -> Groups:
-    """Runs by their ranks and batch per rank: a large study has many runs of few geometries."""
+def _seconds(entry: Mapping[str, Any]) -> float | None:
+    """The run's own wall time, else from its start to its end; None for one that was not made."""
+    if entry.get("status") not in ("valid", "invalid"):
+        return None
+    if isinstance(entry.get("wall_s"), (int, float)):
+        return float(entry["wall_s"])
+    return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
+
+
+def like_key(plain: Mapping[str, Any]) -> str:
+    """The same for runs that do the same to each sample: model, data apart from its size, loading, device."""
+    kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
+    data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
+    return canonical_json({**kept, "data": data})
+
+
+def rank_samples(spec: RunSpec, work: Work) -> float | None:
+    """Samples that one rank trains on, evaluates and loads; None where the clock ends the run."""
+    if work.minutes:
+        return None
+    return work.steps * spec.rank_batch + work.evaluated_samples / (3 * spec.ranks) + work.loaded_samples
+
+
+def learned_set_up(ended: Iterable[EndedRun]) -> Span:
+    """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
+    percentile of those that were ended after so many steps; none with fewer than three of them."""
+    known = [one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]
+    if len(known) < 3:
+        return 0.0, 0.0
+    cuts = statistics.quantiles(known, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
+def by_geometry(ended: Iterable[EndedRun]) -> Groups:
+    """Runs with known samples by their ranks and batch per rank."""
     groups: Groups = {}
-    for one in seen:
-        groups.setdefault((one.ranks, one.rank_batch), []).append(one)
+    for one in ended:
+        if one.rank_samples:
+            groups.setdefault((one.ranks, one.rank_batch), []).append(one)
     return groups
 
 
-def seconds_among(ranks: int, rank_batch: int, rank_samples: float, groups: Groups) -> Span:
-    """As `seconds_of`, from runs that are grouped."""
+def seconds_of(ranks: int, rank_batch: int, samples: float, groups: Groups) -> Span:
+    """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank."""
     distance = {key: abs(math.log(ranks / key[0])) + abs(math.log(rank_batch / key[1])) for key in groups}
     nearest = min(distance.values())
     near = [one for key, members in groups.items() if distance[key] <= nearest + 1e-9 for one in members]
-    low, high = _at(rank_samples, near)
-    beyond = min(abs(math.log(rank_samples / one.rank_samples)) for one in near)
+    low, high = _at(samples, near)
+    beyond = min(abs(math.log(samples / (one.rank_samples or 1.0))) for one in near)
     power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
     return low * LEAST**power, high * MOST**power
 
@@ -60,37 +128,23 @@ def seconds_among(ranks: int, rank_batch: int, rank_samples: float, groups: Grou
 def _at(samples: float, near: Sequence[EndedRun]) -> Span:
     """Least and most seconds that the runs give for so many samples per rank.
 
-    Each run whose set-up time is known gives a line of its own. Of the others at least two different sizes give one
-    line together; a single size leaves open which part of the time is set-up: from none to all.
+    Each run with a known set-up time gives a line of its own. Of the others at least two different sizes give one line
+    together, with the least squares of relative errors and no negative part; a single size leaves open which part of the
+    time is set-up: from none to all.
     """
-    found: list[float] = []
-    plain = []
+    found, plain = list[float](), list[tuple[float, float]]()
     for one in near:
+        size = one.rank_samples or 1.0
         if one.set_up_s is None:
-            plain.append(one)
+            plain.append((size, one.seconds))
         else:
-            found.append(one.set_up_s + (one.seconds - one.set_up_s) * samples / one.rank_samples)
-    if len({one.rank_samples for one in plain}) > 1:
-        set_up_s, per_sample_s = fitted([(one.rank_samples, one.seconds) for one in plain])
-        line = [set_up_s + per_sample_s * one.rank_samples for one in plain]
-        ratios = [one.seconds / on_line for one, on_line in zip(plain, line, strict=True)]
+            found.append(one.set_up_s + (one.seconds - one.set_up_s) * samples / size)
+    if len({size for size, _ in plain}) > 1:
+        from scipy.optimize import nnls
+
+        (set_up_s, per_sample_s), _ = nnls([[1 / y, x / y] for x, y in plain], [1.0] * len(plain))
+        ratios = [seconds / (set_up_s + per_sample_s * size) for size, seconds in plain]
         found += [ratio * (set_up_s + per_sample_s * samples) for ratio in (min(ratios), max(ratios))]
     elif not found:
-        found += [part for one in plain for part in (one.seconds, one.seconds * samples / one.rank_samples)]
+        found += [part for size, seconds in plain for part in (seconds, seconds * samples / size)]
     return min(found), max(found)
-
-
-def fitted(points: Sequence[tuple[float, float]]) -> Span:
-    """Intercept and slope, neither negative, of the line through (x, y) with the least squares of relative errors."""
-    weights = [1 / y**2 for _, y in points]
-    total = sum(weights)
-    mean_x = sum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
-    mean_y = sum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
-    across = sum(w * (x - mean_x) ** 2 for w, (x, _) in zip(weights, points, strict=True))
-    slope = sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points, strict=True)) / across
-    if slope < 0:
-        return mean_y, 0.0
-    if mean_y - slope * mean_x < 0:
-        both = sum(w * x * y for w, (x, y) in zip(weights, points, strict=True))
-        return 0.0, both / sum(w * x * x for w, (x, _) in zip(weights, points, strict=True))
-    return mean_y - slope * mean_x, slope

@@ -7,7 +7,8 @@ from typing import Any
 
 from scalestudy.cluster.ledger.used import LedgerAttempt
 from scalestudy.cluster.plan.costs import data_of, used_in_place
-from scalestudy.cluster.plan.expected import UNKNOWN, Span, TimeEstimate
+from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate
+from scalestudy.cluster.plan.neighbours import Span
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
@@ -23,30 +24,19 @@ LEARNED: Span = (0.5, 2.0)
 """Factor by which a rate that jobs of this folder have reached may be missed."""
 
 
-def samples_to_prepare(spec: RunSpec) -> int | None:
-    """Samples of both splits that preparing the data of a run looks at; None where their number is unknown."""
-    if isinstance(spec.data, Synthetic):
-        return 0  # data that is made while it is read needs no preparation
-    data = data_of(spec)
-    return None if data is None else data.train_samples + data.test_samples
-
-
-def rates(spec: RunSpec) -> Span:
-    """The slowest and the fastest that is expected."""
-    return INDEXED_PER_S if used_in_place(spec) else MADE_PER_S
-
-
 def expected(spec: RunSpec, start_up_s: Span, attempts: Iterable[LedgerAttempt]) -> TimeEstimate:
     """Seconds of the job that prepares the data of a run, its start-up included; `attempts` are this folder's jobs."""
-    samples = samples_to_prepare(spec)
-    if samples is None:
+    data = data_of(spec)
+    if data is None:
         return UNKNOWN
+    # Data that is made while it is read needs no preparation.
+    samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples + data.test_samples
     learned = list(_learned(spec, attempts))
     if learned:
         slow, fast = LEARNED[0] * min(learned), LEARNED[1] * max(learned)
         note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
     else:
-        slow, fast = rates(spec)
+        slow, fast = INDEXED_PER_S if used_in_place(spec) else MADE_PER_S
         note = f"{slow:,.0f} to {fast:,.0f} samples per second"
     low, high = start_up_s
     return TimeEstimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
