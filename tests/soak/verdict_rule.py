@@ -1,28 +1,38 @@
 """How often the decision rule decides wrongly, and how often rightly, for kinds of noise that machines have.
 
-`python -m tests.soak.verdict_rule` prints the table of docs/measured/verdict_rule.txt, and with `--figure FILE` draws it.
+`python -m tests.soak.verdict_rule` prints docs/measured/verdict_rule.txt and draws docs/measured/verdict_rule.svg.
 Every draw goes through `estimate` and `Region`, as the runs of a claim do. *Before* is Student's t of the mean, by which
 claims were decided until then; the limit is the mean of the noise for it, and the median for the rule.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtr
 
+from scalestudy.analysis.comparison import MARGIN, of_campaigns
 from scalestudy.claims.estimate import NotJudged, estimate
-from scalestudy.claims.inference import ERROR, Region
+from scalestudy.claims.inference import ERROR, Estimate, Region
 from scalestudy.claims.model import Direction, Equivalence, Quantity, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 
 Draw = np.random.Generator
 Sides = tuple[np.ndarray, np.ndarray]
 """Logarithms of a rate, or shares: [configurations, rounds] of the claim's side and of the one that it is compared with."""
+COLUMNS = ("before", "rule", "rule, mean")
+BUSY = Path(__file__).parents[1] / "data/repeats_busy.json"
+MEASURED = Path(__file__).parents[2] / "docs/measured"
+LEGEND = (
+    ("t of the mean, n = 5", "o", "#b1361e", "white"), ("t of the mean, n = 8", "s", "#b1361e", "white"),
+    ("the rule, n = 5", "o", "#1c5c8a", "#1c5c8a"), ("the rule, n = 8", "s", "#1c5c8a", "#1c5c8a"),
+)  # fmt: skip
 LIMIT_OF_MACHINES = "neighbouring rounds alike (AR(1), 0.7)"
 """No rule sees it in five rounds: named in docs/explanation/verdicts.md."""
 
@@ -195,10 +205,143 @@ def judged_shares(kind: Kind, n: int, draws: int) -> dict[str, tuple[float, floa
     return {name: tuple(np.mean(each, axis=0)) for name, each in found.items() if each}
 
 
-if __name__ == "__main__":
+CONFIGURATIONS = 5
+"""Compared together."""
+NIGHT, RUNS = 0.02, 0.01
+"""Standard deviations between campaigns, and between the runs of one."""
+
+
+def nights(draw: Draw, n: int, campaigns: int, common: bool) -> np.ndarray:
+    """Logarithms of speeds, [campaigns, configurations, repeats]: each campaign has its level, of all together or of each."""
+    levels = draw.normal(0, NIGHT, (campaigns, 1 if common else CONFIGURATIONS, 1))
+    return levels + draw.normal(0, RUNS, (campaigns, CONFIGURATIONS, n))
+
+
+def compared(logs: np.ndarray, margin: float) -> list[str]:
+    """The verdicts of `scalestudy compare` on the last campaign after the others."""
+    changes = of_campaigns({str(index): logs[:, index] for index in range(CONFIGURATIONS)}, margin)
+    return [change.verdict for change in changes.values()]
+
+
+def false_alarms(n: int, campaigns: int, common: bool, margin: float, draws: int) -> float:
+    """How often any configuration of a machine that is compared with itself is called slower or faster."""
+    draw = np.random.default_rng(n)
+    found = [compared(nights(draw, n, campaigns + 1, common), margin) for _ in range(draws)]
+    return float(np.mean([bool({"slower", "faster"} & set(verdicts)) for verdicts in found]))
+
+
+def found_slower(slower: float, n: int, campaigns: int, draws: int) -> float:
+    """How often the one configuration whose steps take so much longer is called slower, with the default margin."""
+    draw, found = np.random.default_rng(n), 0
+    for _ in range(draws):
+        logs = nights(draw, n, campaigns + 1, common=True)
+        logs[-1, 0] -= np.log1p(slower)
+        found += compared(logs, MARGIN)[0] == "slower"
+    return found / draws
+
+
+def looking_again(planned: bool, draws: int, looks: int = 4, first: int = 5) -> tuple[float, float]:
+    """False decisions each way of who looks at 5, 10, 15 and 20 rounds until it is decided: as planned, or each time at 5 %."""
+    draw, found = np.random.default_rng(looks), []
+    kind = Kind("", both(normal))
+    plan = tuple(first * (look + 1) for look in range(looks))
+    claim = claim_of(kind, 1.0, plan if planned else plan[:1])
+    for _ in range(draws):
+        of, against = kind.sides(draw, plan[-1])
+        seen = ((of[:, :n], against[:, :n]) for n in plan)
+        decided = (judged(claim, kind, sides) if planned else by_t(kind, 0.0, sides) for sides in seen)
+        found.append(next((each for each in decided if any(each)), (False, False)))
+    for_it, against_it = np.mean(found, axis=0)
+    return float(for_it), float(against_it)
+
+
+def power(effect: float, n: int, spread: float, draws: int) -> float:
+    """How often an effect on the ratio of two sides that spread so much is decided; the limit is no effect."""
+    draw = np.random.default_rng(n)
+    kind = Kind("", lambda draw, n: (normal(draw, n, spread) - np.log1p(effect), normal(draw, n, spread)))
+    claim = claim_of(kind, 1.0, (n,))
+    return float(np.mean([judged(claim, kind, kind.sides(draw, n))[0] for _ in range(draws)]))
+
+
+def busy_coverage(n: int, confidence: float = 0.95) -> float:
+    """How often blocks of n neighbouring rounds of tests/data/repeats_busy.json cover the median ratio of all 20 rounds."""
+    recorded = json.loads(BUSY.read_text(encoding="utf-8"))["throughput_samples_per_s"]
+    logs = [np.log(values) for values in recorded.values()]
+    covered = []
+    for index, of in enumerate(logs):
+        for ratios in (of - against for against in logs[:index]):
+            for first in range(len(ratios) - n + 1):
+                low, high = Estimate(tuple(ratios[first : first + n])).interval(confidence)
+                covered.append(low <= np.median(ratios) <= high)
+    return float(np.mean(covered))
+
+
+def print_all(draws: int) -> dict[str, dict[int, dict[str, tuple[float, float]]]]:
+    """Print every table; the shares of false decisions by kind and number of rounds."""
+    print(f"False decisions for / against a claim whose true number is its limit; {draws:,} draws a line.")
+    print(
+        "before: Student's t of the mean, limit at the mean. rule: limit at the median. last column: the rule, limit at"
+    )
+    print("the mean, where it is another; no rule about a mean sees in five rounds what one run of seven has.")
+    print(f"{'':52}  n      before           rule       rule, mean")
+    found = {}
     for kind in KINDS:
-        for n in (5, 8):
-            print(
-                f"{kind.name:50} {n}",
-                {k: f"{a:.3f}/{b:.3f}" for k, (a, b) in judged_shares(kind, n, int(sys.argv[1])).items()},
-            )
+        found[kind.name] = {n: judged_shares(kind, n, draws) for n in (5, 8)}
+        for n, shares in found[kind.name].items():
+            cells = (f"{shares[name][0]:.3f} / {shares[name][1]:.3f}" if name in shares else "" for name in COLUMNS)
+            print(f"{kind.name:52} {n:2}  " + "  ".join(f"{cell:13}" for cell in cells).rstrip(), flush=True)
+    print("\nLooking at 5, 10, 15 and 20 rounds until it is decided, normal noise: false decisions for / against")
+    for name, planned in (("by t, each look at 5 % (before)", False), ("planned: looks: [5, 10, 15, 20]", True)):
+        print(f"  {name:40} {' / '.join(f'{each:.3f}' for each in looking_again(planned, draws))}")
+    print("\nAn effect of 10 % on a ratio, limit 1: decided in")
+    for n, spread in ((5, 0.03), (5, 0.05), (8, 0.05)):
+        print(f"  {n} rounds, sides that spread by {spread:.0%}: {power(0.10, n, spread, draws):.3f}")
+    print("\nRatios of five configurations on a busy machine (tests/data/repeats_busy.json), 95 % interval: covered in")
+    for n in (5, 8):
+        print(f"  {n} rounds: {busy_coverage(n):.3f}")
+    print(
+        f"\nscalestudy compare, {CONFIGURATIONS} configurations, nights that differ by {NIGHT:.0%}, runs that spread by {RUNS:.0%}"
+    )
+    print("  a machine compared with itself: any configuration called slower or faster, margin 3 % (and 0)")
+    for campaigns in (3, 5):
+        for n in (3, 5, 10):
+            cells = [
+                f"{name} {false_alarms(n, campaigns, common, MARGIN, draws):.3f} ({false_alarms(n, campaigns, common, 0.0, draws):.3f})"
+                for name, common in (("all together", True), ("each its own", False))
+            ]
+            print(f"    {campaigns} campaigns before, {n:2} repeats: {', '.join(cells)}", flush=True)
+    print("  one configuration slower, 5 repeats: found in")
+    for campaigns in (3, 5, 10):
+        cells = [
+            f"{slower:.0%}: {found_slower(slower, 5, campaigns, draws):.2f}" for slower in (0.05, 0.10, 0.20, 0.30)
+        ]
+        print(f"    {campaigns:2} campaigns before: {', '.join(cells)}", flush=True)
+    return found
+
+
+def draw_figure(found: Mapping[str, Mapping[int, Mapping[str, tuple[float, float]]]], file: Path) -> None:
+    """The larger of both false decisions before and by the rule, for each kind of noise."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    axes = figure.add_subplot()
+    for place, shares in enumerate(reversed(found.values())):
+        for n, shape in ((5, "o"), (8, "s")):
+            y = place + (0.15 if n == 5 else -0.15)
+            before, rule = (max(shares[n][name]) for name in ("before", "rule"))
+            axes.plot([before, rule], [y, y], color="0.8", zorder=1)
+            axes.plot(before, y, shape, markerfacecolor="white", color="#b1361e")
+            axes.plot(rule, y, shape, color="#1c5c8a")
+    axes.axvline(ERROR, color="0.4", linestyle=":")
+    axes.set_yticks(range(len(found)), list(reversed(found)))
+    axes.set_xlabel("Share of false decisions at the limit (dotted: 5 %)")
+    for label, marker, colour, face in LEGEND:
+        axes.plot([], [], marker, color=colour, markerfacecolor=face, label=label)
+    axes.legend(loc="lower right")
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(file, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw_figure(print_all(int(sys.argv[1]) if len(sys.argv) > 1 else 2000), MEASURED / "verdict_rule.svg")

@@ -60,6 +60,15 @@ def write(study: Study, folder: str, speed: Speed, **changes: Any) -> None:
             write_result(result_file(folder, run.id), result)
 
 
+BEFORE = ("local", "local+night_2", "local+night_3")
+
+
+def write_nights(study: Study, **changes: Any) -> None:
+    """Three campaigns of one machine, whose levels differ by half a per cent."""
+    for night, name in enumerate(BEFORE):
+        write(study, name, lambda run, night=night: steady(run) * (1, 1.005, 0.995)[night], **changes)
+
+
 def run(*arguments: str) -> int:
     return cli.run_command(list(arguments))
 
@@ -74,58 +83,70 @@ def slower_on_two_ranks(run: Run) -> float:
 
 
 def test_a_slower_configuration_is_named_and_fails_the_gate(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    write(study, "local", steady)
-    write(study, "local+night_2", slower_on_two_ranks)
-    assert run("compare", "local", "local+night_2") == 1
+    write_nights(study)
+    write(study, "new", slower_on_two_ranks)
+    assert run("compare", *BEFORE, "new") == 1
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "local+night_2 against local: 1 slower, 3 same, of 4 configurations"
+    assert said[0] == "new against local, local+night_2, local+night_3: 1 slower, 3 same, of 4 configurations"
     assert said[1].startswith("  slower    exchange: 2 ranks, ring & all_reduce: speed -19.9 % [-21.")
     assert said[-4:] == [
-        f"  results/comparisons/local_local+night_2/comparison.{suffix}" for suffix in ("html", "csv", "md", "xml")
+        f"  results/comparisons/local_new/comparison.{suffix}" for suffix in ("html", "csv", "md", "xml")
     ]
 
 
-def test_equal_folders_pass_the_gate(study: Study) -> None:
-    write(study, "local", steady)
-    write(study, "local+night_2", lambda run: 100.0 * noise(run))
-    assert run("compare", "local", "local+night_2") == 0
+def test_one_more_campaign_like_those_before_passes_the_gate(study: Study) -> None:
+    write_nights(study)
+    write(study, "new", lambda run: 100.0 * noise(run))
+    assert run("compare", *BEFORE, "new") == 0
 
 
-def test_a_wide_interval_is_undecided_and_says_how_many_repeats_it_needs(
+def test_nothing_is_gated_before_three_campaigns_show_how_nights_differ(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(study, "local", steady)
-    write(study, "local+night_2", lambda run: 100.0 * (1 + 5 * (noise(run) - 1)))
-    assert run("compare", "local", "local+night_2") == 3
-    assert "repeats would decide it if mean and spread stay" in capsys.readouterr().out
+    write_nights(study)
+    write(study, "new", slower_on_two_ranks)
+    assert run("compare", *BEFORE[:2], "new") == 3
+    said = capsys.readouterr().out
+    assert said.startswith("new against local, local+night_2: 4 undecided, of 4 configurations\n")
+    assert (
+        "speed -20.0 % [-21.2, -19.0] (no gate: 2 of 3 campaigns before, and the interval is that of repeats)" in said
+    )
+
+
+def test_a_change_within_the_variation_of_nights_is_undecided(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    for night, name in enumerate(BEFORE):
+        write(study, name, lambda run, night=night: steady(run) * (1, 1.05, 0.95)[night])
+    write(study, "new", slower_on_two_ranks)
+    assert run("compare", *BEFORE, "new") == 3
+    assert "(the interval is too wide)" in capsys.readouterr().out
 
 
 def test_a_wider_margin_makes_it_the_same(study: Study) -> None:
-    write(study, "local", steady)
-    write(study, "local+night_2", slower_on_two_ranks)
-    assert run("compare", "local", "local+night_2", "--margin", "40%") == 0
+    write_nights(study)
+    write(study, "new", slower_on_two_ranks)
+    assert run("compare", *BEFORE, "new", "--margin", "40%") == 0
 
 
 def test_times_are_faster_where_they_are_less(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", lambda run: 50.0 * noise(run))
-    assert run("compare", "local", "other", "--column", "training_time_s") == 1
+    assert run("compare", *BEFORE, "other", "--column", "training_time_s") == 1
     assert "slower    exchange: 1 rank, ring & all_reduce: speed -49.9 %" in capsys.readouterr().out
 
 
 def test_a_run_that_is_no_longer_valid_is_undecided_with_its_reason(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", steady, status="invalid", reason="the loss is not finite")
-    assert run("compare", "local", "other") == 3
+    assert run("compare", *BEFORE, "other") == 3
     assert "(invalid after: the loss is not finite)" in capsys.readouterr().out
 
 
 def test_what_only_one_has_is_told_and_does_not_count(study: Study) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", lambda run: 100.0 * noise(run) if run.spec.ranks == 1 else None)
-    assert run("compare", "local", "other", "--out", "out") == 0
+    assert run("compare", *BEFORE, "other", "--out", "out") == 0
     assert "2 configurations were measured only before" in Path("out/comparison.md").read_text()
 
 
@@ -136,17 +157,17 @@ def test_what_only_one_has_is_told_and_does_not_count(study: Study) -> None:
 def test_unlike_instruments_are_refused_unless_that_is_the_question(
     study: Study, capsys: pytest.CaptureFixture[str], change: dict[str, str], word: str
 ) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", lambda run: 100.0 * noise(run), instrument={**INSTRUMENT, **change})
-    assert run("compare", "local", "other") == 2
+    assert run("compare", *BEFORE, "other") == 2
     ((key, value),) = change.items()
     assert capsys.readouterr().err == (
         "scalestudy: the two were not measured with the same instrument:\n"
         f"    {key}: {INSTRUMENT[key]} before, {value} after\n"
         f"    measure both with the same, or say that this difference is the question: --across {word}\n"
     )
-    assert run("compare", "local", "other", "--across", word) == 0
-    assert run("compare", "local", "other", "--across", key) == 0
+    assert run("compare", *BEFORE, "other", "--across", word) == 0
+    assert run("compare", *BEFORE, "other", "--across", key) == 0
     assert (
         f"{key}: {INSTRUMENT[key]} before, {value} after"
         in Path("results/comparisons/local_other/comparison.md").read_text()
@@ -156,25 +177,25 @@ def test_unlike_instruments_are_refused_unless_that_is_the_question(
 def test_runs_of_another_version_of_the_trainer_are_found_and_refused(
     study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     monkeypatch.setattr("scalestudy.spec.ids.TRAINER_VERSION", 1000)
     write(read_studies(["exchange"], "mini", Machine())[0], "other", lambda run: 100.0 * noise(run))
-    assert run("compare", "local", "other") == 2
+    assert run("compare", *BEFORE, "other") == 2
     assert "the ids of the runs differ (TRAINER_VERSION" in capsys.readouterr().err
-    assert run("compare", "local", "other", "--across", "code") == 0
+    assert run("compare", *BEFORE, "other", "--across", "code") == 0
 
 
 def test_the_memory_of_the_machine_is_no_difference(study: Study) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", lambda run: 100.0 * noise(run), instrument={**INSTRUMENT, "memory_gib": 9.0})
-    assert run("compare", "local", "other") == 0
+    assert run("compare", *BEFORE, "other") == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["local", "locl"], "there are no runs in `locl`\n    did you mean `local`?"),
-        (["local", "./results/local"], "both are the same folder\n    give two folders"),
+        (["local", "./results/local"], "two of them are the same folder\n    give each folder once"),
         (
             ["local", "other", "--margin", "3x"],
             "`3x` is not a margin: give a fraction of the speed, such as 3% or 0.03",
@@ -208,17 +229,17 @@ def test_folders_without_a_common_configuration_are_refused(study: Study, capsys
 
 
 def test_a_damaged_result_is_told_and_the_rest_compared(study: Study) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", lambda run: 100.0 * noise(run))
     result_file("other", study.runs[0].id).write_text("{")
-    assert run("compare", "local", "other", "--out", "out") == 0
-    assert "1 results after could not be read; the first," in Path("out/comparison.md").read_text()
+    assert run("compare", *BEFORE, "other", "--out", "out") == 0
+    assert "1 results of other could not be read; the first," in Path("out/comparison.md").read_text()
 
 
 def test_the_table_has_a_line_per_configuration(study: Study) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", slower_on_two_ranks)
-    run("compare", "local", "other", "--out", "out")
+    run("compare", *BEFORE, "other", "--out", "out")
     rows = table("out/comparison.csv")
     assert [(row["verdict"], row["configuration"]) for row in rows] == [
         ("slower", "2 ranks, ring & all_reduce"),
@@ -231,13 +252,11 @@ def test_the_table_has_a_line_per_configuration(study: Study) -> None:
 
 
 def test_junit_has_a_failure_where_it_is_slower_and_a_skip_where_undecided(study: Study) -> None:
-    write(study, "local", steady)
-    write(
-        study,
-        "other",
-        lambda run: slower_on_two_ranks(run) if run.spec.strategy.name == "allreduce" or run.spec.repeat < 2 else None,
-    )
-    assert run("compare", "local", "other", "--out", "out") == 1
+    for night, name in enumerate(BEFORE):
+        of_server = (1, 1.2, 0.8)[night]
+        write(study, name, lambda run, of=of_server: steady(run) * (of if run.spec.strategy.name != "allreduce" else 1))
+    write(study, "other", slower_on_two_ranks)
+    assert run("compare", *BEFORE, "other", "--out", "out") == 1
     (suite,) = ET.parse("out/comparison.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "1", "2")
     outcomes = {case.get("name"): [child.tag for child in case] for case in suite}
@@ -250,12 +269,12 @@ def test_junit_has_a_failure_where_it_is_slower_and_a_skip_where_undecided(study
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows(study: Study) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", slower_on_two_ranks)
-    run("compare", "local", "other", "--out", "out")
+    run("compare", *BEFORE, "other", "--out", "out")
     page = Path("out/comparison.html").read_text()
     assert "ring &amp; all_reduce" in page
-    assert "other against local: 1 slower, 3 same, of 4 configurations" in page
+    assert "other against local, local+night_2, local+night_3: 1 slower, 3 same, of 4 configurations" in page
     assert 'src="' not in page
     assert "http" not in page
     assert page.count("<tr>") == 5
@@ -264,12 +283,12 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(study: Study) -> None:
 def test_results_of_others_are_compared_without_their_studies(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(study, "local", steady)
+    write_nights(study)
     write(study, "other", slower_on_two_ranks)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert run("compare", "../results/local", "../results/other", "--out", "out") == 1
+    assert run("compare", *(f"../results/{name}" for name in (*BEFORE, "other")), "--out", "out") == 1
     assert "slower    other: small_cnn.digits.allreduce.x2 (" in capsys.readouterr().out
 
 
@@ -313,4 +332,4 @@ def test_two_folders_are_compared_or_the_nodes_of_one(
     study: Study, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("compare", *words) == 2
-    assert "give two folders, or one with --nodes" in capsys.readouterr().err
+    assert "give two folders or more, or one with --nodes" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from scalestudy.analysis.stats import interval, interval_of
@@ -92,24 +91,6 @@ def test_spread_and_own_interval_add_up_in_squares() -> None:
     assert found is not None and found.high is not None
     # t-half = 0.1 · 2.484138
     assert math.log(found.high) == pytest.approx(math.hypot(0.2484138, 0.3), abs=1e-6)
-
-
-@pytest.mark.parametrize("repeats", [3, 5, 10])
-@pytest.mark.parametrize("common", [0.0, 0.01])
-def test_intervals_cover_the_truth_with_and_without_an_error_that_all_repeats_share(
-    repeats: int, common: float
-) -> None:
-    """Spread 0.1 % and a common error of 1 %, whose 95 % interval each run states; or spread 5 % alone."""
-    generator, covered, tries = np.random.default_rng(repeats), 0, 2000
-    spread, own = (0.001, math.exp(1.96 * common)) if common else (0.05, 1.0)
-    for _ in range(tries):
-        logs = generator.normal(0, common) + generator.normal(0, spread, repeats)
-        runs = [(value, value / own, value * own) for value in 100 * np.exp(logs)]
-        found = interval_of(extrapolated(*runs), "training_time_s")
-        assert found is not None and found.low is not None and found.high is not None
-        covered += found.low <= 100 <= found.high
-    # 95 % of 2000, less three standard errors of such a count.
-    assert 0.935 <= covered / tries <= 0.98
 
 
 def test_repeats_tell_no_interval_of_what_is_extrapolated_beyond_the_tested_factor() -> None:

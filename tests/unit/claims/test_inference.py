@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from scalestudy.claims.inference import Estimate, Region, holm, rounds_needed, together
-from tests.soak.verdict_rule import KINDS, LIMIT_OF_MACHINES, Kind, both, by_t, judged_shares, normal
+from tests.soak.verdict_rule import KINDS, LIMIT_OF_MACHINES, Kind, busy_coverage, judged_shares, looking_again, power
 
 DRAWS = 400
 TOLERANCE = 0.033
@@ -34,24 +30,17 @@ def test_a_slow_state_of_one_side_deceived_students_interval_of_the_mean() -> No
 
 
 def test_an_effect_of_10_percent_is_decided_in_at_least_80_percent_with_five_rounds_that_spread_by_3_percent() -> None:
-    draw, region = np.random.default_rng(0), Region(low=1.0)
-    drawn = [normal(draw, 5)[0] - normal(draw, 5)[0] + math.log(1.1) for _ in range(DRAWS)]
-    decided = np.mean([region.p_inside(rounds(*each, log=True)) <= 0.05 for each in drawn])
-    assert decided >= 0.80
+    assert power(0.10, n=5, spread=0.03, draws=DRAWS) >= 0.80
+
+
+def test_planned_looks_share_one_error_and_unplanned_ones_do_not() -> None:
+    assert max(looking_again(planned=True, draws=DRAWS)) <= 0.05 + TOLERANCE / 2
+    assert sum(looking_again(planned=False, draws=DRAWS)) > 0.08
 
 
 @pytest.mark.parametrize("n", [5, 8])
 def test_ratios_of_configurations_on_a_busy_machine_are_covered_in_93_percent(n: int) -> None:
-    """The median ratio of all 20 rounds, by intervals of the blocks of neighbouring rounds."""
-    file = Path(__file__).parents[2] / "data/repeats_busy.json"
-    logs = [np.log(values) for values in json.loads(file.read_text())["throughput_samples_per_s"].values()]
-    covered = []
-    for index, of in enumerate(logs):
-        for ratios in (of - against for against in logs[:index]):
-            for first in range(len(ratios) - n + 1):
-                low, high = rounds(*ratios[first : first + n]).interval(0.95)
-                covered.append(low <= np.median(ratios) <= high)
-    assert np.mean(covered) >= 0.93
+    assert busy_coverage(n) >= 0.93
 
 
 @pytest.mark.parametrize("confidence", [0.95, 0.90])
@@ -125,8 +114,3 @@ def test_no_number_of_rounds_decides_what_an_own_error_hides() -> None:
 def test_p_values_are_adjusted_as_holm_does_it() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert (holm([0.9, 0.8]), holm([0.02]), holm([])) == ([1.0, 1.0], [0.02], [])
-
-
-def test_the_table_of_the_rule_knows_what_came_before_it() -> None:
-    steady = np.full((1, 5), 0.1)
-    assert by_t(Kind("", both(normal)), 0.0, (steady, np.zeros((1, 5)))) == (False, True)

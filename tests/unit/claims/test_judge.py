@@ -361,6 +361,22 @@ def test_later_rounds_decide_nothing_before_the_next_planned_look(tmp_path: Path
     assert "6 rounds of this campaign, look 2 of 2" in of_rounds(10, 10).sentence
 
 
+def test_from_three_campaigns_on_a_verdict_says_where_the_next_is_expected(tmp_path: Path) -> None:
+    study = study_with(tmp_path, DIRECTION)
+    frames = [frame_of(study, rates(level)) for level in (70.0, 80.0, 90.0)]
+    missing = frame_of(study, lambda run: {"status": "missing"})
+    (two,) = judge(study, frames[1], as_fixed(study), [frames[0], missing])
+    (three,) = judge(study, frames[1], as_fixed(study), [frames[0], frames[2]])
+    assert (two.campaigns, two.next_low, two.estimate) == (2, None, three.estimate)
+    # ln 0.7, 0.8, 0.9: mean -0.22839, s 0.12575; t(0.975, 2) = 4.302653, times √(4/3)
+    assert (three.next_low, three.next_high) == (pytest.approx(0.4260, abs=1e-3), pytest.approx(1.4866, abs=3e-3))
+    assert (three.between_rounds, three.between_campaigns) == (
+        pytest.approx(0.0065, abs=1e-3),
+        pytest.approx(0.1257, abs=1e-3),
+    )
+    assert "5 rounds of this campaign, and by 3 campaigns the next from 0.426 to 1.49" in three.sentence
+
+
 def test_more_repeats_do_not_change_the_plan_of_a_claim_that_was_fixed(tmp_path: Path) -> None:
     before = as_fixed(study_with(tmp_path, DIRECTION, repeats=5))
     (after,) = verdicts(study_with(tmp_path, DIRECTION, repeats=10), rates(80.0), fixed=before)

@@ -1,12 +1,15 @@
-"""Two sets of runs, configuration by configuration: two folders of results, or each node of one and the others."""
+"""Sets of runs, configuration by configuration: campaigns before and one after, or each node of one and the others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from scalestudy.analysis.comparison import Change, Verdict, judged, log_ratios
+import numpy as np
+
+from scalestudy.analysis.comparison import Change, Verdict, of_campaigns, of_repeats
 from scalestudy.analysis.instruments import Differences, differences, refuse_unasked
 from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.errors import UserError
@@ -17,11 +20,16 @@ from scalestudy.spec.ids import configuration_id
 SPEED = "throughput_samples_per_s"
 SPEEDS, TIMES = ("samples/s",), ("s",)
 """Units of columns where more is faster, and of those where less is."""
+MIN_NODES = 3
+"""Of two nodes alone, it is open which of them is slow."""
+
+Runs = Mapping[int, Recorded]
+"""Runs of one configuration, by repeat."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One configuration in both folders. `change.reason` says why it is undecided."""
+    """One configuration on both sides. `change.reason` says why it is undecided."""
 
     configuration: str
     run: Recorded
@@ -29,7 +37,7 @@ class Compared:
     change: Change
     before: float | None
     after: float | None
-    """Means of the column over the valid repeats that both have."""
+    """Means of the column over the valid repeats that all have."""
     emulated: bool
     disturbed: int
     """Runs among those compared during which others used the machine."""
@@ -37,19 +45,20 @@ class Compared:
 
 @dataclass(frozen=True)
 class MachineComparison:
-    """Everything that a page says of two folders of results."""
+    """Everything that a page says of a comparison."""
 
-    before: Records
+    before: tuple[Records, ...]
     after: Records
+    names: tuple[str, str]
+    """Of the side before and of that after."""
     column: str
     margin: float
-    across: tuple[str, ...]
     differences: Differences
     """In what the instruments differ; each was named as the question."""
     compared: tuple[Compared, ...]
-    only_before: tuple[Recorded, ...]
-    only_after: tuple[Recorded, ...]
-    """One run of each configuration that only one of them has."""
+    only_before: tuple[Recorded, ...] = ()
+    only_after: tuple[Recorded, ...] = ()
+    """One run of each configuration that is not compared because the other side lacks it."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -58,44 +67,61 @@ class MachineComparison:
 
 
 def compare(
-    before: Records,
+    before: Sequence[Records],
     after: Records,
     margin: float,
     across: Sequence[str] = (),
     column: str = SPEED,
     only: Mapping[str, object] | None = None,
 ) -> MachineComparison:
-    """Compare `after` with `before`; `only` has the configurations to look at, None means all.
+    """Compare `after` with the campaigns `before`; `only` has the configurations to look at, None means all.
 
-    Raises UserError where they have nothing in common, or were not measured alike and `across` does not say so.
+    Each campaign has a level of its own, of which its repeats say nothing. So the question is whether `after` is one more
+    campaign like those before: Student's prediction interval for the next of k normal numbers. With fewer campaigns than
+    MIN_CAMPAIGNS nothing is decided, and the interval is that of repeats. Raises UserError where they have nothing in
+    common, or were not measured alike and `across` does not say so.
     """
-    if before.folder.resolve() == after.folder.resolve():
-        raise UserError("both are the same folder", str(before.folder), "give two folders")
+    if len({records.folder.resolve() for records in (*before, after)}) <= len(before):
+        raise UserError("two of them are the same folder", str(after.folder), "give each folder once")
     direction_of(column)
-    old, new = (
+    sides = [
         {key: runs for key, runs in records.by_configuration().items() if only is None or key in only}
-        for records in (before, after)
-    )
-    common = [key for key in old if key in new]
-    if not common:
-        what = f"`{before.name}` and `{after.name}` have no configuration in common"
-        raise UserError(what, remedy="measure the same studies at the same scale in both")
-    found = differences(_pairs(old, new, common))
-    refuse_unasked(found, across)
-    ratios = [log_ratios(speeds(old[key], column), speeds(new[key], column)) for key in common]
-    rows = [
-        _compared(key, old[key], new[key], change, column)
-        for key, change in zip(common, judged(ratios, margin), strict=True)
+        for records in (*before, after)
     ]
+    common = [key for key in sides[0] if all(key in side for side in sides)]
+    if not common:
+        what = f"{' and '.join(f'`{records.name}`' for records in (*before, after))} have no configuration in common"
+        raise UserError(what, remedy="measure the same studies at the same scale in all of them")
+    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
+    refuse_unasked(found, across)
+    of_key = {key: _shared([side[key] for side in sides], column) for key in common}
+    logs = {key: np.log([list(speeds(runs, column).values()) for runs in known]) for key, known in of_key.items()}
+    changes = of_campaigns(logs, margin)
+    rows = [
+        Compared(
+            key,
+            next(iter(sides[-1][key].values())),
+            changes[key] if changes[key].n else replace(changes[key], reason=_why_not([side[key] for side in sides])),
+            _mean([run.metric(column) for side in of_key[key][:-1] for run in side.values()]),
+            _mean([run.metric(column) for run in of_key[key][-1].values()]),
+            any(is_emulated(run.spec) for run in sides[-1][key].values()),
+            sum(bool(run.result.get("disturbed")) for side in of_key[key] for run in side.values()),
+        )
+        for key in common
+    ]
+    old = {key: runs for side in sides[:-1] for key, runs in side.items()}
+    names = ", ".join(records.name for records in before), after.name
     return MachineComparison(
-        before, after, column, margin, tuple(across), found, tuple(rows),
-        tuple(next(iter(old[key].values())) for key in old if key not in new),
-        tuple(next(iter(new[key].values())) for key in new if key not in old),
+        tuple(before), after, names, column, margin, found, tuple(rows),
+        tuple(next(iter(runs.values())) for key, runs in old.items() if key not in common),
+        tuple(next(iter(runs.values())) for key, runs in sides[-1].items() if key not in common and key not in old),
     )  # fmt: skip
 
 
-MIN_NODES = 3
-"""Of two nodes alone, it is open which of them is slow."""
+def _shared(sides: Sequence[Runs], column: str) -> list[dict[int, Recorded]]:
+    """Of each side the repeats that have a speed in all of them."""
+    repeats = sorted(set.intersection(*(set(speeds(runs, column)) for runs in sides)))
+    return [{repeat: runs[repeat] for repeat in repeats} for runs in sides]
 
 
 def compare_nodes(
@@ -104,10 +130,11 @@ def compare_nodes(
     """Compare each node, or pair of nodes, with the others that did the same; `only` as in `compare`.
 
     In each repeat, the speed of a node is paired with the median of the others' speeds: a few slow nodes do not move
-    it. Raises UserError where fewer than MIN_NODES nodes did the same.
+    it. All were measured in one campaign, so that repeats are what varies. Raises UserError where fewer than MIN_NODES
+    nodes did the same.
     """
     direction = direction_of(column)
-    kinds: dict[str, dict[str, Mapping[int, Recorded]]] = {}
+    kinds: dict[str, dict[str, Runs]] = {}
     for key, runs in records.by_configuration().items():
         spec = next(iter(runs.values())).spec
         if spec.hosts is not None and (only is None or key in only):
@@ -124,21 +151,26 @@ def compare_nodes(
         for members in kinds.values()
         for key in members
     }
-    changes = judged([log_ratios(others[key], own[key]) for key in units], margin)
+    ratios = {
+        key: [
+            math.log(own[key][repeat] / others[key][repeat]) for repeat in sorted(own[key].keys() & others[key].keys())
+        ]
+        for key in units
+    }
     rows = [
         Compared(
             key,
-            next(iter(runs.values())),
-            change if own[key] else _without_pairs(change, {}, runs),
+            next(iter(units[key].values())),
+            change if own[key] else replace(change, reason=_why_not([units[key]])),
             _mean([value**direction for value in others[key].values()]),
             _mean([value**direction for value in own[key].values()]),
-            any(is_emulated(run.spec) for run in runs.values()),
-            sum(bool(run.result.get("disturbed")) for run in runs.values()),
+            any(is_emulated(run.spec) for run in units[key].values()),
+            sum(bool(run.result.get("disturbed")) for run in units[key].values()),
         )
-        for (key, runs), change in zip(units.items(), changes, strict=True)
+        for key, change in of_repeats(ratios, margin).items()
     ]
-    before, after = (replace(records, name=name) for name in ("the other nodes", f"nodes of {records.name}"))
-    return MachineComparison(replace(before, unreadable=()), after, column, margin, (), {}, tuple(rows), (), ())
+    names = "the other nodes", f"nodes of {records.name}"
+    return MachineComparison((), records, names, column, margin, {}, tuple(rows))
 
 
 def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
@@ -159,49 +191,27 @@ def direction_of(column: str) -> int:
     raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
 
 
-def _pairs(
-    old: Mapping[str, Mapping[int, Recorded]], new: Mapping[str, Mapping[int, Recorded]], common: Sequence[str]
-) -> Iterator[tuple[Recorded, Recorded]]:
-    """Runs of the same configuration and repeat that are valid in both."""
-    for key in common:
-        for repeat in sorted(old[key].keys() & new[key].keys()):
-            if old[key][repeat].is_valid and new[key][repeat].is_valid:
-                yield old[key][repeat], new[key][repeat]
+def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
+    """Runs of the same repeat that are valid in both."""
+    for repeat in sorted(old.keys() & new.keys()):
+        if old[repeat].is_valid and new[repeat].is_valid:
+            yield old[repeat], new[repeat]
 
 
-def speeds(runs: Mapping[int, Recorded], column: str) -> dict[int, float]:
+def speeds(runs: Runs, column: str) -> dict[int, float]:
     """By repeat, of valid runs: the column, or of times their inverse."""
-    values = {repeat: run.metric(column) for repeat, run in runs.items() if run.is_valid}
+    values = {repeat: runs[repeat].metric(column) for repeat in sorted(runs) if runs[repeat].is_valid}
     direction = direction_of(column)
     return {repeat: value**direction for repeat, value in values.items() if value is not None and value > 0}
 
 
-def _compared(
-    configuration: str, old: Mapping[int, Recorded], new: Mapping[int, Recorded], change: Change, column: str
-) -> Compared:
-    pairs = list(_pairs({configuration: old}, {configuration: new}, [configuration]))
-    if not pairs:
-        change = _without_pairs(change, old, new)
-    runs = [run for pair in pairs for run in pair]
-    return Compared(
-        configuration,
-        next(iter(new.values())),
-        change,
-        _mean([before.metric(column) for before, _ in pairs]),
-        _mean([after.metric(column) for _, after in pairs]),
-        any(is_emulated(run.spec) for run in (*old.values(), *new.values())),
-        sum(bool(run.result.get("disturbed")) for run in runs),
-    )
-
-
-def _without_pairs(change: Change, old: Mapping[int, Recorded], new: Mapping[int, Recorded]) -> Change:
-    """Say why: what is not valid where, with its reason."""
-    for word, runs in (("after", new), ("before", old)):
+def _why_not(sides: Sequence[Runs]) -> str:
+    """Why no repeat is compared: what is not valid where, with its reason; the side after comes first."""
+    for word, runs in zip(("after", *["before"] * len(sides)), reversed(sides), strict=False):
         wrong = [run for run in runs.values() if not run.is_valid]
         if len(wrong) == len(runs):
-            first = wrong[0].result
-            return replace(change, reason=f"{first['status']} {word}: {first.get('reason') or 'no reason given'}")
-    return replace(change, reason="no repeat is valid in both")
+            return f"{wrong[0].result['status']} {word}: {wrong[0].result.get('reason') or 'no reason given'}"
+    return "no repeat is valid in all of them"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scipy.special import stdtrit
+from scipy.special import ndtri
 
+from scalestudy.claims.inference import Estimate
 from scalestudy.spec.columns import extrapolated_too_far, on_logarithms
 
 CONFIDENCE = 0.95
+Z = float(ndtri((1 + CONFIDENCE) / 2))
 CENSORED = "censored"
 """Kind of a number of which a run says only that it is larger than `<column>_low`."""
 FEWEST = 3
@@ -57,32 +59,23 @@ def interval(
     if n == 0:
         return None
     log = log and min(finite) > 0
-    scaled = [math.log(value) for value in finite] if log else finite
-    centre = math.fsum(scaled) / n
+    estimate = Estimate(tuple(math.log(value) if log else value for value in finite), own_error(own, log), log)
     # Of one value the mean is that value, to the last digit.
-    mean = finite[0] if n == 1 else math.exp(centre) if log else centre
-    if n < FEWEST:
-        return Interval(mean, None, None, n, min(finite), max(finite))
-    half = math.hypot(_t_half_width(scaled, centre), _rms([_half_of(*one, log) for one in own]))
-    low, high = (math.exp(centre - half), math.exp(centre + half)) if log else (centre - half, centre + half)
+    mean = finite[0] if n == 1 else math.exp(estimate.mean) if log else estimate.mean
+    low, high = estimate.student(CONFIDENCE) if n >= FEWEST else (None, None)
     return Interval(mean, low, high, n, min(finite), max(finite))
 
 
-def _t_half_width(values: Sequence[float], mean: float) -> float:
-    n = len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
+def own_error(own: Sequence[tuple[float, float, float]], log: bool) -> float:
+    """The standard error that numbers share which came with 95 % intervals (low, value, high): the root of the mean square.
 
-
-def _half_of(low: float, value: float, high: float, log: bool) -> float:
-    """Half an interval's width; on logarithms, where its lower end is not positive, the distance to its upper end."""
-    if not log:
-        return (high - low) / 2
-    return math.log(high / low) / 2 if low > 0 else math.log(high / value)
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(value**2 for value in values) / len(values)) if values else 0.0
+    On logarithms, where a lower end is not positive, half the interval is the distance to its upper end.
+    """
+    halves = [
+        (high - low) / 2 if not log else math.log(high / low) / 2 if low > 0 else math.log(high / value)
+        for low, value, high in own
+    ]
+    return math.sqrt(math.fsum(half**2 for half in halves) / len(halves)) / Z if halves else 0.0
 
 
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:

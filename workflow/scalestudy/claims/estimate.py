@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scipy.special import ndtri
-
-from scalestudy.claims.inference import ERROR, Estimate
+from scalestudy.analysis.stats import own_error
+from scalestudy.claims.inference import Estimate
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, SHARES, base_column, extrapolated_too_far
 
 FEWEST = 2
 """One round has no spread."""
-INSTRUMENT = ("code", "python", "torch", "cpu")
+INSTRUMENT = ("code", "python", "torch", "cpu", "allocator")
 """Parts of an instrument in which two sides may not differ; what else is recorded may follow from what a run is."""
 
 
@@ -163,12 +162,9 @@ def _finite(value: object) -> bool:
 
 
 def _own_error(row: Row, column: str, log: bool) -> float:
-    """The standard error that an extrapolated number brings: half its 95 % interval over 1.96."""
-    low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
-    if not (_finite(low) and _finite(high)) or (log and not float(low or 0) > 0):
-        return 0.0
-    ends = (math.log(float(low)), math.log(float(high))) if log else (float(low), float(high))  # type: ignore[arg-type]
-    return (ends[1] - ends[0]) / 2 / float(ndtri(1 - ERROR / 2))
+    """The standard error that an extrapolated number brings."""
+    low, value, high = (row.get(f"{column}{end}") for end in ("_low", "", "_high"))
+    return own_error([(low, value, high)], log) if _finite(low) and _finite(high) else 0.0  # type: ignore[list-item]
 
 
 def _one_configuration(claim: Sampled, rounds: Rounds, side: Sequence[Row]) -> dict[int, Number]:

@@ -25,6 +25,8 @@ ERROR = 0.05
 POWER = 0.8
 """Probability with which the recommended rounds decide, if mean and spread are those found so far."""
 MAX_ROUNDS = 1000
+MIN_CAMPAIGNS = 3
+"""Campaigns from which the next is predicted: how two of them differ says next to nothing of a third."""
 MIN_P = 1e-15
 FENCE = 1.5
 """Interquartile ranges beyond the quartiles from which on a round lies apart (Tukey, Exploratory Data Analysis, 1977)."""
@@ -39,6 +41,8 @@ class Estimate:
     log: bool = False
     looks: int = 1
     """How often the claim is judged, at most: each time with this part of the permitted error."""
+    of_next: bool = False
+    """The number is not the mean, but one more such number: of a few campaigns, the next."""
 
     @property
     def n(self) -> int:
@@ -48,7 +52,7 @@ class Estimate:
     @property
     def value(self) -> float:
         """The median round, in its own unit."""
-        return self._back(float(np.median(self.rounds)))
+        return self._back(self.median)
 
     @property
     def apart(self) -> int:
@@ -56,6 +60,11 @@ class Estimate:
         low, high = np.quantile(self.rounds, (0.25, 0.75))
         reach = FENCE * (high - low) + 1e-9 * abs(self.mean)
         return sum(not low - reach <= each <= high + reach for each in self.rounds)
+
+    @cached_property
+    def median(self) -> float:
+        """Median of the rounds, on logarithms if `log`."""
+        return float(np.median(self.rounds))
 
     @cached_property
     def mean(self) -> float:
@@ -68,12 +77,22 @@ class Estimate:
         squares = math.fsum((each - self.mean) ** 2 for each in self.rounds)
         return 0.0 if squares <= (1e-12 * abs(self.mean)) ** 2 * self.n else math.sqrt(squares / (self.n - 1))
 
+    @property
+    def se(self) -> float:
+        """Standard error of the mean, or of one more number against it: a mean of n and another number vary by 1 + 1/n."""
+        return self.spread * math.sqrt(1 / self.n + self.of_next)
+
+    def student(self, confidence: float) -> tuple[float, float]:
+        """Student's interval of the mean, in the number's own unit."""
+        half = self._half((1 - confidence) / 2)
+        return self._back(self.mean - half), self._back(self.mean + half)
+
     def interval(self, confidence: float) -> tuple[float, float]:
         """The two-sided interval in the number's own unit, around Student's and that of the median."""
-        half = self._half((1 - confidence) / 2)
+        low, high = self.student(confidence)
         left_out = int(_exceptions(self.n, self.looks))
-        least, most = sorted(self.rounds)[left_out], sorted(self.rounds)[-1 - left_out]
-        return self._back(min(self.mean - half, least)), self._back(max(self.mean + half, most))
+        rounds = sorted(self.rounds)
+        return min(low, self._back(rounds[left_out])), max(high, self._back(rounds[-1 - left_out]))
 
     def p_above(self, limit: float) -> float:
         """One-sided p-value for "the number lies above the limit"."""
@@ -97,7 +116,7 @@ class Estimate:
         if math.isinf(distance) or distance >= self._half(MIN_P):
             return MIN_P
         if not self.own:
-            return float(stdtr(self.n - 1, -distance * math.sqrt(self.n) / self.spread))
+            return float(stdtr(self.n - 1, -distance / self.se))
         tail = brentq(lambda tail: self._half(math.exp(tail)) - distance, math.log(MIN_P), math.log(0.5))
         return math.exp(tail)
 
@@ -105,7 +124,7 @@ class Estimate:
         """Half of Student's interval that is wrong with this probability at each end."""
         t = float(stdtrit(self.n - 1, 1 - tail)) if self.spread else 0.0
         z = float(ndtri(1 - tail)) if self.own else 0.0
-        return math.hypot(t * self.spread / math.sqrt(self.n), z * self.own)
+        return math.hypot(t * self.se, z * self.own)
 
     def onto(self, limit: float) -> float:
         """A limit on the scale of the rounds."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -18,7 +19,17 @@ from scalestudy.claims.basis import basis_of, stand_ins_of
 from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
 from scalestudy.claims.facts import judge_exact, judge_published
 from scalestudy.claims.fixed import Fixed, with_plan
-from scalestudy.claims.inference import ERROR, POWER, Estimate, Region, Tested, holm, rounds_needed, together
+from scalestudy.claims.inference import (
+    ERROR,
+    MIN_CAMPAIGNS,
+    POWER,
+    Estimate,
+    Region,
+    Tested,
+    holm,
+    rounds_needed,
+    together,
+)
 from scalestudy.claims.model import AnyClaim, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row, parts_of, rows_of_claim
 from scalestudy.claims.verdict import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Verdict, absence
@@ -39,17 +50,21 @@ class _Tested:
     tested: Tested
 
 
-def judge(study: Study, frame: pd.DataFrame, fixed: Mapping[str, Fixed]) -> list[Verdict]:
+def judge(
+    study: Study, frame: pd.DataFrame, fixed: Mapping[str, Fixed], others: Iterable[pd.DataFrame] = ()
+) -> list[Verdict]:
     """A verdict for each claim of a study, in the order of the file.
 
-    `frame` holds its rows, one per run; `fixed` the claims as they were when their first runs were made.
+    `frame` holds its rows, one per run; `fixed` the claims as they were when their first runs were made; `others` the rows of
+    the machine's other campaigns, which decide nothing here and tell how much the next may differ.
     """
     rows = rows_for_claims(frame)
     first = [_first(study, with_plan(claim, rows, fixed), rows) for claim in study.claims]
     tested = [each for each in first if isinstance(each, _Tested)]
     adjusted = holm(each.tested.p for each in tested)
     undecided = sum(p > ERROR for p in adjusted)
-    final = iter(_decided(study, each, p, undecided) for each, p in zip(tested, adjusted, strict=True))
+    campaigns = [rows_for_claims(each) for each in others]
+    final = iter(_decided(study, each, p, undecided, campaigns) for each, p in zip(tested, adjusted, strict=True))
     verdicts = [next(final) if isinstance(each, _Tested) else each for each in first]
     measured = {row["run"] for row in rows if row["status"] != "missing"}
     return [_with_change(verdict, fixed) if measured & set(verdict.runs) else verdict for verdict in verdicts]
@@ -140,7 +155,38 @@ def _once(parts: Sequence[ClaimPart]) -> list[Row]:
     return list({row["run"]: row for part in parts for row in part.rows}.values())
 
 
-def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verdict:
+def _levels(each: _Tested, campaigns: Iterable[Sequence[Row]]) -> Iterator[float]:
+    """The deciding number of this campaign and of those others that have it, logarithms where the claim is on them."""
+    deciding = each.tested.deciding
+    yield each.found[deciding].median
+    for rows in campaigns:
+        for part in parts_of(each.claim, rows):
+            if part.value == each.parts[deciding].value:
+                with suppress(NotJudged):
+                    yield estimate(each.claim, _before(part, each.look)).median
+
+
+def _with_next(verdict: Verdict, each: _Tested, campaigns: Iterable[Sequence[Row]]) -> Verdict:
+    """The verdict with the interval for the next campaign, by Student's prediction interval, once there are enough."""
+    levels = tuple(_levels(each, campaigns))
+    if len(levels) < MIN_CAMPAIGNS:
+        return replace(verdict, campaigns=len(levels))
+    found = Estimate(levels, log=each.claim.is_log, of_next=True)
+    low, high = found.interval(1 - ERROR)
+    rounds = each.found[each.tested.deciding]
+    # A campaign's level varies by its rounds as well: variances are those of the one-way random-effects model.
+    between = math.sqrt(max(0.0, found.spread**2 - rounds.spread**2 / rounds.n))
+    return replace(
+        verdict,
+        campaigns=found.n,
+        next_low=low,
+        next_high=high,
+        between_rounds=rounds.spread,
+        between_campaigns=between,
+    )
+
+
+def _decided(study: Study, each: _Tested, p_holm: float, undecided: int, campaigns: Sequence[Sequence[Row]]) -> Verdict:
     """The verdict of a claim with estimates, now that the other p-values are known."""
     deciding = each.found[each.tested.deciding]
     # Two one-sided tests at 5 % decide an equivalence, and show as an interval of 90 %.
@@ -159,6 +205,7 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int) -> Verd
         look=each.claim.looks.index(each.look) + 1,
         looks=list(each.claim.looks),
     )
+    verdict = _with_next(verdict, each, campaigns)
     outcome = INCONCLUSIVE
     if p_holm <= ERROR:
         outcome = REPRODUCED if each.tested.holds else NOT_REPRODUCED

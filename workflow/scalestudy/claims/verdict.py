@@ -54,6 +54,15 @@ class Verdict:
     """Which of the planned looks this is, from 1."""
     looks: list[int] = field(default_factory=list)
     """Numbers of rounds at which it is judged."""
+    campaigns: int = 1
+    """Campaigns of this machine that have the number, this one included."""
+    next_low: float | None = None
+    next_high: float | None = None
+    """Ends of the 95 % interval for the number of the next campaign; None before there are three."""
+    between_rounds: float | None = None
+    between_campaigns: float | None = None
+    """Standard deviations between the rounds of this campaign, and between campaigns beyond that; on logarithms for ratios,
+    times and rates."""
 
     @classmethod
     def of(cls, claim: AnyClaim) -> Verdict:

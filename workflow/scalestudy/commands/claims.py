@@ -11,7 +11,7 @@ import click
 from scalestudy.commands.options import MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
-from scalestudy.spec.layout import claims_file
+from scalestudy.spec.layout import claims_file, other_campaigns
 
 if TYPE_CHECKING:
     from scalestudy.claims.fixed import Fixed
@@ -64,7 +64,8 @@ def verdicts_of(study: Study, machine: str) -> Verdicts:
 
     if not study.claims:
         return []
-    verdicts = judge(study, study_rows(study, machine), fixed)
+    others = [study_rows(study, name) for name in other_campaigns(machine)]
+    verdicts = judge(study, study_rows(study, machine), fixed, others)
     return [finite(verdict.plain) for verdict in verdicts]
 
 

@@ -30,9 +30,9 @@ class Margin(click.ParamType):
 
 
 @click.command(name="compare")
-@click.argument("before")
-@click.argument("after", required=False)
-@click.option("--nodes", is_flag=True, help="Each node of BEFORE against its others.")
+@click.argument("before", nargs=-1)
+@click.argument("after")
+@click.option("--nodes", is_flag=True, help="Each node of one folder against its others.")
 @click.option(
     "--margin",
     type=Margin(),
@@ -50,8 +50,8 @@ class Margin(click.ParamType):
 )
 @click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
 def command(
-    before: str,
-    after: str | None,
+    before: tuple[str, ...],
+    after: str,
     nodes: bool,
     margin: float,
     study: str | None,
@@ -59,13 +59,14 @@ def command(
     across: str,
     out: Path | None,
 ) -> None:
-    """Compare two folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
+    """Compare folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
 
-    Each is a name in results/ or a path; with --nodes, one folder whose runs name their nodes. Writes a page, a CSV table, a Markdown summary and JUnit XML. Exit status: 1
-    where a configuration is slower, else 3 where one is undecided, else 0.
+    Each is a name in results/ or a path; with --nodes, one folder whose runs name their nodes. A gate needs three campaigns
+    before, because nights differ; of fewer, the changes are shown and nothing is decided. Writes a page, a CSV table, a
+    Markdown summary and JUnit XML. Exit status: 1 where a configuration is slower, else 3 where one is undecided, else 0.
 
     \b
-    Example: scalestudy compare local local+night_2
+    Example: scalestudy compare local local+night_2 local+night_3 local+candidate --across code
     Example: scalestudy compare ../release/results/local local --across code --margin 5%
     Example: scalestudy compare my_cluster --nodes --study acceptance --margin 5%
     """
@@ -76,17 +77,17 @@ def command(
     from scalestudy.report.comparison import headline, shown_lines, write_comparison
     from scalestudy.spec.layout import comparison_folder
 
-    if nodes == (after is not None):
-        raise UserError("give two folders, or one with --nodes", "compare", "see scalestudy compare --help")
-    old = read_records(before)
-    new = old if after is None else read_records(after)
+    if nodes == bool(before):
+        raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
+    old, new = [read_records(name) for name in before], read_records(after)
     names = configuration_names(new.name, study)
     only = None if study is None else names
     if nodes:
-        comparison = compare_nodes(old, margin, column, only)
+        comparison = compare_nodes(new, margin, column, only)
     else:
         asked = [word.strip() for word in across.split(",") if word.strip()]
         comparison = compare(old, new, margin, asked, column, only)
+    ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
     click.echo(headline(comparison))
     for shown in shown_lines(comparison, names):
         if shown.row.change.verdict != "same":
@@ -94,6 +95,6 @@ def command(
             click.echo(
                 f"  {shown.row.change.verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{why}"
             )
-    for file in write_comparison(comparison, names, out or comparison_folder(old.name, "nodes" if nodes else new.name)):
+    for file in write_comparison(comparison, names, out or comparison_folder(*ends)):
         click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))

@@ -16,14 +16,16 @@ def command(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy judge --study gpu_scaling
     """
-    from scalestudy.analysis.summarise import read_rows
+    from scalestudy.analysis.summarise import read_rows, study_rows
     from scalestudy.claims.fixed import fixed_claims
     from scalestudy.claims.judge import judge
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.report.claim_tables import write_verdicts
+    from scalestudy.spec.layout import other_campaigns
     from scalestudy.spec.study_json import expanded_study
 
     with beside_measured_runs():
         found = expanded_study(machine, scale, study)
-        verdicts = judge(found, read_rows(found, machine), fixed_claims(found, machine))
+        others = [study_rows(found, name) for name in other_campaigns(machine)]
+        verdicts = judge(found, read_rows(found, machine), fixed_claims(found, machine), others)
         write_verdicts(found, machine, verdicts)

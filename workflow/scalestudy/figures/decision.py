@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.paired import PairedDifference, Verdict, compare, judged
 from scalestudy.analysis.rounding import with_interval
-from scalestudy.analysis.stats import FEWEST
+from scalestudy.analysis.stats import CONFIDENCE, FEWEST
+from scalestudy.claims.inference import ERROR, Estimate, Region, holm
 from scalestudy.figures.groups import Row, by
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.study import Study
 
+Verdict = Literal["more", "less", "same", "undecided"]
 RELATIVE_MARGIN = 0.05
 ABSOLUTE_MARGIN = 0.01
 
@@ -22,15 +24,15 @@ ABSOLUTE_MARGIN = 0.01
 def sentences(study: Study, rows: Sequence[Row], key: str, column: str, margin: float | None = None) -> list[str]:
     """One sentence for each value of `key` but its first, in each combination of what else is varied.
 
-    Runs of one repeat share their seed and are compared with each other: the mean is that of their ratios, for times,
-    rates and sizes, else of their differences. It is judged against the margin, and all sentences of a table together
+    Runs of one repeat share their seed and are compared with each other: by their ratios, for times, rates and sizes, else
+    by their differences. It is judged against the margin, and all sentences of a table together
     (Holm), so that a table of equals holds a false verdict in at most 5 %.
     """
     found = [(change, _differences(before, after, column)) for change, before, after in _changes(study, rows, key)]
     log = on_logarithms(column)
     margin = margin or (RELATIVE_MARGIN if log else ABSOLUTE_MARGIN)
-    compared = [compare(differences, math.log1p(margin) if log else margin) for _, differences in found]
-    verdicts = iter(judged([comparison for comparison in compared if comparison is not None]))
+    compared = [Estimate(tuple(differences)) if len(differences) >= FEWEST else None for _, differences in found]
+    verdicts = iter(judged([each for each in compared if each is not None], math.log1p(margin) if log else margin))
     limit, count = f"{number(100 * margin)} %" if log else number(margin), len(compared) - compared.count(None)
     said = []
     for (change, differences), comparison in zip(found, compared, strict=True):
@@ -40,6 +42,21 @@ def sentences(study: Study, rows: Sequence[Row], key: str, column: str, margin: 
             text = _sentence(column, comparison, verdict, limit) + _corrected(p, count)
         said.append(f"{change}: {text}")
     return said
+
+
+def judged(found: Iterable[Estimate], margin: float) -> list[tuple[Verdict, float]]:
+    """For each of several differences that are compared together its verdict and its p, adjusted by Holm's method.
+
+    Of two contrary hypotheses, beyond the margin (two-sided) and within it (two one-sided tests), the one with the smaller p
+    is judged: exactly one is true, so that no error is spent on choosing.
+    """
+    beyond, within = Region(-margin, margin), Region(-margin, margin, one_sided=True)
+    tests = [(one, beyond.p_outside(one), within.p_inside(one)) for one in found]
+    adjusted = holm(min(outside, inside) for _, outside, inside in tests)
+    return [
+        ("undecided" if p > ERROR else "same" if inside < outside else "more" if one.median > 0 else "less", p)
+        for (one, outside, inside), p in zip(tests, adjusted, strict=True)
+    ]
 
 
 def _changes(study: Study, rows: Sequence[Row], key: str) -> list[tuple[str, list[Row], list[Row]]]:
@@ -76,13 +93,14 @@ def _by_repeat(rows: Sequence[Row], column: str) -> dict[int, float]:
     return known
 
 
-def _sentence(column: str, found: PairedDifference, verdict: Verdict, limit: str) -> str:
+def _sentence(column: str, found: Estimate, verdict: Verdict, limit: str) -> str:
     """`faster; Training time changes by -12.0 ± 1.3 % (margin 5 %, 5 pairs)`."""
+    values = found.value, *found.interval(CONFIDENCE)
     if on_logarithms(column):
-        change = with_interval(*(100 * math.expm1(value) for value in (found.mean, found.low, found.high))) + " %"
+        change = with_interval(*(100 * math.expm1(value) for value in values)) + " %"
     else:
-        change = with_interval(found.mean, found.low, found.high)
-    sign = "+" if found.mean > 0 else ""
+        change = with_interval(*values)
+    sign = "+" if found.median > 0 else ""
     label = column_label(column)
     return f"{word(column, verdict)}; {label} changes by {sign}{change} (margin {limit}, {found.n} pairs)"
 

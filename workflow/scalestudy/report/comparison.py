@@ -14,9 +14,10 @@ from pathlib import Path
 import jinja2
 
 from scalestudy.analysis.compare import Compared, MachineComparison
-from scalestudy.analysis.comparison import LEVEL, Verdict, exit_status, geometric_mean
+from scalestudy.analysis.comparison import Verdict, exit_status, geometric_mean
 from scalestudy.analysis.instruments import told
 from scalestudy.analysis.recorded import Recorded
+from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
 from scalestudy.figures.configurations import Name, fallback_name
 from scalestudy.figures.words import printable, with_unit
 from scalestudy.files import write_text
@@ -46,7 +47,7 @@ class Shown:
     def why(self) -> str:
         """Why it is undecided, and what would decide it."""
         needed = self.row.change.repeats_needed
-        repeats = f"; {needed} repeats would decide it if mean and spread stay" if needed else ""
+        repeats = f"; {needed} repeats would decide it with a probability of {POWER:.0%}" if needed else ""
         return self.row.change.reason + repeats
 
     @property
@@ -54,7 +55,7 @@ class Shown:
         """What else has to be known of its numbers."""
         said = ["emulated parts"] if self.row.emulated else []
         if self.row.disturbed:
-            said.append(f"{self.row.disturbed} of {2 * self.row.change.n} runs disturbed")
+            said.append("1 run disturbed" if self.row.disturbed == 1 else f"{self.row.disturbed} runs disturbed")
         return ", ".join(said)
 
 
@@ -85,7 +86,8 @@ def headline(comparison: MachineComparison) -> str:
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     total = len(comparison.compared)
     noun = "configuration" if total == 1 else "configurations"
-    return f"{comparison.after.name} against {comparison.before.name}: {said}, of {total} {noun}"
+    before, after = comparison.names
+    return f"{after} against {before}: {said}, of {total} {noun}"
 
 
 def facts(comparison: MachineComparison) -> list[str]:
@@ -94,11 +96,10 @@ def facts(comparison: MachineComparison) -> list[str]:
     found = [
         f"Speed is {column_label(comparison.column).lower()}"
         + (", its inverse" if unit_of(comparison.column) == "s" else "")
-        + f"; a change is that of the speed, with the 95 % interval of the mean of paired log-ratios (t). Margin {margin}.",
-        f"slower, faster: beyond the margin at {LEVEL:.0%} over all configurations together (Holm). same: the 90 % "
+        + f"; a change is that of the speed, with its 95 % interval on logarithms (Student's t). Margin {margin}.",
+        f"slower, faster: beyond the margin at {ERROR:.0%} over all configurations together (Holm). same: the 90 % "
         "interval lies inside the margin. undecided: neither.",
-        "The interval covers variation between repeats of one campaign, not variation from night to night, such as "
-        "another tenant of the machine: for that, measure again.",
+        _varying(len(comparison.before)),
     ]
     mean = geometric_mean([row.change for row in comparison.compared])
     if mean is not None and len(comparison.compared) > 1:
@@ -108,11 +109,28 @@ def facts(comparison: MachineComparison) -> list[str]:
     for word, runs in (("before", comparison.only_before), ("after", comparison.only_after)):
         if runs:
             found.append(f"{len(runs)} configurations were measured only {word} and are not compared.")
-    for word, records in (("before", comparison.before), ("after", comparison.after)):
+    for records in (*comparison.before, comparison.after):
         if records.unreadable:
             run, why = records.unreadable[0]
-            found.append(f"{len(records.unreadable)} results {word} could not be read; the first, {run}: {why}.")
+            found.append(
+                f"{len(records.unreadable)} results of {records.name} could not be read; the first, {run}: {why}."
+            )
     return found
+
+
+def _varying(campaigns: int) -> str:
+    """What the interval covers."""
+    if campaigns == 0:
+        return "The interval covers variation between repeats, within the campaign in which all nodes were measured."
+    if campaigns < MIN_CAMPAIGNS:
+        return (
+            "The interval covers variation between repeats, not variation between campaigns, such as another tenant of the "
+            f"machine. So nothing is decided: a gate needs {MIN_CAMPAIGNS} campaigns before."
+        )
+    return (
+        f"The interval is that of the next campaign, from the variation between the {campaigns} before: the means of the "
+        "repeats that all have (prediction interval)."
+    )
 
 
 HEAD = (
@@ -174,7 +192,7 @@ def as_junit(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
                 suite, "testcase", classname=printable(study), name=printable(shown.name.text), time="0"
             )
             verdict = shown.row.change.verdict
-            said = printable(f"{verdict}: speed {shown.change}, {shown.row.change.n} pairs")
+            said = printable(f"{verdict}: speed {shown.change}, n = {shown.row.change.n}")
             if verdict == "slower":
                 ET.SubElement(case, "failure", type="slower", message=said).text = printable(shown.why) or said
             elif verdict == "undecided":
@@ -212,7 +230,7 @@ def as_page(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
             for word, runs in (("before", comparison.only_before), ("after", comparison.only_after))
             if runs
         ],
-        instruments=[(records.name, str(records.folder), _started(records.runs)) for records in (comparison.before, comparison.after)],
+        instruments=[(records.name, str(records.folder), _started(records.runs)) for records in (*comparison.before, comparison.after)],
     )  # fmt: skip
 
 

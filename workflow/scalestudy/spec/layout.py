@@ -43,6 +43,13 @@ def machine_and_campaign(folder: str) -> tuple[str, str | None]:
     return machine, campaign if between else None
 
 
+def other_campaigns(folder: str) -> list[str]:
+    """The other folders of results of the same machine."""
+    machine, _ = machine_and_campaign(folder)
+    known = sorted(runs.parent.name for runs in RESULTS.glob("*/runs"))
+    return [name for name in known if machine_and_campaign(name)[0] == machine and name != folder]
+
+
 def run_folder(machine: str, run: str) -> Path:
     """Everything of one run: spec.json, result.json, steps.parquet, system.parquet, log/."""
     return RESULTS / machine / "runs" / run
