@@ -64,6 +64,13 @@ def test_decisions_that_would_not_stand_in_one_family_are_counted() -> None:
     assert denominator(several)[-1].startswith("Of 3 decisions 2 would not stand")
 
 
+def test_the_machine_stands_below_the_verdicts() -> None:
+    judged = [{"kind": "direction", "verdict": "reproduced", "basis": "measured", "p": None, "origin": "ours"}] * 2
+    places = [["AMD EPYC, 2 cores"], ["AMD EPYC, 2 cores", "another CPU, 4 cores"]]
+    found = denominator([{**each, "measured_on": place} for each, place in zip(judged, places, strict=True)])
+    assert found[-1] == "Measured on AMD EPYC, 2 cores; another CPU, 4 cores."
+
+
 def test_the_summary_ends_with_the_machine_the_answers_and_the_verdicts(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:

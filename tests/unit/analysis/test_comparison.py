@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from scalestudy.analysis.comparison import MARGIN, exit_status, geometric_mean, judged
+from scalestudy.analysis.comparison import MARGIN, exit_status, judged
 from scalestudy.claims.inference import Estimate
 from tests.soak.verdict_rule import false_alarms, found_slower
 
@@ -70,11 +70,6 @@ def test_the_gates_status_is_that_of_the_worst() -> None:
     assert exit_status(["same", "faster"]) == 0
     assert exit_status(["same", "undecided"]) == 3
     assert exit_status(["undecided", "slower", "same"]) == 1
-
-
-def test_the_geometric_mean_is_over_configurations() -> None:
-    assert geometric_mean(judged([logs(2.0, 2.0, 2.0), logs(0.5, 0.5, 0.5)], margin=0.03)) == pytest.approx(1.0)
-    assert geometric_mean([]) is None
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])

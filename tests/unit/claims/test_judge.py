@@ -331,6 +331,12 @@ def test_sides_that_were_measured_apart_are_not_compared(tmp_path: Path, apart: 
     assert most.reason == "measured apart: in 3 of 5 rounds the sides have unlike periods or instruments"
 
 
+def test_a_verdict_names_what_it_was_measured_on(tmp_path: Path) -> None:
+    place = {"instrument.cpu": "AMD EPYC", "instrument.cores": "2", "instrument.device_name": "H100"}
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **place})
+    assert found.measured_on == ["AMD EPYC, 2 cores, H100"]
+
+
 def test_shares_that_tie_have_the_error_of_their_steps(tmp_path: Path) -> None:
     """Of 360 samples: a difference of one sample in each round may be less than half of one; one of ten is none by chance."""
     text = DIRECTION.replace("throughput_samples_per_s", "accuracy").replace("below: 0.95", "below: -0.0014")

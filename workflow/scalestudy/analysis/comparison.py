@@ -116,9 +116,3 @@ def _change(found: Estimate, margins: Region, p: float, p_holm: float, together:
 def exit_status(verdicts: Sequence[Verdict]) -> int:
     """Of a gate: 1 where any is slower, else 3 where any is undecided, else 0."""
     return 1 if "slower" in verdicts else 3 if "undecided" in verdicts else 0
-
-
-def geometric_mean(changes: Sequence[Change]) -> float | None:
-    """Of the ratios of all configurations; it says whether they moved together, and decides nothing."""
-    found = [math.log(change.ratio) for change in changes if change.ratio is not None]
-    return math.exp(math.fsum(found) / len(found)) if found else None

@@ -100,11 +100,19 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tes
         runs=list(made),
         basis=basis_of(claim, stand_ins),
         stand_ins=stand_ins,
+        measured_on=sorted({_place(row) for row in used if row.get("instrument.cpu")}),
         disturbed=sum(row.get("disturbed") is True for row in used),
     )
     if isinstance(claim, Exact):
         return judge_exact(study, claim, verdict, rows)
     return _tested(claim, verdict, rows)
+
+
+def _place(row: Row) -> str:
+    """`AMD EPYC, 2 cores`, and the accelerator where there is one."""
+    device = row.get("instrument.device_name")
+    place = f"{row['instrument.cpu']}, {row.get('instrument.cores')} cores"
+    return place if device in (None, "", "cpu") else f"{place}, {device}"
 
 
 def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Tested:

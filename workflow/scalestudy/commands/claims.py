@@ -122,4 +122,6 @@ def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
         said.append(
             f"Of {sum(decided)} decisions {lost} would not stand if all studies' claims were one family (Holm)."
         )
+    if places := dict.fromkeys(place for each in verdicts for place in each.get("measured_on", ())):
+        said.append(f"Measured on {'; '.join(places)}.")
     return said

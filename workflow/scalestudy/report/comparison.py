@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 
 from scalestudy.analysis.compare import Compared, MachineComparison
-from scalestudy.analysis.comparison import Verdict, exit_status, geometric_mean
+from scalestudy.analysis.comparison import Verdict, exit_status
 from scalestudy.analysis.instruments import told
 from scalestudy.analysis.recorded import Recorded
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
@@ -101,9 +101,6 @@ def facts(comparison: MachineComparison) -> list[str]:
         "interval lies inside the margin. undecided: neither.",
         _varying(len(comparison.before)),
     ]
-    mean = geometric_mean([row.change for row in comparison.compared])
-    if mean is not None and len(comparison.compared) > 1:
-        found.append(f"Geometric mean over configurations: {changed(mean, None, None)}, which decides nothing.")
     if comparison.differences:
         found.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
     for word, runs in (("before", comparison.only_before), ("after", comparison.only_after)):
