@@ -310,7 +310,7 @@ def test_what_would_decide_an_undecided_claim_is_said_with_its_cost(tmp_path: Pa
         lambda run: {**rates(80.0, WILD)(run), "wall_s": 36.0, "instrument.device_name": "a GPU"},
     )
     assert on_gpu.cost_device_hours == pytest.approx(found.repeats_needed * 0.02)
-    assert f"{found.repeats_needed} rounds of a new campaign would decide it with a probability of 80%" in found.reason
+    assert f"{found.repeats_needed} rounds of a new campaign would decide it with a probability of 80 %" in found.reason
     assert "GPU h" in on_gpu.reason
 
 

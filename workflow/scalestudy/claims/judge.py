@@ -234,9 +234,7 @@ def _with_rounds(each: _Tested, deciding: Estimate, verdict: Verdict, error: flo
         return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
     seconds, device_hours = _cost(each.parts, needed)
     cost = f"{words.duration(seconds)}" + (f", {device_hours:.2g} GPU h" if device_hours else "")
-    reason = (
-        f"{reason}: {words.rounds(needed)} of a new campaign would decide it with a probability of {POWER:.0%}, {cost}"
-    )
+    reason = f"{reason}: {words.rounds(needed)} of a new campaign would decide it with a probability of {100 * POWER:.0f} %, {cost}"
     return replace(verdict, reason=reason, repeats_needed=needed, cost_s=seconds, cost_device_hours=device_hours)
 
 

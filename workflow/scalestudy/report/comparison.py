@@ -47,7 +47,7 @@ class Shown:
     def why(self) -> str:
         """Why it is undecided, and what would decide it."""
         needed = self.row.change.repeats_needed
-        repeats = f"; {needed} repeats would decide it with a probability of {POWER:.0%}" if needed else ""
+        repeats = f"; {needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
         return self.row.change.reason + repeats
 
     @property
