@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.special import stdtrit
+from scalestudy.analysis.stats import interval
 
-CONFIDENCE = 0.95
-LEAST_SETS = 3
 Verdict = Literal["holds", "MISSED", "undecided"]
 
 
@@ -39,12 +37,11 @@ class Estimate:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean of independent values: mean ± t(0.975, n - 1)·s/√n."""
-    n, mean = len(values), statistics.fmean(values)
-    if n < LEAST_SETS:
-        return Estimate(mean, -math.inf, math.inf, n)
-    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(values) / math.sqrt(n)
-    return Estimate(mean, mean - half, mean + half, n)
+    """The mean of independent values, with Student's interval."""
+    found = interval(values)
+    assert found is not None
+    low, high = (-math.inf, math.inf) if found.low is None or found.high is None else (found.low, found.high)
+    return Estimate(found.mean, low, high, found.n)
 
 
 def ratio_of(ratios: Sequence[float]) -> Estimate:
