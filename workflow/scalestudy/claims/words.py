@@ -98,7 +98,9 @@ def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> 
     said = f"{compared_text(study, claim, value)} = {number}; required: {verdict.threshold}"
     said += f"; {rounds(verdict.n or 0)} of this campaign"
     if verdict.next_low is not None and verdict.next_high is not None:
-        said += f", and by {verdict.campaigns} campaigns the next from {verdict.next_low:.3g} to {verdict.next_high:.3g}"
+        said += (
+            f", and by {verdict.campaigns} campaigns the next from {verdict.next_low:.3g} to {verdict.next_high:.3g}"
+        )
     said += f", {verdict.apart} far from the others" if verdict.apart else ""
     said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
     if verdict.disturbed:
